@@ -152,8 +152,8 @@ impl<'a> Generator<'a> {
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
     }
 
-    /// The location of a string test's table, and code that copies it there per row group: to the block's shared memory,
-    /// if all of its warps process the same row group.
+    /// The location of a string test's table, and code that copies it there per row group: to the block's shared
+    /// memory, if all of its warps process the same row group.
     fn text_table(&mut self, column: usize, test: usize, range: &str) -> (String, String) {
         if self.plan.per == AccumulationScope::Slot {
             return ("(void*)0".into(), String::new());

@@ -72,8 +72,8 @@ pub(super) struct Generator<'a> {
     pub(super) has_codes: bool,
     pub(super) has_hashed_codes: bool,
     pub(super) layout: Layout,
-    /// Per column, true if its chunk is declared, its cursor open, its validity declared, and it is prepared for reading
-    /// by row.
+    /// Per column, true if its chunk is declared, its cursor open, its validity declared, and it is prepared for
+    /// reading by row.
     pub(super) chunks: Vec<bool>,
     pub(super) open: Vec<bool>,
     pub(super) valid: Vec<bool>,
@@ -426,8 +426,8 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// A column's tile to pick rows from; a null pointer if another column was decoded there after this one, because the
-    /// column's cursor may still refer to its words in the tile.
+    /// A column's tile to pick rows from; a null pointer if another column was decoded there after this one, because
+    /// the column's cursor may still refer to its words in the tile.
     pub(super) fn picked_tile(&self, column: usize) -> String {
         let tile = |column: usize| self.plan.columns[column].tile;
         let mut since = self.decoded.iter().skip_while(|other| **other != column);

@@ -59,7 +59,8 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// Returns true if all rows that pass the filters are known to have their key in a table, so it is not checked again.
+    /// Returns true if all rows that pass the filters are known to have their key in a table, so it is not checked
+    /// again.
     pub fn is_known(&self, table: usize) -> bool {
         let table = &self.plan.tables[table];
         !table.is_hashed

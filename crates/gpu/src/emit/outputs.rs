@@ -80,8 +80,8 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// The name of a pointer to an output's values, or to their validity. It is loaded once: the compiler cannot know that
-    /// stores do not change it.
+    /// The name of a pointer to an output's values, or to their validity. It is loaded once: the compiler cannot know
+    /// that stores do not change it.
     fn output(&mut self, of: &str, at: usize) -> String {
         let name = format!("o{at}");
         let address = format!("((const u64*)a.word[3])[{at}]");

@@ -114,7 +114,8 @@ impl<'a> Generator<'a> {
         self.line(5, format!("done += {};", 32 * count));
     }
 
-    /// Code that looks up the indices `y` of `count` keys `z` in a hash table. Bits of `rows` select the keys to look up.
+    /// Code that looks up the indices `y` of `count` keys `z` in a hash table. Bits of `rows` select the keys to look
+    /// up.
     fn places(table: usize, count: u32, rows: &str) -> String {
         format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
     }
@@ -201,8 +202,8 @@ impl<'a> Generator<'a> {
         !late.is_empty()
     }
 
-    /// Writes a loop over rows that decodes the columns of expressions; `each` writes the use of their values in row `r`
-    /// of the lane. If a column is only summed, the caller writes the code for the case that all rows are read.
+    /// Writes a loop over rows that decodes the columns of expressions; `each` writes the use of their values in row
+    /// `r` of the lane. If a column is only summed, the caller writes the code for the case that all rows are read.
     pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
         let Some(rows) = loops.first() else { return };
         let RowLoop {

@@ -111,7 +111,8 @@ impl Generator<'_> {
         start.push_str("    }\n");
     }
 
-    /// Code that merges the accumulators of a block's threads, or of a warp's for slots. A warp takes a group at a time.
+    /// Code that merges the accumulators of a block's threads, or of a warp's for slots. A warp takes a group at a
+    /// time.
     fn end_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], by_slot: bool) {
         let ThreadsPlan { groups, at, .. } = *plan;
         let each = 32 * plan.words;

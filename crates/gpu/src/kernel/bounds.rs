@@ -92,8 +92,8 @@ impl Bounds {
         Self(self.0.clamp(to.0, to.1), self.1.clamp(to.0, to.1))
     }
 
-    /// Bounds of the sum of values within `self` over any number of rows, each counted at most `times` times; not always
-    /// tight.
+    /// Bounds of the sum of values within `self` over any number of rows, each counted at most `times` times; not
+    /// always tight.
     pub fn of_sum(self, times: u64) -> (i128, i128) {
         let most = MOST_ROWS.saturating_mul(times.into());
         (

@@ -88,8 +88,8 @@ impl<'a> Planner<'a> {
         late.collect()
     }
 
-    /// The conjuncts in the order of evaluation, without deferred ones: tests of columns, then lookups by dropped rows per
-    /// cost, then EXISTS, then text.
+    /// The conjuncts in the order of evaluation, without deferred ones: tests of columns, then lookups by dropped rows
+    /// per cost, then EXISTS, then text.
     pub fn in_order(&self) -> Vec<&'a Filter> {
         let room = self.room_for_bits();
         let cost = |lookup: usize| match self.facts.bits.get(lookup) {
@@ -149,8 +149,8 @@ impl<'a> Planner<'a> {
         self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(wanted)
     }
 
-    /// The test if a row's key is in the table of `lookup`. Reserves shared memory for a copy of the table's bits if there
-    /// is room.
+    /// The test if a row's key is in the table of `lookup`. Reserves shared memory for a copy of the table's bits if
+    /// there is room.
     pub fn found(&mut self, lookup: usize) -> Result<Test> {
         let codes = Arc::clone(self.codes_of(lookup)?);
         let column = self.pipeline.lookups[lookup].column;

@@ -87,7 +87,8 @@ pub(crate) struct TablePlan {
     pub is_hashed: bool,
     /// True if the row's dictionary code is already the result; the kernel skips the probe.
     pub is_coded: bool,
-    /// True if all rows that pass the conjuncts are known to have a key in the table; the kernel does not check it again.
+    /// True if all rows that pass the conjuncts are known to have a key in the table; the kernel does not check it
+    /// again.
     pub is_found: bool,
     /// Bytes of a code.
     pub code_bytes: usize,
@@ -113,7 +114,8 @@ pub(crate) enum Test {
     /// True if the key is in the table of a lookup.
     Found {
         lookup: usize,
-        /// The copy of the table's bits in shared memory, by its index in [`Bindings::copies`](super::Bindings::copies).
+        /// The copy of the table's bits in shared memory, by its index in
+        /// [`Bindings::copies`](super::Bindings::copies).
         copy: Option<usize>,
         /// True if no row was dropped before, so all rows are looked up.
         every: bool,

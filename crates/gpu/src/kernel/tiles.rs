@@ -30,8 +30,8 @@ impl Planner<'_> {
     }
 
     /// Assigns tiles to columns, once loops over rows are known. A column that is read after other columns have been
-    /// decoded has its own tile. The others share one: each is decoded for its test, and not read later. Columns of which
-    /// rows are only picked have none.
+    /// decoded has its own tile. The others share one: each is decoded for its test, and not read later. Columns of
+    /// which rows are only picked have none.
     ///
     /// # Errors
     ///
@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Plans a star join over columns of these kinds, of whose rows `share` match the first lookup. Returns tiles, bytes
-    /// per warp, and the number of copies of bits.
+    /// Plans a star join over columns of these kinds, of whose rows `share` match the first lookup. Returns tiles,
+    /// bytes per warp, and the number of copies of bits.
     fn tiles(kinds: [SequenceKind; 3], share: f64) -> (Vec<Option<u32>>, u32, usize) {
         let (pipeline, facts) = star([share, 0.3]);
         let [first, second, third] = kinds;

@@ -53,8 +53,8 @@ impl Planner<'_> {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if it has no kernel, for example if decimals may overflow; [`Error::Internal`] if types do
-    /// not fit each other.
+    /// [`Error::Unsupported`] if it has no kernel, for example if decimals may overflow; [`Error::Internal`] if types
+    /// do not fit each other.
     pub fn typed(&mut self, expr: &Expr) -> Result<Typed> {
         Ok(match expr {
             Expr::Column(column) => {

@@ -93,7 +93,8 @@ pub enum Expr {
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     /// A part of a date in days.
     DatePart(DatePart, Box<Expr>),
-    /// True if a column's value passes a test; null for null. Restricted like [`Filter::Values`](super::Filter::Values).
+    /// True if a column's value passes a test; null for null. Restricted like
+    /// [`Filter::Values`](super::Filter::Values).
     Values(usize, ValueTest),
     /// The payload of a row's key in one of [`Pipeline::lookups`](super::Pipeline::lookups): the value of the key's
     /// code. Null if the key is not in the table.
@@ -110,11 +111,11 @@ pub enum Expr {
     Match(usize),
     /// True if any match of the row meets a condition. Never null.
     Exists(Box<Exists>),
-    /// A sum divided by a count, rounded towards zero; null if the count is 0. The sum is an integer of any type, the count
-    /// a non-negative `I64`.
+    /// A sum divided by a count, rounded towards zero; null if the count is 0. The sum is an integer of any type, the
+    /// count a non-negative `I64`.
     Average(Box<Expr>, Box<Expr>),
-    /// A double rounded to the nearest integer, an `I128`; ties round away from zero. Its operands (integers and constants)
-    /// must guarantee that its absolute value is at most this bound.
+    /// A double rounded to the nearest integer, an `I128`; ties round away from zero. Its operands (integers and
+    /// constants) must guarantee that its absolute value is at most this bound.
     Rounded(Box<Expr>, i128),
     /// The dense id of a text or binary column's value within the batch. Only as an output of which
     /// [`Build`](crate::Build) builds tables.
@@ -152,8 +153,8 @@ pub struct Exists {
 }
 
 impl Expr {
-    /// Replaces, from the root down, each subexpression for which `other` returns another one. `other` is not called for
-    /// the parts of a replaced subexpression.
+    /// Replaces, from the root down, each subexpression for which `other` returns another one. `other` is not called
+    /// for the parts of a replaced subexpression.
     ///
     /// # Errors
     ///

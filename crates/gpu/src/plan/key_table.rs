@@ -71,9 +71,9 @@ impl KeyTable {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if keys have duplicates, if they are neither integers (or dates, times,
-    /// decimals of up to 64 bits) nor text, or if there are too many for a table. [`Error::Internal`] if the codes do not
-    /// fit the keys or `count`.
+    /// [`Error::Unsupported`] if keys have duplicates, if they are neither integers (or dates, times, decimals of up to
+    /// 64 bits) nor text, or if there are too many for a table. [`Error::Internal`] if the codes do not fit the keys or
+    /// `count`.
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
         if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
             let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
@@ -174,8 +174,8 @@ impl KeyTable {
         self.found == 0
     }
 
-    /// A table of `len` keys that was built on a device with the layout `form`. `fetch` copies bytes (offset, length) of
-    /// it to the host, `find` counts the values that are keys.
+    /// A table of `len` keys that was built on a device with the layout `form`. `fetch` copies bytes (offset, length)
+    /// of it to the host, `find` counts the values that are keys.
     pub(crate) fn made(
         form: DeviceKeyTableLayout,
         found: usize,
@@ -250,8 +250,8 @@ impl KeyTable {
         Ok((codes_at, codes_at + codes_bytes))
     }
 
-    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a table
-    /// that was built on a device cannot be fetched.
+    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a
+    /// table that was built on a device cannot be fetched.
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),

@@ -42,8 +42,8 @@ impl Automaton {
         of_pieces([PatternPart::Any].into_iter().chain(back).collect())
     }
 
-    /// Passes the strings that are `LIKE` a pattern, or `ILIKE` if case is ignored. `None` also for an `ILIKE` pattern that
-    /// is not ASCII.
+    /// Passes the strings that are `LIKE` a pattern, or `ILIKE` if case is ignored. `None` also for an `ILIKE` pattern
+    /// that is not ASCII.
     pub fn like(pattern: &str, ignores_case: bool) -> Option<Self> {
         let literal = |character| match ignores_case {
             true => PatternPart::either_case(character),

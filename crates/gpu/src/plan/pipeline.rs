@@ -49,8 +49,8 @@ pub enum GroupKey {
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
     /// usually text. The result is an array of the column's type.
     Entry(usize),
-    /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is a
-    /// `UInt32` array.
+    /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is
+    /// a `UInt32` array.
     Code(usize),
 }
 
@@ -210,7 +210,8 @@ impl Pipeline {
         most.fold(1, u64::saturating_mul)
     }
 
-    /// Bits of [`most_combinations`](Self::most_combinations), so that kernels differ by few values; 0 if a row counts once.
+    /// Bits of [`most_combinations`](Self::most_combinations), so that kernels differ by few values; 0 if a row counts
+    /// once.
     pub(crate) fn combination_bits(&self) -> u32 {
         match self.most_combinations() {
             1 => 0,

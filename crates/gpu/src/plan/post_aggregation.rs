@@ -21,8 +21,8 @@ pub struct PostAggregation {
 /// A column of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupColumn {
-    /// A key, by its index, as this type. A key that is a code or a dictionary value can only be grouped by, as an `I64`:
-    /// its value is not known here.
+    /// A key, by its index, as this type. A key that is a code or a dictionary value can only be grouped by, as an
+    /// `I64`: its value is not known here.
     Key(usize, Type),
     /// The number of values of an aggregate, by its index; an `I64`.
     Count(usize),

@@ -1,4 +1,5 @@
-//! Regular expressions as automata. They match the same strings as the crate `regex`, whose `regex-automata` builds them.
+//! Regular expressions as automata. They match the same strings as the crate `regex`, whose `regex-automata` builds
+//! them.
 
 use regex_automata::dfa::Automaton as _;
 use regex_automata::dfa::dense::{Builder, Config};
@@ -11,8 +12,8 @@ use super::automaton::Automaton;
 const MOST_BYTES: usize = 1 << 20;
 
 impl Automaton {
-    /// Accepts the UTF-8 strings in which a regular expression has a match. `None` also if the pattern is invalid, or uses
-    /// Unicode word boundaries.
+    /// Accepts the UTF-8 strings in which a regular expression has a match. `None` also if the pattern is invalid, or
+    /// uses Unicode word boundaries.
     pub fn regex(pattern: &str, ignores_case: bool) -> Option<Self> {
         let config = Config::new()
             .match_kind(MatchKind::All)

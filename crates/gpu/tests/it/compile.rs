@@ -1,11 +1,10 @@
-//! Every kernel of the catalogue, compiled for the architectures that there are: none may spill or
-//! use a stack, and what each takes is compared with `tests/resources.txt`.
+//! Compiles every kernel of the catalogue for all supported architectures: none may spill or use a stack, and its
+//! registers are compared with `tests/resources.txt`.
 //!
-//! Kernels go by case, query and a number; those that an earlier one has too are left out. Compiling
-//! all of them takes most of an hour on two cores. A kernel that the table knows, by the checksum of
-//! compiler and source, is not compiled again. If a line changes that every kernel has, it knows none:
-//! then [`SAMPLE`] of them are compiled, and all with `ALL_KERNELS=1`. Those of [`QUICK`] are compiled
-//! always. `UPDATE_RESOURCES=1` writes the table anew.
+//! A kernel's name is its case, query and a number; duplicates of earlier kernels are skipped. Compiling all of them
+//! takes most of an hour on two cores. A kernel whose checksum (of compiler and source) is in the table is not
+//! compiled. If a line changes that every kernel has, no checksum matches: then only [`SAMPLE`] kernels are compiled,
+//! or all with `ALL_KERNELS=1`. Kernels of [`QUICK`] are always compiled. `UPDATE_RESOURCES=1` rewrites the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,16 +22,15 @@ use crate::support;
 const ARCHITECTURES: [(u32, u32); 4] = [(8, 0), (9, 0), (10, 0), (12, 0)];
 /// Cases, by the start of their names, whose kernels compile in seconds.
 const QUICK: [&str; 5] = ["casts", "dates", "decimals", "floats", "logic"];
-/// The compiler's version that the table is of.
+/// The version of the compiler that the table was written with.
 const TABLE_VERSION: (u32, u32) = (13, 0);
-/// So many changed kernels are compiled unless all are asked for: two minutes on two cores.
+/// Number of changed kernels that are compiled without `ALL_KERNELS`: two minutes on two cores.
 const SAMPLE: usize = 24;
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resources.txt");
-/// Registers more than in the table that are no regression yet: compilers differ.
+/// Registers above the table's that are not yet a regression: compilers differ.
 const SLACK: u32 = 8;
 
-/// The distinct kernels of cases of the catalogue, with a name each; `None` without a device to fill
-/// memory of.
+/// Names and sources of the distinct kernels of some cases; `None` without a device, which row groups are loaded to.
 fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     let recorder = match CpuDevice::new() {
         Ok(device) => Arc::new(Recorder::new(device)),
@@ -64,7 +62,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     Some(named)
 }
 
-/// Has a query's kernels made. That none can be launched is no surprise.
+/// Generates a query's kernels. The driver under test cannot launch any, so the execution must fail.
 fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
     let mut execution = engine.start(case.pipeline(query));
     let result = match query.output {
@@ -82,7 +80,7 @@ fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::
     );
 }
 
-/// Does something for every number below `count`, on all cores.
+/// Calls `work` for every number below `count`, on all cores.
 fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -100,16 +98,16 @@ fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// What is known of a kernel.
+/// A kernel's entry in the table.
 #[derive(Clone, Debug, PartialEq)]
 struct Known {
-    /// Of compiler and source.
+    /// Checksum of compiler and source.
     checksum: u32,
-    /// On each architecture.
+    /// Registers per thread, per architecture.
     registers: Vec<u32>,
 }
 
-/// By kernel.
+/// The resources of kernels, by name.
 type Table = BTreeMap<String, Known>;
 
 fn parse(text: &str) -> Table {
@@ -147,7 +145,7 @@ fn print(table: &Table) -> String {
     text
 }
 
-/// What a kernel takes on an architecture, if it needs no memory for its registers.
+/// A kernel's resources on an architecture; an error if it spills registers or uses a stack.
 fn resources(source: &str, architecture: (u32, u32)) -> Result<Resources, String> {
     let cubin = compile_cubin(source, architecture).map_err(|error| error.to_string())?;
     let used = cubin.resources.first().cloned();
@@ -218,8 +216,8 @@ fn kernels_of_orc_compile_without_spills() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Of lookups and groups there are kernels for every way to store keys, most of which differ in nothing that
-/// matters here: some are enough.
+/// Returns true if a case's kernels are in the table. Lookups and groups have kernels for every way to store keys, most
+/// of which hardly differ: some suffice.
 fn is_in_table(case: &Case) -> bool {
     let stars = [
         "stars ffor",
@@ -317,7 +315,7 @@ fn every_kernel_compiles_without_spills() {
     );
 }
 
-/// At most `count` of the items, evenly spread, and the rest.
+/// Splits items into at most `count` evenly spread ones and the rest.
 fn sample<T>(items: Vec<T>, count: usize) -> (Vec<T>, Vec<T>) {
     let all = items.len().max(1);
     let indexed = items.into_iter().enumerate();
@@ -335,7 +333,7 @@ fn samples_are_spread() {
     assert_eq!(sample((0..3).collect(), 4), (vec![0, 1, 2], vec![]));
 }
 
-/// What is worse than in the committed table, or not in it.
+/// Reports kernels that are worse than in the committed table, or not in it.
 fn compare(committed: &Table, found: &Table) -> Vec<String> {
     let mut wrong = vec![];
     for (name, Known { registers, .. }) in found {

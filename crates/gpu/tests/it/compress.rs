@@ -1,4 +1,4 @@
-//! Strings that the device compresses, against those that `vectile-encodings` does.
+//! String compression on the device, compared with that of `vectile-encodings`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::samples::Nulls;
 use crate::strings::bytes;
 use crate::support::{device, driver};
 
-/// Counts the splits that the device makes.
+/// Counts the splits that the device compresses.
 #[derive(Debug)]
 struct OnDevice(Arc<Engine>, AtomicUsize);
 
@@ -82,7 +82,7 @@ fn codes_stand_for_what_was_compressed() {
     assert!(two_tables > 0);
 }
 
-/// More than goes there at a time, and a split that is too long.
+/// More strings than fit one transfer, and a split that is too long.
 #[test]
 fn long_strings_go_in_parts() {
     let Some(driver) = driver() else { return };
@@ -118,7 +118,8 @@ fn long_strings_go_in_parts() {
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 
-/// Two beginnings with the same hash, of which one is no word's; with words in shared memory, and without.
+/// Two prefixes with the same hash, one of which is not in the table of words; with words in shared memory, and
+/// without.
 #[test]
 fn hashes_are_not_trusted() {
     let Some(device) = device() else { return };

@@ -1,4 +1,4 @@
-//! The catalogue, executed, against the reference.
+//! Executes the catalogue and compares results with the reference.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::catalog::{Case, Query, catalog};
 use crate::reference::{self, Data, Expected, Value};
 use crate::support::{self, device, driver};
 
-/// Relative to the sum of magnitudes.
+/// Tolerance for sums of floats, relative to the sum of magnitudes.
 const SUM_ERROR: f64 = 1e-12;
 
 /// A case on a device.
@@ -43,7 +43,7 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// Runs a query, and compares what comes out.
+    /// Runs a query and compares its results.
     pub fn check(&self, query: &Query) {
         let pipeline = self.case.pipeline(query);
         let context = format!("{}, {}: {:?}", self.case.name, query.name, query.filter);
@@ -235,12 +235,12 @@ fn check_total(actual: Total, expected: Expected, context: &str) {
                 "{actual} for {value}: {context}"
             );
         }
-        // of infinities and NaN, the order decides
+        // with infinities and NaN, the result depends on the order
         Some(_) => assert!(!actual.is_finite(), "{actual} for {value}: {context}"),
     }
 }
 
-/// Runs cases that satisfy `which`, all their queries or, if `few`, one of each kind.
+/// Runs cases that satisfy `which`: all their queries or, if `few`, one of each kind.
 pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> usize {
     let engine = Engine::new(device);
     let mut count = 0;
@@ -263,7 +263,7 @@ fn check_all(start: &str) {
     assert!(run(device, false, |case| case.name.starts_with(start)) > 0);
 }
 
-/// A test for each part of the catalogue, so that they run beside each other.
+/// A test for each part of the catalogue, so that they run in parallel.
 macro_rules! parts {
     ($($name:ident: $start:literal,)*) => {
         const PARTS: &[&str] = &[$($start),*];
@@ -309,7 +309,7 @@ fn every_part_is_tested() {
     }
 }
 
-/// What the catalogue claims to have.
+/// The catalogue covers every encoding of every type.
 #[test]
 fn every_encoding_of_every_type() {
     let mut found = std::collections::BTreeSet::new();
@@ -352,7 +352,7 @@ fn every_encoding_of_every_type() {
     }
 }
 
-/// Threads of a block in other orders: in reverse, and shuffled.
+/// The emulator runs threads of a block in other orders: reversed and shuffled.
 #[test]
 fn other_schedules() {
     let Some(device) = device() else { return };

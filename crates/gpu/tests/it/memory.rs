@@ -1,4 +1,4 @@
-//! Memory that is short, and drivers that fail.
+//! Shortage of memory, and failing drivers.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,13 +72,13 @@ fn pipeline(output: Output) -> Arc<Pipeline> {
     })
 }
 
-/// What the queries below should find in some chunks.
+/// The expected values of the selected rows of some chunks.
 fn kept(chunks: &[usize]) -> Vec<i64> {
     let values = chunks.iter().flat_map(|chunk| values(*chunk));
     values.filter(|value| *value >= 1000).collect()
 }
 
-/// One query of each kind over chunks, checked.
+/// Runs one query of each kind over chunks and checks its results.
 fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()> {
     let expected = kept(chunks);
     let mut execution = engine.start(pipeline(Output::Aggregates(vec![Aggregate::Sum(
@@ -108,7 +108,7 @@ fn engine_on(device: &Arc<CpuDevice>) -> Arc<Engine> {
     Engine::new(Arc::clone(device) as Arc<dyn Driver>)
 }
 
-/// An engine with room for three chunks, of so many bytes each, and none in host memory.
+/// An engine with room for three chunks and none in host memory; also returns the bytes of a chunk.
 fn engine_for_three(device: &Arc<CpuDevice>) -> (Arc<Engine>, u64) {
     let engine = engine_on(device);
     engine.set_host_memory_limit(0);
@@ -117,7 +117,7 @@ fn engine_for_three(device: &Arc<CpuDevice>) -> (Arc<Engine>, u64) {
     (engine, bytes)
 }
 
-/// Nothing is left allocated once engine and results are gone.
+/// Asserts that nothing is allocated once engine and results are dropped.
 fn assert_nothing_left(device: &CpuDevice, context: &str) {
     let left = (device.allocated_bytes(), device.allocated_host_bytes());
     assert_eq!(left, (0, 0), "bytes of device and host left: {context}");
@@ -154,7 +154,7 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     let mut execution = engine.start(totals);
     execution.aggregate(&batch).unwrap();
     assert_eq!(execution.totals()[0].count, kept(&[0, 1]).len() as u64);
-    // in use: what no query uses goes, however lately it was used
+    // chunks in use stay: unused ones are dropped first, regardless of their last use
     assert!(engine.batch(third.clone(), &columns(&[2])).is_some());
     load(&engine, 3).unwrap();
     assert!(engine.lookup(&key(2)).is_none());
@@ -169,7 +169,7 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     assert_nothing_left(&device, "batches");
 }
 
-/// The chunks that one batch of these chunks has, for [`Engine::keep`].
+/// The runs of a batch of these chunks, for [`Engine::keep`].
 fn runs(numbers: &[usize]) -> Vec<Vec<ChunkRun>> {
     let run = |&number: &usize| ChunkRun {
         file: key(number).file,
@@ -193,21 +193,21 @@ fn batches_unused_for_longest_go_first() {
     assert!(is_kept(0));
     load(&engine, 3).unwrap();
     assert_eq!([0, 1, 2].map(is_kept), [true, false, true]);
-    // what is known of others stays
+    // entries of other batches stay
     engine.drop_chunks(vec![engine.lookup(&key(0)).unwrap()]);
     assert_eq!([0, 2].map(is_kept), [false, true]);
     drop(engine);
     assert_nothing_left(&device, "kept batches");
 }
 
-/// Keys that take a table of about 2^17 bytes on a device, one for each row's value.
+/// A key table of about 2^17 bytes on a device, with a key for each row's value.
 fn lookup() -> Arc<KeyTable> {
     let keys = (0..4000).chain([1 << 20]);
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(keys));
     Arc::new(KeyTable::new(&keys, &vec![0; keys.len()], 1).unwrap())
 }
 
-/// Counts the rows of a chunk whose values are there.
+/// Counts the rows of a chunk whose values are in the table.
 fn count_found(engine: &Arc<Engine>, codes: &Arc<KeyTable>, number: usize) -> u64 {
     let output = Output::Aggregates(vec![Aggregate::CountRows]);
     let pipeline = Pipeline {
@@ -237,11 +237,11 @@ fn tables_count_and_make_room() {
     engine.set_memory_limit(table + 2 * bytes);
     load(&engine, 1).unwrap();
     assert_eq!(engine.kept_bytes(), table + 2 * bytes);
-    // the first chunk goes before the table, which was used later
+    // the first chunk is dropped before the table, which was used later
     load(&engine, 2).unwrap();
     assert!(engine.lookup(&key(0)).is_none());
     assert_eq!(engine.kept_bytes(), table + 2 * bytes);
-    // then the table does, and comes again
+    // then the table is dropped, and reloaded
     for number in [1, 2] {
         assert!(engine.lookup(&key(number)).is_some());
     }
@@ -251,7 +251,7 @@ fn tables_count_and_make_room() {
     assert!(engine.kept_bytes() > table && engine.kept_bytes() <= engine.memory_limit());
     engine.clear();
     assert_eq!(engine.kept_bytes(), 0);
-    // codes may live longer than the engine
+    // key tables may outlive the engine
     drop(engine);
     assert_nothing_left(&device, "after a table");
 }
@@ -354,14 +354,14 @@ fn chunks_are_dropped_with_what_the_host_has_of_them() {
     for number in 0..3 {
         load(&engine, number).unwrap();
     }
-    // it takes the place of the first, and stays in host memory as well
+    // it replaces the first one, and stays in host memory as well
     let hosted = load(&engine, 3).unwrap();
     let used = engine.lookup(&key(1)).unwrap();
     engine.drop_chunks(vec![hosted, Arc::clone(&used)]);
     assert_eq!(engine.cached_bytes(), bytes);
     let there = [1, 2, 3].map(|number| engine.lookup(&key(number)).is_some());
     assert_eq!(there, [false, true, false]);
-    // a query goes on with what it has
+    // a query continues with the chunks that it holds
     check(&engine, &[1], &[group(used)]).unwrap();
     drop(engine);
     assert_nothing_left(&device, "after dropping");
@@ -373,7 +373,7 @@ fn more_chunks_than_memory() {
     let engine = engine_on(&device);
     let bytes = chunk(0).info().bytes as u64;
     engine.set_memory_limit(2 * bytes);
-    // what came when the device was full comes back from the host
+    // chunks that were loaded while the device was full are reloaded from the host
     for round in 0..3 {
         for number in 0..6 {
             let chunk = match engine.lookup(&key(number)) {
@@ -397,7 +397,7 @@ fn more_chunks_than_memory() {
     assert_nothing_left(&device, "after streaming");
 }
 
-/// A device that has less than the engine may use.
+/// A device that has less memory than the engine may use.
 #[test]
 fn a_small_device() {
     let device = match CpuDevice::new() {
@@ -428,8 +428,8 @@ fn a_small_device() {
     assert_nothing_left(&device, "of a small device");
 }
 
-/// Fails each call of the driver in turn: there is an error, the next attempt gets the right results,
-/// and nothing stays allocated.
+/// Fails each call of the driver in turn: the query returns an error, the next attempt has the right results, and
+/// nothing stays allocated.
 #[test]
 fn every_call_fails_once() {
     let Some(device) = device() else { return };
@@ -447,7 +447,7 @@ fn every_call_fails_once() {
         device.fail_after(0);
         match result {
             Ok(()) if pending => break,
-            // a call that another one makes up for
+            // the failure of this call is handled
             Ok(()) => {}
             Err(Error::Driver { .. }) => failures += 1,
             Err(error) => panic!("call {call}: {error}"),
@@ -461,7 +461,7 @@ fn every_call_fails_once() {
     assert!(failures > 20, "{failures} failures");
 }
 
-/// Results stay when what made them is gone.
+/// Results outlive the engine.
 #[test]
 fn rows_outlive_their_engine() {
     let Some(device) = device() else { return };
@@ -471,7 +471,7 @@ fn rows_outlive_their_engine() {
     let mut rows = engine.start(rows).rows(&groups).unwrap();
     drop((groups, engine));
     assert_eq!(device.allocated_bytes(), 0);
-    // those of one row group outlive those of another
+    // results of one row group outlive those of another
     for chunk in [6, 5] {
         let columns = rows.pop().unwrap().columns;
         let values = columns[0].as_primitive::<Int64Type>().values();
@@ -482,7 +482,7 @@ fn rows_outlive_their_engine() {
     assert_nothing_left(&device, "after results");
 }
 
-/// A device with so much memory; `None`, and said so, where there is no C++ compiler.
+/// A device with this much memory; prints a message and returns `None` if there is no C++ compiler.
 fn device_with(bytes: u64) -> Option<Arc<CpuDevice>> {
     match CpuDevice::new() {
         Ok(device) => Some(Arc::new(device.with_memory(bytes))),
@@ -493,7 +493,7 @@ fn device_with(bytes: u64) -> Option<Arc<CpuDevice>> {
     }
 }
 
-/// A device that counts launches, and does something before each.
+/// A device that counts launches, and calls `hook` before each.
 fn counting(hook: impl Fn() + Send + Sync + 'static) -> Option<(Arc<CpuDevice>, Arc<AtomicUsize>)> {
     let launches = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&launches);
@@ -505,7 +505,7 @@ fn counting(hook: impl Fn() + Send + Sync + 'static) -> Option<(Arc<CpuDevice>, 
     Some((Arc::new(device), launches))
 }
 
-/// Queries need scratch memory and memory for results: chunks that none uses do not keep it.
+/// Unused chunks are dropped for scratch memory and results of queries.
 #[test]
 fn idle_chunks_make_room_for_results() {
     let Some(device) = device_with(600 << 10) else {
@@ -523,7 +523,7 @@ fn idle_chunks_make_room_for_results() {
     assert_nothing_left(&device, "after making room");
 }
 
-/// Chunks that came together share memory: none of it is free while a query uses one of them.
+/// Chunks that were loaded together share memory: none of it is freed while a query uses one of them.
 #[test]
 fn chunks_that_came_together_go_together() {
     let Some(device) = device() else { return };
@@ -559,7 +559,7 @@ fn the_limit_follows_what_others_leave() {
         return;
     };
     let engine = engine_on(&device);
-    // the engine does not ask at once again
+    // the engine does not repeat the request at once
     let limit = || {
         std::thread::sleep(Duration::from_millis(150));
         engine.memory_limit()
@@ -647,12 +647,12 @@ fn a_cancelled_execution_launches_no_more() {
     let result = execution.rows(&groups);
     assert!(matches!(result, Err(Error::Cancelled)), "{result:?}");
     assert_eq!(launches.load(Ordering::Relaxed), 1);
-    // others go on
+    // others continue
     engine.start(pipeline).rows(&groups).unwrap();
     assert_eq!(launches.load(Ordering::Relaxed), 3);
 }
 
-/// Memory of the host for groups is asked for before it is taken.
+/// Host memory for groups is requested before it is allocated.
 #[test]
 fn groups_ask_for_memory() {
     let Some((device, launches)) = counting(|| ()) else {
@@ -705,13 +705,13 @@ fn chunks_are_copied_from_where_they_were_read() {
         let column = Column::parse(bytes, array.data_type(), array.len()).unwrap();
         (key(number), DeviceChunk::build(&column).unwrap())
     };
-    // one of them lies elsewhere
+    // one of them was read elsewhere
     let read = vec![read(0), (key(2), chunk(2)), read(1)];
     let chunks: Vec<(ChunkKey, &DeviceChunk)> = read
         .iter()
         .map(|(key, chunk)| (key.clone(), chunk))
         .collect();
-    // memory for all, one copy of what was put together, and one for each body that was read
+    // memory for all, one copy of assembled parts, and one per body that was read
     engine.load_all(&chunks[..1]).unwrap();
     engine.clear();
     let before = device.calls();
@@ -724,7 +724,7 @@ fn chunks_are_copied_from_where_they_were_read() {
     let calls = device.calls() - before;
     assert!((3..=5).contains(&calls), "{calls}");
     check(&engine, &[0, 2, 1], &groups).unwrap();
-    // what is on the device is not copied again
+    // chunks on the device are not copied again
     let before = device.calls();
     engine.load_all(&chunks).unwrap();
     assert_eq!(device.calls(), before);

@@ -1,4 +1,4 @@
-//! Row groups that a pipeline, or an engine, must not be given.
+//! Row groups that do not fit a pipeline or an engine are refused.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ fn integers() -> DeviceChunk {
     image(&input(Int32Array::from_iter_values(0..2000), None))
 }
 
-/// The same pipeline for each thing that may become of rows.
+/// Runs the pipeline with each kind of output.
 fn ask(engine: &Arc<Engine>, columns: &[DataType], groups: &[Group]) -> Vec<Result<()>> {
     let value = || Expr::Column(0);
     let start = |output| {

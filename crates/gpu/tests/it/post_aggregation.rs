@@ -1,4 +1,4 @@
-//! What is computed of groups on the device, beside the same of the groups that come back.
+//! Computations over groups on the device, compared with the same over all groups on the host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use crate::support::{Input, driver, input, start, table};
 
 const ROWS: i64 = 20_000;
 
-/// Keys: few, some of them null, far apart, and text; and values of which some are null, and some too large for sums of 64
-/// bits.
+/// Keys: few, some of them null, of a large range, and text; values: some null, and some too large for sums of 64 bits.
 fn inputs() -> Vec<Input> {
     let rows = || 0..ROWS;
     let texts = rows().map(|row| (row % 23 != 5).then(|| format!("text {}", row % 23)));
@@ -61,7 +60,7 @@ fn aggregates() -> Vec<Aggregate> {
     ]
 }
 
-/// A key, a result of an aggregate.
+/// The value of a column of groups, in one group.
 fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
     match column {
         GroupColumn::Key(place, _) => {
@@ -87,7 +86,7 @@ fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
     }
 }
 
-/// The groups by some columns.
+/// The groups by some keys.
 fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&PostAggregation>) -> Groups {
     let inputs = inputs();
     let table = table(engine, &inputs, 4096);
@@ -130,7 +129,7 @@ fn groups_are_grouped_again() {
     ] {
         let kernel: Vec<GroupKey> = keys.iter().map(|column| key(*column)).collect();
         let groups = all(&engine, &kernel, None);
-        // the last key as it is, and a remainder of the count
+        // the last key unchanged, and a remainder of the count
         let place = keys.len() - 1;
         let columns = vec![
             GroupColumn::Key(place, Type::I64),
@@ -283,7 +282,7 @@ fn some_of_many_groups_are_wanted() {
     }
 }
 
-/// Averages of sums of 64 bits, and of 128, of which a kernel has the extremes of few buckets alone.
+/// Averages of sums of 64 bits, and of 128, for which kernels read only few buckets.
 #[test]
 fn groups_are_wanted_by_averages() {
     let Some(engine) = driver().map(Engine::new) else {
@@ -359,7 +358,7 @@ fn groups_are_wanted_by_averages() {
     }
 }
 
-/// Extremes of floats are kept as their places in the total order, and those of 128 bits not at all.
+/// Minimum and maximum of floats are stored as ranks in the total order: the device cannot compare them with constants.
 #[test]
 fn what_the_device_cannot_compute_is_read() {
     let Some(engine) = driver().map(Engine::new) else {

@@ -1,4 +1,4 @@
-//! What the engine asks of a driver, seen by one that watches.
+//! The engine's use of a driver, recorded by a wrapper.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use vectile_gpu::{
 use crate::catalog::comments;
 use crate::support::{Input, device, image, input, new_key, start, table};
 
-/// A driver that notes what its streams do.
+/// A driver that records the operations of its streams.
 #[derive(Debug)]
 struct Watched {
     device: Arc<CpuDevice>,
@@ -25,17 +25,17 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Streams with work that nobody has waited for.
+    /// Streams with work that was not synchronized.
     busy: AtomicUsize,
     /// Bytes of each copy to the device.
     copies: Mutex<Vec<usize>>,
-    /// Of each point that a stream waited for, the copies of the other one before it.
+    /// Per event that a stream waited for, the number of copies before it on the other stream.
     waits: Mutex<Vec<usize>>,
-    /// Whether copies to the device fail.
+    /// True if copies to the device shall fail.
     is_broken: AtomicBool,
 }
 
-/// A point of a stream, and how many copies are before it.
+/// An event of a stream, and the number of copies before it.
 struct WatchedMark {
     mark: Event,
     copies: usize,
@@ -168,7 +168,7 @@ fn watched() -> Option<(Arc<CpuDevice>, Arc<Seen>, Arc<Engine>)> {
     Some((device, seen, engine))
 }
 
-/// After an error nothing is under way that uses memory which others may get.
+/// After an error, no pending work uses memory that others may get.
 #[test]
 fn errors_leave_nothing_under_way() {
     let Some((device, seen, engine)) = watched() else {
@@ -208,7 +208,7 @@ fn errors_leave_nothing_under_way() {
     assert!(failures > 8, "{failures} failures");
 }
 
-/// A kernel waits for its own chunks, and not for those that were asked for after them.
+/// A kernel waits for its own chunks, and not for chunks that were requested later.
 #[test]
 fn kernels_wait_for_what_they_need() {
     let Some((_, seen, engine)) = watched() else {
@@ -238,7 +238,7 @@ fn kernels_wait_for_what_they_need() {
     assert_eq!(*seen.waits.lock().unwrap(), [4]);
 }
 
-/// When a copy has failed and others come after it, kernels wait for these, whatever was waited for before.
+/// After a copy has failed, kernels wait for later copies, regardless of earlier waits.
 #[test]
 fn kernels_wait_for_copies_after_a_broken_one() {
     let Some((_, seen, engine)) = watched() else {
@@ -274,7 +274,7 @@ fn count(engine: &Arc<Engine>, inputs: &[Input], chunk: Arc<Resident>) {
     assert_eq!(execution.totals()[0].count, 2000);
 }
 
-/// What strings are decoded with stays on the device with their chunks.
+/// Tables for decoding strings stay on the device with their chunks.
 #[test]
 fn symbols_are_sent_once() {
     let Some((_, seen, engine)) = watched() else {
@@ -293,13 +293,13 @@ fn symbols_are_sent_once() {
         assert_eq!(rows[0].columns, [inputs[0].array.slice(0, 2000)]);
         seen.copies.lock().unwrap().len()
     };
-    // two launches, and a table for each chunk that has none there yet
+    // two launches, and a table for each chunk that has none on the device yet
     assert_eq!(sent(&groups[..1]), 2 + 1);
     assert_eq!(sent(&groups), 2 + 2);
     assert_eq!(sent(&groups), 2);
 }
 
-/// Row groups with the same dictionary have one table of passing codes between them.
+/// Row groups with the same dictionary share one table of passing codes.
 #[test]
 fn a_dictionary_is_asked_once() {
     const ENTRIES: usize = 1000;

@@ -7,7 +7,7 @@ use vectile_gpu::plan::{GroupKey, Lookup, PayloadColumn};
 
 use super::*;
 
-/// How the keys of a case are stored, row group by row group.
+/// How the keys of a case are stored, per row group.
 #[derive(Clone, Copy)]
 struct Keys {
     name: &'static str,
@@ -28,7 +28,7 @@ fn anywhere(_: u64, random: &mut Random) -> i128 {
     40 + i128::from(random.below(900))
 }
 
-/// Few enough for a dictionary.
+/// Few distinct keys, for dictionaries.
 fn distinct(_: u64, random: &mut Random) -> i128 {
     40 + 6 * i128::from(random.below(150))
 }
@@ -52,7 +52,7 @@ fn in_runs(row: u64, _: &mut Random) -> i128 {
     40 + i128::from(row / 7 * 31 % 900)
 }
 
-/// Some so far from the others that, in 32 bits, they come to places of keys.
+/// Some keys are so far from the others that, truncated to 32 bits, they have indices of keys.
 fn in_far_runs(row: u64, random: &mut Random) -> i128 {
     match row / 7 % 13 {
         5 => (1 << 32) + 10,
@@ -70,7 +70,7 @@ fn steps(row: u64, _: &mut Random) -> i128 {
     40 + 2 * i128::from(row / VECTOR as u64)
 }
 
-// ---- keys too far apart for a bit each: few of a type's numbers, the extremes among them ----
+// ---- keys of too large a range for a bit each: few numbers of a type, among them minimum and maximum ----
 
 fn of_32(number: i128) -> i128 {
     match number {
@@ -91,7 +91,7 @@ fn of_64(number: i128) -> i128 {
     match number {
         52 => i64::MAX.into(),
         57 => i64::MIN.into(),
-        // neither in tables
+        // neither is in tables
         58 => i128::from(i64::MIN) + 1,
         113 => -1,
         number => (number as i64).wrapping_mul(0x1e37_79b9_7f4a_7c15).into(),
@@ -113,7 +113,7 @@ fn of_decimals(number: i128) -> i128 {
     number * 33_333_333_333_333 - 500_000_000_000_000_000
 }
 
-/// Keys stored in every way.
+/// Cases for every way to store keys.
 pub fn stars() -> Vec<Case> {
     use DataType::{Int16, Int32, Int64, UInt32};
     use Encoding::{Delta, Dict, Ffor, GpuDfor, GpuFor, Plain, Rle};
@@ -231,7 +231,7 @@ fn star(keys: Keys) -> Case {
             let small = array_of(&DataType::Int8, &numbers(3, random));
             let doubles = numbers(5000, random).into_iter();
             let doubles: Vec<f64> = doubles.map(|number| number as f64 / 100.0).collect();
-            // blocks are read where they lie by those who look few rows up
+            // rows of blocks are read without decoding if few are selected
             let of_numbers = match keys.pins[group] {
                 blocks @ (Encoding::GpuFor | Encoding::GpuDfor) => blocks,
                 _ => Encoding::Ffor,
@@ -260,7 +260,7 @@ fn star(keys: Keys) -> Case {
         .collect();
     let mut queries = queries(&(keys.data_type)());
     if keys.name.starts_with("hashed") {
-        // those that look keys up in another way each
+        // each of these looks up keys in another way
         let wanted = [
             "shared",
             "numbered",
@@ -279,7 +279,7 @@ fn star(keys: Keys) -> Case {
     }
     let mut lookups = lookups(&groups, keys.key);
     if keys.name.starts_with("gpu_") {
-        // between two lookups of keys, numbers are decoded in the same tile
+        // between two lookups of keys, numbers are decoded into the same tile
         queries.push(Query {
             name: "one tile",
             filter: Filter::And(vec![
@@ -318,14 +318,13 @@ fn keys_of(key: fn(i128) -> i128, numbers: &[i128]) -> Vec<i128> {
     numbers.iter().map(|number| key(*number)).collect()
 }
 
-/// Of the keys: some in one of 5 codes, most in one of 300, some in one of 70,000, some that are just
-/// there, none at all; of the text, some; of the keys again, few that lie so far apart that only a large
-/// block has room for their bits.
+/// Lookups of keys: some with 5 codes, most with 300, some with 70,000, some with one code, and an empty one; some of
+/// the texts; and few keys with so large a range that only a large block has room for their bits.
 fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let data_type = groups[0][0].array.data_type();
     let few: Vec<i128> = (0..900).filter(|key| key % 5 == 2).collect();
     let most: Vec<i128> = (0..1200).filter(|key| key % 11 != 3).collect();
-    // more bits than a warp copies at once
+    // the bits are more than a warp copies at once
     let many: Vec<i128> = (0..30_000).filter(|key| key % 5 == 2).collect();
     let last = match data_type {
         DataType::Int16 => 30_000,
@@ -333,7 +332,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
         _ => 290_000,
     };
     let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
-    // some of them twice
+    // some keys are duplicates
     let twice: Vec<i128> = many.iter().chain(&many[..50]).copied().collect();
     let there = KeyTable::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
     let none = KeyTable::new(&array_of(data_type, &[]), &[], 4).unwrap();
@@ -361,7 +360,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     ]
 }
 
-/// Of the numbers, some.
+/// A lookup of some of the numbers.
 fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     let columns = groups.iter().map(|columns| &columns[1].array);
     let numbers = columns.flat_map(|array| array.as_primitive::<Int64Type>().iter().flatten());
@@ -374,7 +373,7 @@ fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     }
 }
 
-/// Keys of two columns together, of which some are there: near each other, or too far apart for a bit each.
+/// Composite keys of two columns, some of which are in the table: with a small range, or one too large for a bit each.
 fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
     let pairs = groups.iter().flat_map(|columns| {
         let small = arrow::compute::cast(&columns[4].array, &DataType::Int64).unwrap();
@@ -504,8 +503,8 @@ fn queries(key: &DataType) -> Vec<Query> {
     let fixed = Type::of(key).is_some();
     assert!(fixed);
     vec![
-        // first, since shared memory keeps what the kernels of others left there
-        // bits in shared memory, and sums of floats slot by slot
+        // first, because shared memory keeps the contents of earlier kernels:
+        // bits in shared memory, and sums of floats per slot
         query(
             "few of floats",
             Found(3),

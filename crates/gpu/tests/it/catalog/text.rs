@@ -1,4 +1,4 @@
-//! Tests of strings, in dictionaries and in splits, that automata tell.
+//! Tests of strings by automata, in dictionaries and in splits.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Case, Query, column, within_expressions};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
 use crate::support::Input;
 
-/// What `value` makes of random numbers.
+/// Strings that `value` generates from random numbers.
 fn made(
     len: usize,
     seed: u64,
@@ -25,7 +25,7 @@ fn made(
     with_nulls(&array, nulls, random)
 }
 
-/// Comments of a few words: two symbol tables pay.
+/// Comments of a few words: two symbol tables pay off.
 pub fn comments(len: usize, seed: u64) -> ArrayRef {
     let words = [
         "special",
@@ -41,7 +41,7 @@ pub fn comments(len: usize, seed: u64) -> ArrayRef {
     made(len, seed, Nulls::Some, |random| {
         let comment = (0..random.below(9)).map(|_| words[random.below(9) as usize]);
         let mut comment = comment.collect::<Vec<_>>().join(" ");
-        // now and then what no symbol stands for
+        // sometimes a character that no symbol covers
         if random.below(20) == 0 {
             comment.push(char::from_u32(0xC0 + random.below(5000) as u32).unwrap_or('~'));
         }
@@ -49,7 +49,7 @@ pub fn comments(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-/// What is no pattern: mostly escapes.
+/// Strings without a pattern: mostly escapes.
 fn noise(len: usize, seed: u64) -> ArrayRef {
     made(len, seed, Nulls::None, |random| {
         let chars =
@@ -58,7 +58,7 @@ fn noise(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-/// Some of more than 255 and 65,535 bytes.
+/// Strings of which some have more than 255, and one more than 65,535 bytes.
 fn long(len: usize, seed: u64) -> ArrayRef {
     let mut row = 0;
     made(len, seed, Nulls::None, |random| {
@@ -71,7 +71,7 @@ fn long(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-/// The test that an automaton is of the first column, whose strings are of UTF-8.
+/// A filter of the first column, whose strings are UTF-8, by an automaton.
 pub fn told(automaton: Automaton) -> Filter {
     Filter::Values(0, test_of(automaton))
 }
@@ -124,7 +124,7 @@ fn groups() -> Vec<Vec<Input>> {
     groups.collect()
 }
 
-/// Strings that are keys, of groups and of lookups.
+/// Strings as keys of groups and of lookups.
 pub fn text_keys() -> Case {
     let sum = || vec![Aggregate::CountRows, Aggregate::Sum(column(1))];
     let entries = || Output::Groups(vec![GroupKey::Entry(0)], sum());
@@ -163,7 +163,7 @@ pub fn text_keys() -> Case {
     }
 }
 
-/// Tests of strings by automata, and predicates that become some.
+/// Tests of strings by automata, and by predicates that become automata.
 pub fn texts() -> Case {
     let like = |pattern| Automaton::like(pattern, false).unwrap();
     let one_of = |values: &[&str]| Automaton::one_of(values.iter().map(|v| v.as_bytes())).unwrap();
@@ -221,7 +221,7 @@ pub fn texts() -> Case {
             output,
         }
     });
-    // strings themselves, with numbers and alone
+    // outputs of strings, with numbers and alone
     let outputs = [vec![column(0), column(1)], vec![column(0)]].into_iter();
     let rows = outputs.flat_map(|exprs| {
         let filters = [told(like("%s%")), Filter::Column(1, Predicate::IsNull)];
