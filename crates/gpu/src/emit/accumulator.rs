@@ -8,22 +8,22 @@ use crate::plan::Type;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     /// Code for its address.
-    pub at: &'a str,
+    pub base: &'a str,
     /// Code for the number of groups.
     pub groups: &'a str,
 }
 
 impl Table<'_> {
     /// Code for the address of a group's accumulator. `before` is the number of words per group of all columns before.
-    pub fn place(self, group: &str, accumulator: Accumulator, before: usize) -> String {
-        let Self { at, groups, .. } = self;
+    pub fn address(self, group: &str, accumulator: Accumulator, before: usize) -> String {
+        let Self { base, groups, .. } = self;
         let own = match accumulator.words() {
             1 => group.to_string(),
             words => format!("{words} * (u64){group}"),
         };
         match before {
-            0 => format!("{at} + {own}"),
-            _ => format!("{at} + ({own} + {before} * {groups})"),
+            0 => format!("{base} + {own}"),
+            _ => format!("{base} + ({own} + {before} * {groups})"),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Accumulator {
     }
 
     /// Code for a row's value, in the accumulator's type.
-    pub(super) fn taken(self, value: Option<&Value>) -> String {
+    pub(super) fn row_value(self, value: Option<&Value>) -> String {
         let code = match (self, value) {
             (Self::Count { .. }, _) | (_, None) => return "1".into(),
             (_, Some(value)) => &value.code,
@@ -93,7 +93,7 @@ impl Accumulator {
     }
 
     /// Code that stores it in a thread's words, from index `word` on.
-    pub(super) fn keep(self, word: usize, value: &str) -> String {
+    pub(super) fn save(self, word: usize, value: &str) -> String {
         let (low, high) = (32 * word, 32 * (word + 1));
         match self.name() {
             "double" => format!("kept[{low}] = (u64)__double_as_longlong({value});"),
@@ -107,7 +107,7 @@ impl Accumulator {
     /// Code that adds a row to the words of a table at `to`, which are zero initially.
     pub(super) fn add_to(self, to: &str, is_shared: bool, value: Option<&Value>) -> String {
         let suffix = if is_shared { "_shared" } else { "" };
-        let value = self.taken(value);
+        let value = self.row_value(value);
         match self {
             Self::Count { wide: false } if is_shared => format!("count_shared({to});"),
             Self::Count { wide: false } => format!("add({to}, (u64){value});"),

@@ -155,9 +155,9 @@ impl<'a> Generator<'a> {
             }
             Node::Payload {
                 lookup,
-                attribute,
+                payload,
                 nullable,
-            } => self.looked(typed, *lookup, *attribute, *nullable),
+            } => self.payload(typed, *lookup, *payload, *nullable),
             Node::Code(lookup) => {
                 let valid = format!("(q{lookup} != ALL)");
                 Value::of(typed, format!("q{lookup}"), Some(valid))
@@ -166,12 +166,12 @@ impl<'a> Generator<'a> {
                 let mut matches = self.matches.iter().rev();
                 let matched = matches.find(|matched| matched.number == *number);
                 // a missing match is a defect: the kernel does not compile then
-                let place = matched.map_or_else(
+                let index = matched.map_or_else(
                     || format!("no_match_{number}"),
-                    |matched| matched.place.clone(),
+                    |matched| matched.index.clone(),
                 );
-                let is_there = matched.and_then(|matched| matched.is_there.clone());
-                Value::of(typed, place, is_there.filter(|_| typed.valid.is_some()))
+                let is_matched = matched.and_then(|matched| matched.is_matched.clone());
+                Value::of(typed, index, is_matched.filter(|_| typed.valid.is_some()))
             }
             Node::Exists {
                 list,
@@ -191,12 +191,12 @@ impl<'a> Generator<'a> {
             }),
             Node::PayloadOf {
                 code,
-                attribute,
+                payload,
                 nullable,
             } => self.once(typed, |this| {
                 let code = this.expr(code);
-                let is_there = code.valid.unwrap_or_else(|| "true".into());
-                this.entry(typed, &code.code, is_there, *attribute, *nullable)
+                let is_matched = code.valid.unwrap_or_else(|| "true".into());
+                this.payload_of(typed, &code.code, is_matched, *payload, *nullable)
             }),
         }
     }

@@ -75,7 +75,7 @@ impl<'a> Generator<'a> {
                 lookup,
                 copy,
                 every,
-            } => self.found(*lookup, *copy, *every),
+            } => self.probe_mask(*lookup, *copy, *every),
             Test::Ranges {
                 column,
                 ranges,
@@ -89,7 +89,7 @@ impl<'a> Generator<'a> {
                     (false, true) => format!("({})", masks.join(" | ")),
                     (false, false) => masks.concat(),
                 };
-                self.of_valid(*column, any, *negated)
+                self.and_valid(*column, any, *negated)
             }
             // `filter` handles these
             Test::Constant(_) | Test::And(_) | Test::Or(_) | Test::Not(_) | Test::Expr(_) => {
@@ -98,7 +98,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    pub fn of_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
+    pub fn and_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
         let mask = if negated { format!("~{mask}") } else { mask };
         match self.valid_rows(column) {
             Some(valid) => format!("({mask} & {valid})"),
@@ -159,14 +159,14 @@ impl<'a> Generator<'a> {
             return ("(void*)0".into(), String::new());
         }
         let at = self.argument(Argument::TextAt(test));
-        let place = format!("{range}t");
+        let table = format!("{range}t");
         let number = Transform::Text as u8;
         let staged = format!(
-            "\n        u8* const {place} = a.word[{at}] == ~0ull ? (u8*)0 : shared + a.word[{at}];\n        \
-             stage<{number}>(h{column}, {range}, {place});"
+            "\n        u8* const {table} = a.word[{at}] == ~0ull ? (u8*)0 : shared + a.word[{at}];\n        \
+             stage<{number}>(h{column}, {range}, {table});"
         );
         self.is_staged = true;
-        (place, staged)
+        (table, staged)
     }
 }
 
@@ -178,19 +178,19 @@ fn are_alike(a: &RowLoop, b: &RowLoop) -> bool {
         tests,
         columns,
         tables,
-        picks,
+        access,
         summed,
         combined,
     } = a;
-    let walks = (picks, summed, combined) == (&b.picks, &b.summed, &b.combined);
+    let walks = (access, summed, combined) == (&b.access, &b.summed, &b.combined);
     walks && (columns, tables, tests) == (&b.columns, &b.tables, &b.tests)
 }
 
 /// Collects the distinct loops of a test.
-fn row_tests<'a>(test: &'a Test, found: &mut Vec<&'a RowLoop>) {
+fn row_tests<'a>(test: &'a Test, loops: &mut Vec<&'a RowLoop>) {
     match test {
-        Test::And(parts) | Test::Or(parts) => parts.iter().for_each(|part| row_tests(part, found)),
-        Test::Expr(rows) if !found.contains(&rows) => found.push(rows),
+        Test::And(parts) | Test::Or(parts) => parts.iter().for_each(|part| row_tests(part, loops)),
+        Test::Expr(rows) if !loops.contains(&rows) => loops.push(rows),
         _ => {}
     }
 }

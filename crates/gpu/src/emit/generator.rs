@@ -368,7 +368,9 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
             self.table_argument = self.argument(Argument::TableAt);
         }
         // open a few columns ahead, so that latencies overlap
-        let (ahead, later) = plan.opened.split_at(OPEN_AHEAD.min(plan.opened.len()));
+        let (ahead, later) = plan
+            .open_order
+            .split_at(OPEN_AHEAD.min(plan.open_order.len()));
         ahead.iter().for_each(|column| self.open(*column, 2));
         // fetch columns that are read one after the other, so that latencies overlap
         for column in &plan.fetched {

@@ -86,14 +86,14 @@ impl<'a> Generator<'a> {
             false => self.entries(),
         };
         let table = Table {
-            at: if is_shared { "own_table" } else { GLOBAL_TABLE },
+            base: if is_shared { "own_table" } else { GLOBAL_TABLE },
             groups: &groups,
         };
         let accumulators = &plan.accumulators;
-        for (added, word) in accumulators.all.iter().zip(accumulators.words().0) {
-            let value = added.argument.map(|argument| &arguments[argument]);
-            let to = table.place("at", added.accumulator, word);
-            let add = added.accumulator.add_to(&to, is_shared, value);
+        for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            let value = slot.argument.map(|argument| &arguments[argument]);
+            let to = table.address("at", slot.accumulator, word);
+            let add = slot.accumulator.add_to(&to, is_shared, value);
             match value.and_then(|value| value.valid.as_ref()) {
                 Some(valid) => self.line(6, format!("if ({valid}) {add}")),
                 None => self.line(6, add),
@@ -128,9 +128,9 @@ impl<'a> Generator<'a> {
         );
         let groups = format!("a.word[{table}]");
         let tables = [("own_table", &groups), (GLOBAL_TABLE, &entries)];
-        let [from, to] = tables.map(|(at, groups)| Table { at, groups });
+        let [from, to] = tables.map(|(base, groups)| Table { base, groups });
         for (AccumulatorSlot { accumulator, .. }, word) in plan.accumulators.all.iter().zip(words) {
-            let [from, to] = [from, to].map(|table| table.place("g", *accumulator, word));
+            let [from, to] = [from, to].map(|table| table.address("g", *accumulator, word));
             let _ = writeln!(end, "        {}", accumulator.merge_tables(&to, &from));
         }
         end.push_str("    }\n");

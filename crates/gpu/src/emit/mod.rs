@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_a_lookup_that_is_asked_twice_are_copied_once() {
+    fn bits_of_a_lookup_that_is_probed_twice_are_copied_once() {
         let (mut pipeline, facts) = star([0.5; 2]);
         let either = |found, other| Filter::And(vec![found, other]);
         pipeline.filter = Filter::Or(vec![

@@ -17,25 +17,25 @@ impl<'a> Generator<'a> {
         loops: &'a [(RowLoop, Vec<usize>)],
     ) {
         self.layout.outputs = vec![(Type::Bool, false); columns];
-        for (place, column) in copied.iter().copied() {
+        for (index, column) in copied.iter().copied() {
             if let Some(of) = self.plan.columns[column].of {
-                self.layout.outputs[place].0 = of;
+                self.layout.outputs[index].0 = of;
             }
             self.prepare(column);
-            let out = self.output(self.types(column).0, 2 * place);
+            let out = self.output(self.types(column).0, 2 * index);
             let tile = self.tile(column);
             self.line(
                 2,
                 format!("copy_values<C{column}>(c{column}, m, {tile}, {out} + first);"),
             );
         }
-        for (rows, places) in loops {
-            self.write_rows(rows, places);
+        for (rows, indices) in loops {
+            self.write_rows(rows, indices);
         }
     }
 
     /// Writes a loop that stores values of expressions in the outputs with these indices.
-    fn write_rows(&mut self, rows: &'a RowLoop, places: &[usize]) {
+    fn write_rows(&mut self, rows: &'a RowLoop, indices: &[usize]) {
         let all = self.plan.task == Task::AllValues;
         self.row_loop(&[rows], |this, values| {
             if all {
@@ -48,7 +48,7 @@ impl<'a> Generator<'a> {
                     "const u64 to = first + __popc(word & ((1u << lane_id()) - 1));",
                 );
             }
-            for (place, value) in places.iter().copied().zip(values) {
+            for (index, value) in indices.iter().copied().zip(values) {
                 let of = match value.of {
                     Type::Bool => "u8",
                     Type::F32 => "float",
@@ -56,13 +56,13 @@ impl<'a> Generator<'a> {
                     Type::I128 => "i128",
                     other => native_names(other).1,
                 };
-                let out = this.output(of, 2 * place);
+                let out = this.output(of, 2 * index);
                 this.line(4, format!("if (in) {out}[to] = ({of}){};", value.code));
                 if let Some(valid) = &value.valid {
-                    let out = this.output("u8", 2 * place + 1);
+                    let out = this.output("u8", 2 * index + 1);
                     this.line(4, format!("if (in) {out}[to] = {valid};"));
                 }
-                this.layout.outputs[place] = (value.of, value.valid.is_some());
+                this.layout.outputs[index] = (value.of, value.valid.is_some());
             }
         });
     }
@@ -95,8 +95,8 @@ impl<'a> Generator<'a> {
         loops: &'a [(RowLoop, Range<usize>)],
         counts: &[(usize, usize)],
     ) {
-        for (index, added) in accumulators.all.iter().enumerate() {
-            let (of, first) = (added.accumulator.name(), added.accumulator.first());
+        for (index, slot) in accumulators.all.iter().enumerate() {
+            let (of, first) = (slot.accumulator.name(), slot.accumulator.first());
             let _ = writeln!(self.start, "    {of} s{index} = {first};");
         }
         let is_combined = loops.iter().any(|(rows, _)| rows.combined.is_some());
@@ -143,9 +143,9 @@ impl<'a> Generator<'a> {
             self.end,
             "    u64* const to = (u64*)a.word[3] + result * {words};"
         );
-        for (index, added) in accumulators.all.iter().enumerate() {
-            let store = added.accumulator.store();
-            let cast = match added.accumulator {
+        for (index, slot) in accumulators.all.iter().enumerate() {
+            let store = slot.accumulator.store();
+            let cast = match slot.accumulator {
                 Accumulator::Count { .. } => "(i64)",
                 _ => "",
             };
@@ -184,20 +184,20 @@ impl<'a> Generator<'a> {
         is_combined: bool,
     ) {
         let name = format!("s{index}");
-        let taken = match &value.valid {
+        let condition = match &value.valid {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
         let line = if matches!(accumulator, Accumulator::Count { .. }) {
-            format!("{name} += {taken};")
+            format!("{name} += {condition};")
         } else if accumulator.adds_by_eight(value.bounds) && !is_combined {
             let partial = format!("p{index}");
-            let line = format!("if ({taken}) {partial} += (i32){};", value.code);
+            let line = format!("if ({condition}) {partial} += (i32){};", value.code);
             self.partials.push((partial, name));
             line
         } else {
-            let other = accumulator.taken(Some(value));
-            accumulator.merge_if(&taken, &name, &other)
+            let other = accumulator.row_value(Some(value));
+            accumulator.merge_if(&condition, &name, &other)
         };
         self.line(4, line);
     }

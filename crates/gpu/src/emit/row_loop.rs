@@ -94,7 +94,7 @@ impl<'a> Generator<'a> {
                     true => format!("n{column}"),
                     false => "ALL".into(),
                 };
-                self.line(5, Self::places(*table, count, &rows));
+                self.line(5, Self::hash_indices(*table, count, &rows));
                 continue;
             }
             let place_at = |k| {
@@ -116,7 +116,7 @@ impl<'a> Generator<'a> {
 
     /// Code that looks up the indices `y` of `count` keys `z` in a hash table. Bits of `rows` select the keys to look
     /// up.
-    fn places(table: usize, count: u32, rows: &str) -> String {
+    fn hash_indices(table: usize, count: u32, rows: &str) -> String {
         format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
     }
 
@@ -158,7 +158,7 @@ impl<'a> Generator<'a> {
                     true => format!("v{column} >> r"),
                     false => "1".into(),
                 };
-                self.line(4, Self::places(*table, 1, &rows));
+                self.line(4, Self::hash_indices(*table, 1, &rows));
                 continue;
             }
             let place_at = format!(
@@ -182,7 +182,7 @@ impl<'a> Generator<'a> {
 
     /// Returns true if a column is prepared only once the number of selected rows is known: reading few is cheaper.
     fn is_prepared_late(&self, rows: &RowLoop, column: usize) -> bool {
-        let may_be_few = matches!(rows.picks, SparseAccess::Few | SparseAccess::All);
+        let may_be_few = matches!(rows.access, SparseAccess::Few | SparseAccess::All);
         let traits = &self.plan.columns[column].traits;
         may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
     }
@@ -236,8 +236,8 @@ impl<'a> Generator<'a> {
         for column in &nullable {
             self.valid_rows(*column);
         }
-        let made = tables.iter().map(|table| (*table, self.table(*table)));
-        let made: Vec<(usize, String)> = made.collect();
+        let table_codes = tables.iter().map(|table| (*table, self.table(*table)));
+        let table_codes: Vec<(usize, String)> = table_codes.collect();
         // the text per row is the same for all ways to iterate over rows
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
@@ -256,14 +256,14 @@ impl<'a> Generator<'a> {
             rows,
             nullable,
             tests,
-            tables: made,
+            tables: table_codes,
             body: std::mem::replace(&mut self.out, before),
             partials: std::mem::take(&mut self.partials),
         };
-        match rows.picks {
+        match rows.access {
             SparseAccess::Few | SparseAccess::All => {
                 self.picked_loop(&steps);
-                if rows.picks == SparseAccess::All {
+                if rows.access == SparseAccess::All {
                     return;
                 }
             }
@@ -278,14 +278,14 @@ impl<'a> Generator<'a> {
     /// Opens a loop over the combinations of a row's matches, with one current match per list.
     fn combine(&mut self, combined: &'a Combined) {
         let lists = combined.matches.iter().map(|matches| {
-            let [first, count] = self.list(&matches.list);
+            let [offset, count] = self.list(&matches.list);
             let times = self.temporary();
             let of = match matches.is_outer {
                 true => format!("{count} ? {count} : (u32)in"),
                 false => count.clone(),
             };
             self.line(4, format!("const u32 {times} = {of};"));
-            [first, count, times]
+            [offset, count, times]
         });
         let lists: Vec<[String; 3]> = lists.collect();
         let times = lists.iter().map(|[.., times]| format!("(u64){times}"));
@@ -296,18 +296,18 @@ impl<'a> Generator<'a> {
         // the first list varies fastest
         let mut rest = String::from("time");
         let last = lists.len().saturating_sub(1);
-        for (number, [first, count, times]) in lists.iter().enumerate() {
+        for (number, [offset, count, times]) in lists.iter().enumerate() {
             let own = match number == last {
                 true => rest.clone(),
                 false => format!("{rest} % {times}"),
             };
-            let [place, is_there] = [(); 2].map(|()| self.temporary());
-            self.line(4, format!("const u32 {place} = {first} + (u32)({own});"));
-            self.line(4, format!("const bool {is_there} = {count} > 0;"));
+            let [index, is_matched] = [(); 2].map(|()| self.temporary());
+            self.line(4, format!("const u32 {index} = {offset} + (u32)({own});"));
+            self.line(4, format!("const bool {is_matched} = {count} > 0;"));
             self.matches.push(Match {
                 number,
-                place,
-                is_there: Some(is_there),
+                index,
+                is_matched: Some(is_matched),
             });
             rest = format!("({rest} / {times})");
         }
@@ -319,9 +319,9 @@ impl<'a> Generator<'a> {
 
     /// Declares offset and count of a list of matches and returns their names.
     fn list(&mut self, list: &'a ListPlan) -> [String; 2] {
-        let (first, count) = (self.expr(&list.first), self.expr(&list.count));
+        let (offset, count) = (self.expr(&list.offset), self.expr(&list.count));
         let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
-        [&first, &count].map(|of| {
+        [&offset, &count].map(|of| {
             let name = self.temporary();
             let value = format!("{has} ? (u32){} : 0", of.code);
             self.line(4, format!("const u32 {name} = {value};"));
@@ -332,16 +332,16 @@ impl<'a> Generator<'a> {
     /// Writes a loop over a row's matches that ends at the first one that meets a condition. Returns the name of its
     /// result, a boolean.
     pub fn exists(&mut self, list: &'a ListPlan, number: usize, condition: &'a Typed) -> String {
-        let [first, count] = self.list(list);
-        let [some, time, place] = [(); 3].map(|()| self.temporary());
+        let [offset, count] = self.list(list);
+        let [some, time, index] = [(); 3].map(|()| self.temporary());
         self.line(4, format!("bool {some} = false;"));
         let goes_on = format!("{time} < {count} && !{some}");
         self.line(4, format!("for (u32 {time} = 0; {goes_on}; {time}++) {{"));
-        self.line(4, format!("const u32 {place} = {first} + {time};"));
+        self.line(4, format!("const u32 {index} = {offset} + {time};"));
         self.matches.push(Match {
             number,
-            place,
-            is_there: None,
+            index,
+            is_matched: None,
         });
         // values that are computed for a match are out of scope after the loop
         let before = self.computed.len();
@@ -366,7 +366,7 @@ impl<'a> Generator<'a> {
             let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
             self.line(2, format!("const u32 total = {total};"));
         }
-        match rows.picks {
+        match rows.access {
             SparseAccess::All => self.line(2, "{"),
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
         }
@@ -390,7 +390,7 @@ impl<'a> Generator<'a> {
             .iter()
             .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
         self.line(3, "}");
-        match rows.picks {
+        match rows.access {
             SparseAccess::All => self.line(2, "}"),
             _ => self.line(2, "} else"),
         }
@@ -439,7 +439,7 @@ impl<'a> Generator<'a> {
             let column = self.plan.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let places = match (
+            let call = match (
                 self.is_hashed(*table),
                 self.plan.columns[column].traits.nullable(),
             ) {
@@ -447,8 +447,8 @@ impl<'a> Generator<'a> {
                 (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
                 (false, _) => format!("places_8<C{column}, {}>(c{column}, ", self.is_known(*table)),
             };
-            let places = format!("{places}eighth, {tile}, b{table}, y{table});");
-            self.line(3, places);
+            let call = format!("{call}eighth, {tile}, b{table}, y{table});");
+            self.line(3, call);
         }
         partials
             .iter()

@@ -17,9 +17,9 @@ pub(super) struct Value {
 pub(super) struct Match {
     pub number: usize,
     /// The name of its index.
-    pub place: String,
+    pub index: String,
     /// The name of the flag that there is a match; `None` if there always is.
-    pub is_there: Option<String>,
+    pub is_matched: Option<String>,
 }
 
 impl Value {

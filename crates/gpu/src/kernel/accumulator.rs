@@ -131,9 +131,9 @@ impl Accumulators {
     /// The offset of each accumulator in memory, and the size of all, in words.
     pub fn words(&self) -> (Vec<usize>, usize) {
         let mut words = 0;
-        let first = self.all.iter().map(|added| {
-            words += added.accumulator.words();
-            words - added.accumulator.words()
+        let first = self.all.iter().map(|slot| {
+            words += slot.accumulator.words();
+            words - slot.accumulator.words()
         });
         (first.collect(), words)
     }
@@ -141,6 +141,6 @@ impl Accumulators {
     /// Returns true if any result depends on the order of rows.
     pub fn are_ordered(&self) -> bool {
         let mut all = self.all.iter();
-        all.any(|added| added.accumulator == Accumulator::FloatSum)
+        all.any(|slot| slot.accumulator == Accumulator::FloatSum)
     }
 }

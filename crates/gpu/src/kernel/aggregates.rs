@@ -44,8 +44,8 @@ impl<'a> Collected<'a> {
         let name = of.argument().filter(|expr| !has_lookups(expr));
         let name = name.map(|expr| (std::mem::discriminant(of), expr));
         let same = self.known.iter().find(|(known, _)| Some(*known) == name);
-        if let Some((_, outcome)) = same {
-            return *outcome;
+        if let Some((_, result)) = same {
+            return *result;
         }
         let count = match value.valid {
             None => 0,
@@ -60,9 +60,9 @@ impl<'a> Collected<'a> {
         };
         let accumulator = Accumulator::of(of, value.of, value.bounds, self.growth);
         let value = accumulator.map(|accumulator| self.push(accumulator, Some(argument)));
-        let outcome = ResultSlots { count, value };
-        self.known.extend(name.map(|name| (name, outcome)));
-        outcome
+        let result = ResultSlots { count, value };
+        self.known.extend(name.map(|name| (name, result)));
+        result
     }
 }
 
@@ -73,7 +73,7 @@ impl Accumulators {
         let mut arguments = arguments.iter().enumerate();
         let mut results = vec![];
         for aggregate in aggregates {
-            let mut outcome = ResultSlots {
+            let mut result = ResultSlots {
                 count: 0,
                 value: None,
             };
@@ -81,13 +81,13 @@ impl Accumulators {
                 let argument = arguments.next();
                 let (argument, value) =
                     argument.ok_or_else(|| Error::Internal("no argument".into()))?;
-                outcome = collected.add(aggregate, value, argument);
+                result = collected.add(aggregate, value, argument);
             }
-            results.push(outcome);
+            results.push(result);
         }
         let mut all = collected.all;
-        for added in &mut all {
-            added.accumulator = added.accumulator.in_words();
+        for slot in &mut all {
+            slot.accumulator = slot.accumulator.in_words();
         }
         Ok(Self { all, results })
     }

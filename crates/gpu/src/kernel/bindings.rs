@@ -32,13 +32,13 @@ impl Bindings {
     }
 
     /// The index of a payload column, which is added if it is new.
-    pub fn attribute(&mut self, attribute: &Arc<PayloadColumn>) -> usize {
-        number_of(attribute, &mut self.attributes)
+    pub fn payload(&mut self, payload: &Arc<PayloadColumn>) -> usize {
+        index_of(payload, &mut self.attributes)
     }
 
     /// The index of a table of computed keys, which is added if it is new.
     pub fn table(&mut self, codes: &Arc<KeyTable>) -> usize {
-        number_of(codes, &mut self.tables)
+        index_of(codes, &mut self.tables)
     }
 
     /// The digits of a group's number.
@@ -54,7 +54,7 @@ impl Bindings {
 }
 
 /// The index of `item` in `all`, which it is pushed to if it is new.
-fn number_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
+fn index_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
     let known = all.iter().position(|known| Arc::ptr_eq(known, item));
     known.unwrap_or_else(|| {
         all.push(Arc::clone(item));

@@ -204,7 +204,7 @@ pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
 /// The columns that the kernel of a task reads row by row.
 pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     let mut columns = vec![];
-    if !task.is_behind_filters() {
+    if !task.follows_filters() {
         let filter = &pipeline.filter;
         filter.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns));
         let codes = pipeline.matches.iter().map(|matches| &matches.code);
@@ -239,9 +239,9 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
 
 /// Returns true if an expression reads codes of lookups.
 pub(crate) fn has_lookups(expr: &Expr) -> bool {
-    let mut looked = vec![];
-    lookups_of_expr(expr, &mut looked);
-    !looked.is_empty()
+    let mut lookups = vec![];
+    lookups_of_expr(expr, &mut lookups);
+    !lookups.is_empty()
 }
 
 #[cfg(test)]

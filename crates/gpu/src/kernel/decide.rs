@@ -55,17 +55,17 @@ pub(crate) fn plan(
     // sums of 128 bits and hash tables take so many registers that large blocks would have too few warps
     planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed();
     planner.place_tiles()?;
-    let (mut opened, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
-    if !task.is_behind_filters() {
+    let (mut open_order, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
+    if !task.follows_filters() {
         let ordered = planner.in_order();
         for conjunct in &ordered {
-            columns_of_filter(conjunct, &mut opened);
+            columns_of_filter(conjunct, &mut open_order);
             if let Filter::Found(lookup) | Filter::Missing(lookup) = conjunct {
-                push(pipeline.lookups[*lookup].column, &mut opened);
+                push(pipeline.lookups[*lookup].column, &mut open_order);
             }
         }
         if !planner.tables.is_empty() {
-            let later = opened.iter().skip(1).copied();
+            let later = open_order.iter().skip(1).copied();
             // vectors of plain values and strings are too large to be fetched early
             let is_large = |column: usize| {
                 let of = &traits[column];
@@ -73,7 +73,7 @@ pub(crate) fn plan(
             };
             fetched = later.filter(|column| !is_large(*column)).collect();
             let by_row = columns_by_row(pipeline, task).into_iter();
-            by_row.for_each(|column| push(column, &mut opened));
+            by_row.for_each(|column| push(column, &mut open_order));
         }
         for conjunct in ordered {
             conjuncts.push(planner.test(conjunct)?);
@@ -98,7 +98,7 @@ pub(crate) fn plan(
     }
     let plan = KernelPlan {
         task,
-        opened,
+        open_order,
         fetched,
         conjuncts,
         bitmaps: vec![false; planner.bindings.code_tests.len()],
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_and_sizes_are_told_to_the_same_kernel() {
+    fn constants_and_sizes_are_arguments_of_the_same_kernel() {
         let sum = |limit, most| {
             let traits = [integers(10, 0, 900), integers(10, 0, most)];
             planned(&filtered_sum(limit), &traits, &facts())
@@ -175,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_twice_is_accumulated_once() {
+    fn equal_aggregates_share_accumulators() {
         let sum = || Aggregate::Sum(Expr::Column(1));
-        let asked = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
-        let totals = Output::Aggregates(asked.clone());
-        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], asked);
+        let aggregates = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
+        let totals = Output::Aggregates(aggregates.clone());
+        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], aggregates);
         for (output, most) in [(totals, 1 << 10), (groups.clone(), 5), (groups, 1 << 10)] {
             let pipeline = Pipeline {
                 output,
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_added_up_where_they_fit() {
+    fn the_strategy_follows_the_size_of_the_table() {
         let strategy = |most| {
             let traits = [integers(10, 0, most), integers(20, 0, 1 << 20)];
             let (plan, bindings) = planned(&grouped(), &traits, &facts());
@@ -247,13 +247,13 @@ mod tests {
             let traits = [integers(14, 0, most), integers(20, 0, 1 << 20)];
             planned(&grouped(), &traits, &facts())
         };
-        let ((one, told), (other, told_other)) = (plan(10_000), plan(16_000));
+        let ((one, bindings), (other, other_bindings)) = (plan(10_000), plan(16_000));
         assert_eq!(one, other);
         let accumulators = groups(&one).accumulators.all.iter();
-        let accumulators: Vec<_> = accumulators.map(|added| added.accumulator).collect();
+        let accumulators: Vec<_> = accumulators.map(|slot| slot.accumulator).collect();
         let sum = Accumulator::Sum { wide: false };
         assert_eq!(accumulators, [Accumulator::Count { wide: false }, sum]);
-        let counts = [told, told_other].map(|told| told.digits()[0].count);
+        let counts = [bindings, other_bindings].map(|bindings| bindings.digits()[0].count);
         assert_eq!(counts, [10_001, 16_001]);
     }
 
@@ -280,19 +280,19 @@ mod tests {
 
     #[test]
     fn few_rows_are_read_one_by_one() {
-        let picks = |shares| {
+        let access = |shares| {
             let (pipeline, facts) = star(shares);
             let (plan, _) = planned(&pipeline, &star_columns(), &facts);
             (
-                groups(&plan).rows.picks,
+                groups(&plan).rows.access,
                 plan.registers,
                 groups(&plan).strategy,
             )
         };
         let sparse = (SparseAccess::All, Registers::Sparse, Strategy::Shared);
-        assert_eq!(picks([0.3, 0.5]), sparse);
+        assert_eq!(access([0.3, 0.5]), sparse);
         let dense = (SparseAccess::Few, Registers::Threads, Strategy::Threads);
-        assert_eq!(picks([0.4, 0.5]), dense);
+        assert_eq!(access([0.4, 0.5]), dense);
     }
 
     #[test]

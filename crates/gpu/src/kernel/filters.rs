@@ -27,8 +27,8 @@ impl Planner<'_> {
             Filter::Values(column, test) => {
                 self.codes(*column, EntryTest::Values(test.clone()), None, false)?
             }
-            Filter::Found(lookup) => self.found(*lookup)?,
-            Filter::Missing(lookup) => Test::Not(self.found(*lookup)?.into()),
+            Filter::Found(lookup) => self.probe_test(*lookup)?,
+            Filter::Missing(lookup) => Test::Not(self.probe_test(*lookup)?.into()),
             Filter::Expr(expr) => {
                 Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], LaneOrder::Each)?)
             }

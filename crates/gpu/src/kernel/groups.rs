@@ -35,8 +35,7 @@ impl Grouped {
     /// Returns true if a table has sums of 128 bits: they take more registers than the narrower launch bounds allow.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
-        let is_wide =
-            |added: &AccumulatorSlot| added.accumulator == Accumulator::Sum { wide: true };
+        let is_wide = |slot: &AccumulatorSlot| slot.accumulator == Accumulator::Sum { wide: true };
         table.is_ok_and(|table| table.all.iter().any(is_wide))
     }
 }
@@ -68,8 +67,8 @@ impl Planner<'_> {
         let conditions = self.late_conditions();
         exprs.extend(conditions.iter().cloned());
         exprs.extend(aggregates.iter().filter_map(Aggregate::argument).cloned());
-        let walk = self.walk_of(aggregates.iter());
-        let rows = self.combined_loop(&exprs, &tables, walk)?;
+        let order = self.lane_order(aggregates.iter());
+        let rows = self.combined_loop(&exprs, &tables, order)?;
         let (mut digits, mut planned) = (vec![], vec![]);
         for source in sources {
             let digit = match source {
@@ -90,7 +89,7 @@ impl Planner<'_> {
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
         let arguments = &rows.exprs[key_values + conditions.len()..];
-        let table = in_table(arguments, aggregates, self.facts.rows);
+        let table = table_accumulators(arguments, aggregates, self.facts.rows);
         let bytes = table.as_ref().map(|table| table_bytes(groups, table));
         self.table_bytes = bytes.map_or(0, |bytes| match bytes {
             ..=SHARED_TABLE => (bytes as usize).next_multiple_of(16),
@@ -176,7 +175,7 @@ impl Planner<'_> {
         let (count, always) = match self.tables[table].source {
             TableSource::Lookup(lookup) => {
                 let count = self.pipeline.lookups[lookup].codes.count();
-                (count, self.is_found(lookup))
+                (count, self.is_matched(lookup))
             }
             TableSource::Entries(entries) => {
                 let count = self.facts.entries.get(entries).copied().unwrap_or(0);
@@ -199,11 +198,15 @@ fn table_bytes(groups: u64, accumulators: &Accumulators) -> u64 {
 }
 
 /// The accumulators of groups in a table.
-fn in_table(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
+fn table_accumulators(
+    arguments: &[Typed],
+    aggregates: &[Aggregate],
+    rows: u64,
+) -> Result<Accumulators> {
     let accumulators = Accumulators::of(arguments, aggregates, 64 - rows.leading_zeros())?;
-    let is_too_wide = |added: &AccumulatorSlot| {
+    let is_too_wide = |slot: &AccumulatorSlot| {
         let wide = [Accumulator::Min(Type::I128), Accumulator::Max(Type::I128)];
-        wide.contains(&added.accumulator)
+        wide.contains(&slot.accumulator)
     };
     match accumulators.all.iter().any(is_too_wide) {
         true => Err(Error::Unsupported("extremes of 128 bits in groups".into())),

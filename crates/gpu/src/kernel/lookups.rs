@@ -45,7 +45,7 @@ impl<'a> Planner<'a> {
         for conjunct in self.conjuncts() {
             if let Filter::Found(lookup) = conjunct
                 && self.share(*lookup) > DEFERRED_SHARE
-                && self.is_code_wanted(*lookup)
+                && self.is_code_grouped(*lookup)
             {
                 push(*lookup, &mut self.deferred);
             }
@@ -57,7 +57,7 @@ impl<'a> Planner<'a> {
     fn is_late(&self, conjunct: &Filter) -> bool {
         self.task == Task::Groups
             && matches!(conjunct, Filter::Expr(condition) if has_probes(condition))
-            && !reads_matches(conjunct)
+            && !conjunct_reads_matches(conjunct)
     }
 
     /// Join filters, evaluated per combination of a row's matches.
@@ -67,7 +67,7 @@ impl<'a> Planner<'a> {
     /// [`Error::Unsupported`] for a conjunct that combines them with tests of columns.
     pub fn conditions_of_matches(&self) -> Result<Vec<Expr>> {
         let conjuncts = self.conjuncts().iter();
-        let conditions = conjuncts.filter(|of| reads_matches(of));
+        let conditions = conjuncts.filter(|of| conjunct_reads_matches(of));
         let conditions = conditions.map(|conjunct| match conjunct {
             Filter::Expr(condition) => Ok(condition.clone()),
             _ => {
@@ -102,7 +102,7 @@ impl<'a> Planner<'a> {
         for conjunct in self.conjuncts() {
             match conjunct {
                 Filter::Found(lookup) if self.deferred.contains(lookup) => {}
-                conjunct if self.is_late(conjunct) || reads_matches(conjunct) => {}
+                conjunct if self.is_late(conjunct) || conjunct_reads_matches(conjunct) => {}
                 Filter::Found(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));
@@ -141,17 +141,17 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns true if the code of a lookup is a group key.
-    fn is_code_wanted(&self, lookup: usize) -> bool {
+    fn is_code_grouped(&self, lookup: usize) -> bool {
         let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, self.task) else {
             return false;
         };
-        let wanted = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
-        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(wanted)
+        let is_key = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
+        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(is_key)
     }
 
     /// The test if a row's key is in the table of `lookup`. Reserves shared memory for a copy of the table's bits if
     /// there is room.
-    pub fn found(&mut self, lookup: usize) -> Result<Test> {
+    pub fn probe_test(&mut self, lookup: usize) -> Result<Test> {
         let codes = Arc::clone(self.codes_of(lookup)?);
         let column = self.pipeline.lookups[lookup].column;
         let traits = &self.columns[column].traits;
@@ -216,9 +216,9 @@ impl<'a> Planner<'a> {
     /// Returns true if a multiprocessor should have only one block, a large one: there is no room for further copies of
     /// bits, or it is better used as first level cache for bits that are not copied.
     pub fn is_large(&self) -> bool {
-        let is_cache_wanted = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
+        let needs_cache = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
         let is_worth_it =
-            self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS;
+            self.shared_bits > SHARED_BITS || needs_cache && self.worth_copying() > SHARED_BITS;
         is_worth_it && self.shared_bits <= self.room_of_large()
     }
 
@@ -229,17 +229,17 @@ impl<'a> Planner<'a> {
 }
 
 /// Returns true if a conjunct reads matches that rows are combined with.
-fn reads_matches(conjunct: &Filter) -> bool {
-    let mut asks = false;
-    conjunct.for_exprs(&mut |expr| asks |= has_matches(expr));
-    asks
+fn conjunct_reads_matches(conjunct: &Filter) -> bool {
+    let mut reads = false;
+    conjunct.for_exprs(&mut |expr| reads |= has_matches(expr));
+    reads
 }
 
 /// Returns true if a conjunct contains [`Expr::Exists`].
 fn has_exists(conjunct: &Filter) -> bool {
-    let mut asks = false;
+    let mut reads = false;
     conjunct.for_exprs(&mut |expr| {
-        asks |= expr.any(&|part| matches!(part, Expr::Exists(_)));
+        reads |= expr.any(&|part| matches!(part, Expr::Exists(_)));
     });
-    asks
+    reads
 }

@@ -33,15 +33,15 @@ impl Planner<'_> {
         &mut self,
         exprs: &[Expr],
         tables: &[usize],
-        walk: LaneOrder,
+        order: LaneOrder,
     ) -> Result<RowLoop> {
         let mut columns = vec![];
-        let mut looked = tables.to_vec();
+        let mut all_tables = tables.to_vec();
         for expr in exprs {
             columns_of_expr(expr, &mut columns);
-            lookups_of_expr(expr, &mut looked);
+            lookups_of_expr(expr, &mut all_tables);
         }
-        let tables = looked;
+        let tables = all_tables;
         for lookup in &tables {
             // tables of dictionary values follow those of lookups, and always exist
             if *lookup >= self.tables.len() {
@@ -50,12 +50,12 @@ impl Planner<'_> {
         }
         let keys = tables.iter().map(|table| self.tables[*table].column);
         let read: Vec<usize> = columns.iter().copied().chain(keys).collect();
-        let mut asked = read.clone();
+        let mut null_columns = read.clone();
         exprs
             .iter()
-            .for_each(|expr| columns_of_nulls(expr, &mut asked));
+            .for_each(|expr| columns_of_nulls(expr, &mut null_columns));
         let mut nullable = vec![];
-        for column in &asked {
+        for column in &null_columns {
             if self.columns[*column].traits.nullable() {
                 push(*column, &mut nullable);
             }
@@ -66,13 +66,13 @@ impl Planner<'_> {
         let tests = std::mem::take(&mut self.tests);
         let mut traits = read.iter().map(|column| &self.columns[*column].traits);
         let is_packed = traits.clone().all(|traits| traits.is_packed());
-        let picks = match (traits.all(|traits| traits.is_direct()), walk) {
+        let access = match (traits.all(|traits| traits.is_direct()), order) {
             (true, LaneOrder::Any) if self.expected_share() <= SPARSE_SHARE => SparseAccess::All,
             (true, LaneOrder::Any) => SparseAccess::Few,
             (true, LaneOrder::Each) if is_packed => SparseAccess::Own,
             _ => SparseAccess::Never,
         };
-        self.is_sparse = picks == SparseAccess::All;
+        self.is_sparse = access == SparseAccess::All;
         for column in read {
             self.read_by_row(column, self.is_sparse);
         }
@@ -82,7 +82,7 @@ impl Planner<'_> {
             columns,
             tables,
             nullable,
-            picks,
+            access,
             summed: None,
             combined: None,
         })
@@ -93,11 +93,11 @@ impl Planner<'_> {
         &mut self,
         exprs: &[Expr],
         tables: &[usize],
-        walk: LaneOrder,
+        order: LaneOrder,
     ) -> Result<RowLoop> {
         let matches = &self.pipeline.matches;
         if matches.is_empty() {
-            return self.row_loop(exprs, tables, walk);
+            return self.row_loop(exprs, tables, order);
         }
         if matches.iter().any(|of| has_matches(&of.code)) {
             return Err(Error::Unsupported("matches of matches".into()));
@@ -109,13 +109,13 @@ impl Planner<'_> {
             .chain(conditions)
             .chain(exprs.iter().cloned())
             .collect();
-        let mut rows = self.row_loop(&all, tables, walk)?;
+        let mut rows = self.row_loop(&all, tables, order)?;
         let exprs = rows.exprs.split_off(own);
         let mut lists = std::mem::replace(&mut rows.exprs, exprs).into_iter();
         let of_list = matches.iter().map_while(|of| {
-            let (first, count) = (lists.next()?, lists.next()?);
+            let (offset, count) = (lists.next()?, lists.next()?);
             Some(MatchesPlan {
-                list: ListPlan { first, count },
+                list: ListPlan { offset, count },
                 is_outer: of.is_outer,
             })
         });
@@ -124,14 +124,14 @@ impl Planner<'_> {
             conditions: lists.collect(),
         });
         // lanes that read their own rows would wait for lanes whose rows have more matches
-        if rows.picks == SparseAccess::Own {
-            rows.picks = SparseAccess::Never;
+        if rows.access == SparseAccess::Own {
+            rows.access = SparseAccess::Never;
         }
         Ok(rows)
     }
 
     /// The order in which rows are accumulated: sums of floats depend on it.
-    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
+    pub fn lane_order<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
         let is_ordered = |aggregate: &Aggregate| match aggregate {
             Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),
             _ => false,

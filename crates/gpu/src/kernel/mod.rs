@@ -31,8 +31,9 @@ pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, ListPlan, Node, OutputPlan,
-    RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test, ThreadsPlan, Typed,
+    AccumulatorLocation, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan, Node,
+    OutputPlan, RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test,
+    ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{

@@ -16,21 +16,21 @@ const THREAD_ROWS_BITS: u32 = 20;
 
 impl Planner<'_> {
     pub fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<OutputPlan> {
-        let (mut computed, mut places, mut copied) = (vec![], vec![], vec![]);
-        let (mut asked, mut lookups) = (vec![], vec![]);
+        let (mut computed, mut indices, mut copied) = (vec![], vec![], vec![]);
+        let (mut null_columns, mut lookups) = (vec![], vec![]);
         for expr in exprs {
-            columns_of_nulls(expr, &mut asked);
+            columns_of_nulls(expr, &mut null_columns);
             lookups_of_expr(expr, &mut lookups);
         }
         // a column of strings may be the key of a lookup, too
         let keys = lookups
             .iter()
             .filter_map(|lookup| self.pipeline.lookups.get(*lookup));
-        asked.extend(keys.map(|lookup| lookup.column));
-        for (place, expr) in exprs.iter().enumerate() {
+        null_columns.extend(keys.map(|lookup| lookup.column));
+        for (index, expr) in exprs.iter().enumerate() {
             if let Some(column) = self.pipeline.strings(expr) {
                 // strings have kernels of their own: this one reads only their nulls, if anything
-                if !asked.contains(&column) {
+                if !null_columns.contains(&column) {
                     self.columns[column].traits = ColumnTraits::default();
                 }
                 continue;
@@ -43,20 +43,20 @@ impl Planner<'_> {
                         && !self.columns[*column].traits.nullable()
                         && self.type_of(*column)? != Type::I128 =>
                 {
-                    copied.push((place, *column));
+                    copied.push((index, *column));
                     self.read_by_row(*column, false);
                 }
                 _ => {
                     computed.push(expr.clone());
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
         let mut planned = vec![];
         for together in loops(&computed) {
-            let places = together.iter().map(|expr| places[*expr]).collect();
+            let indices = together.iter().map(|expr| indices[*expr]).collect();
             let exprs: Vec<Expr> = together.iter().map(|e| computed[*e].clone()).collect();
-            planned.push((self.row_loop(&exprs, &[], LaneOrder::Together)?, places));
+            planned.push((self.row_loop(&exprs, &[], LaneOrder::Together)?, indices));
         }
         Ok(OutputPlan::Rows {
             columns: exprs.len(),
@@ -98,7 +98,7 @@ impl Planner<'_> {
     fn loops_of_totals(
         &self,
         exprs: &[Expr],
-        places: &[usize],
+        indices: &[usize],
         aggregates: &[Aggregate],
     ) -> Vec<(Vec<usize>, Option<usize>)> {
         let columns_of = |expr: &Expr| {
@@ -106,7 +106,7 @@ impl Planner<'_> {
             columns_of_expr(expr, &mut columns);
             columns
         };
-        let summed = places.iter().map(|place| self.summed(&aggregates[*place]));
+        let summed = indices.iter().map(|index| self.summed(&aggregates[*index]));
         let summed: Vec<Option<usize>> = summed.collect();
         let others = exprs.iter().zip(&summed);
         let others = others.filter(|(_, summed)| summed.is_none());
@@ -136,16 +136,16 @@ impl Planner<'_> {
     }
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
-        let (mut exprs, mut places) = (vec![], vec![]);
+        let (mut exprs, mut indices) = (vec![], vec![]);
         let is_combined = !self.pipeline.matches.is_empty();
-        for (place, aggregate) in aggregates.iter().enumerate() {
+        for (index, aggregate) in aggregates.iter().enumerate() {
             match (aggregate, aggregate.argument()) {
                 // rows, and a column's values, are counted without a loop
                 (_, None) => {}
                 (Aggregate::Count(Expr::Column(_)), _) if !is_combined => {}
                 (_, Some(expr)) => {
                     exprs.push(expr.clone());
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
@@ -157,27 +157,27 @@ impl Planner<'_> {
         let mut results = vec![of_rows; aggregates.len()];
         let mut planned = vec![];
         let loops = match is_combined {
-            false => self.loops_of_totals(&exprs, &places, aggregates),
+            false => self.loops_of_totals(&exprs, &indices, aggregates),
             // the loop counts rows, too
             true => vec![((0..exprs.len()).collect(), None)],
         };
         for (together, summed) in loops {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
-            let places: Vec<usize> = together.iter().map(|expr| places[*expr]).collect();
-            let walk = self.walk_of(places.iter().map(|place| &aggregates[*place]));
-            let mut rows = self.combined_loop(&values, &[], walk)?;
+            let indices: Vec<usize> = together.iter().map(|expr| indices[*expr]).collect();
+            let order = self.lane_order(indices.iter().map(|index| &aggregates[*index]));
+            let mut rows = self.combined_loop(&values, &[], order)?;
             let first = collected.all.len();
-            for (argument, (place, value)) in places.iter().zip(&rows.exprs).enumerate() {
-                results[*place] = collected.add(&aggregates[*place], value, argument);
+            for (argument, (index, value)) in indices.iter().zip(&rows.exprs).enumerate() {
+                results[*index] = collected.add(&aggregates[*index], value, argument);
             }
             let all = first..collected.all.len();
-            let mut added = collected.all[all.clone()].iter();
+            let mut slots = collected.all[all.clone()].iter();
             // if few rows remain, they are read one by one
-            if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words())
+            if rows.access != SparseAccess::All && slots.all(|slot| slot.accumulator.is_of_words())
             {
                 rows.summed = summed;
                 if summed.is_some() && self.conjuncts().is_empty() {
-                    rows.picks = SparseAccess::Never;
+                    rows.access = SparseAccess::Never;
                 }
             }
             planned.push((rows, all));

@@ -19,7 +19,7 @@ pub(crate) struct KernelPlan {
     pub columns: Vec<ColumnPlan>,
     pub tables: Vec<TablePlan>,
     /// Columns in the order in which conjuncts, then the remaining rows, read them.
-    pub opened: Vec<usize>,
+    pub open_order: Vec<usize>,
     /// Columns whose words are fetched before the first conjunct is evaluated.
     pub fetched: Vec<usize>,
     /// Rows pass if all of these are true; evaluated in this order.
@@ -89,7 +89,7 @@ pub(crate) struct TablePlan {
     pub is_coded: bool,
     /// True if all rows that pass the conjuncts are known to have a key in the table; the kernel does not check it
     /// again.
-    pub is_found: bool,
+    pub is_matched: bool,
     /// Bytes of a code.
     pub code_bytes: usize,
 }
@@ -198,7 +198,7 @@ pub(crate) enum Node {
     /// A payload of a lookup, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     Payload {
         lookup: usize,
-        attribute: usize,
+        payload: usize,
         nullable: bool,
     },
     /// The row's code in a lookup's table.
@@ -222,7 +222,7 @@ pub(crate) enum Node {
     /// The payload of a computed code, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     PayloadOf {
         code: Box<Typed>,
-        attribute: usize,
+        payload: usize,
         nullable: bool,
     },
 }
@@ -237,7 +237,7 @@ pub(crate) struct RowLoop {
     pub tables: Vec<usize>,
     /// Columns that may be null, including the key columns of tables.
     pub nullable: Vec<usize>,
-    pub picks: SparseAccess,
+    pub access: SparseAccess,
     /// The column, if the loop only sums its values: then whole vectors are added up.
     pub summed: Option<usize>,
     /// The matches that rows are combined with, if any.
@@ -256,7 +256,7 @@ pub(crate) struct Combined {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListPlan {
     /// The offset of the first match.
-    pub first: Typed,
+    pub offset: Typed,
     /// The number of matches; null if there is none.
     pub count: Typed,
 }
@@ -360,9 +360,9 @@ pub(crate) enum KeySource {
 pub(crate) struct ThreadsPlan {
     pub groups: u32,
     /// Byte offset of the accumulators in a warp's shared memory.
-    pub at: u32,
+    pub offset: u32,
     /// The location of each accumulator.
-    pub kept: Vec<Kept>,
+    pub locations: Vec<AccumulatorLocation>,
     /// The bit fields.
     pub fields: Vec<Field>,
     /// Number of words without fields.
@@ -383,7 +383,7 @@ pub(crate) struct Field {
 
 /// The location of a thread's accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kept {
+pub(crate) enum AccumulatorLocation {
     /// A bit field, by its index in [`ThreadsPlan::fields`].
     Field(usize),
     /// Whole words, by the index of the first.

@@ -25,7 +25,7 @@ pub(super) struct Planner<'a> {
     /// Expressions that were computed for the current row, with their results.
     pub computed: Vec<(Expr, Typed)>,
     /// Numbers of the [`Expr::Exists`] that enclose the current expression.
-    pub asked: Vec<usize>,
+    pub enclosing_exists: Vec<usize>,
     /// Tests of columns in the current loop, each with a number that is unique in the kernel.
     pub tests: Vec<(u32, Test)>,
     /// Number of tests in all loops so far.
@@ -86,7 +86,7 @@ impl<'a> Planner<'a> {
             tables: vec![],
             bindings: Bindings::default(),
             computed: vec![],
-            asked: vec![],
+            enclosing_exists: vec![],
             tests: vec![],
             tests_before: 0,
             names: 0,
@@ -108,11 +108,11 @@ impl<'a> Planner<'a> {
             .map(|of| {
                 let (column, source) = (of.column, of.source);
                 let is_dict = this.traits[column].has_only(Transform::Dict);
-                let (is_hashed, is_coded, is_found, count) = match source {
+                let (is_hashed, is_coded, is_matched, count) = match source {
                     TableSource::Lookup(lookup) => (
                         facts.hashed.get(lookup) == Some(&true) && !is_dict,
                         false,
-                        this.is_found(lookup) && !this.deferred.contains(&lookup),
+                        this.is_matched(lookup) && !this.deferred.contains(&lookup),
                         pipeline.lookups[lookup].codes.count(),
                     ),
                     TableSource::Entries(entries) => (
@@ -127,7 +127,7 @@ impl<'a> Planner<'a> {
                     source,
                     is_hashed,
                     is_coded,
-                    is_found,
+                    is_matched,
                     code_bytes: code_bytes(count),
                 }
             })
@@ -166,8 +166,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns true if the filter keeps only rows whose key is in the table of `lookup`.
-    pub fn is_found(&self, lookup: usize) -> bool {
-        let found = |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
-        self.conjuncts().iter().any(found)
+    pub fn is_matched(&self, lookup: usize) -> bool {
+        let keeps_matched =
+            |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
+        self.conjuncts().iter().any(keeps_matched)
     }
 }

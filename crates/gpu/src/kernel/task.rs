@@ -38,7 +38,7 @@ pub(crate) enum Task {
 
 impl Task {
     /// Returns true if the selected rows are known before the kernel runs.
-    pub fn is_behind_filters(self) -> bool {
+    pub fn follows_filters(self) -> bool {
         use Task::*;
         matches!(self, Values | AllValues | Lengths)
     }

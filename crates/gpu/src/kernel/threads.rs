@@ -13,7 +13,7 @@
 //! there are few words, and the launch has as many blocks as that needs.
 
 use super::accumulator::{Accumulator, Accumulators};
-use super::plan::{Field as PlacedField, Kept, ThreadsPlan, Typed};
+use super::plan::{AccumulatorLocation, Field, ThreadsPlan, Typed};
 use super::planner::{Planner, SHARED_BYTES};
 use super::task::AccumulationScope;
 
@@ -26,12 +26,12 @@ pub(super) const SLOT_GROWTH: u32 = 10;
 
 /// A field before it is placed, as wide as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Field {
+struct FieldType {
     bits: u32,
     signed: bool,
 }
 
-impl Field {
+impl FieldType {
     /// Bits of the sum of 2^growth values.
     fn bits(self, growth: u32) -> u32 {
         self.bits + growth + u32::from(self.signed)
@@ -40,7 +40,7 @@ impl Field {
 
 /// The position of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct BitPosition {
     word: usize,
     /// The lowest bit.
     first: u32,
@@ -48,11 +48,11 @@ struct Place {
 
 /// Packs fields into words of 64 bits, first fit in order of decreasing width. Returns their positions and the number
 /// of words. No field may be wider than a word.
-fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
+fn pack(fields: &[FieldType], growth: u32) -> (Vec<BitPosition>, usize) {
     let mut order: Vec<usize> = (0..fields.len()).collect();
     order.sort_by_key(|field| std::cmp::Reverse(fields[*field].bits(growth)));
     let mut used: Vec<u32> = vec![];
-    let mut places = vec![Place { word: 0, first: 0 }; fields.len()];
+    let mut positions = vec![BitPosition { word: 0, first: 0 }; fields.len()];
     for field in order {
         let bits = fields[field].bits(growth);
         let word = used.iter().position(|used| used + bits <= 64);
@@ -60,17 +60,17 @@ fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
             used.push(0);
             used.len() - 1
         });
-        places[field] = Place {
+        positions[field] = BitPosition {
             word,
             first: used[word],
         };
         used[word] += bits;
     }
-    (places, used.len())
+    (positions, used.len())
 }
 
 /// The largest growth that needs no more words than the smallest one.
-fn growth_of(fields: &[Field]) -> u32 {
+fn growth_of(fields: &[FieldType]) -> u32 {
     let words = |growth| pack(fields, growth).1;
     let fewest = words(*GROWTH.start());
     let mut growths = GROWTH.rev();
@@ -88,28 +88,28 @@ impl Planner<'_> {
         arguments: &[Typed],
         accumulators: &Accumulators,
     ) -> Option<ThreadsPlan> {
-        let (mut kept, mut fields, mut own_words) = (vec![], vec![], 0);
-        for added in &accumulators.all {
-            let field = match (added.accumulator, added.argument) {
-                (Accumulator::Count { .. }, _) => Some(Field {
+        let (mut locations, mut fields, mut own_words) = (vec![], vec![], 0);
+        for slot in &accumulators.all {
+            let field = match (slot.accumulator, slot.argument) {
+                (Accumulator::Count { .. }, _) => Some(FieldType {
                     bits: 1,
                     signed: false,
                 }),
                 (Accumulator::Sum { .. }, Some(argument)) => {
                     let bounds = arguments[argument].bounds;
                     let (bits, signed) = (bounds.bits(), bounds.0 < 0);
-                    Some(Field { bits, signed })
+                    Some(FieldType { bits, signed })
                 }
                 _ => None,
             };
             match field.filter(|field| field.bits(SLOT_GROWTH) <= 64) {
                 Some(field) => {
-                    kept.push(Kept::Field(fields.len()));
+                    locations.push(AccumulatorLocation::Field(fields.len()));
                     fields.push(field);
                 }
                 None => {
-                    kept.push(Kept::Own(own_words));
-                    own_words += added.accumulator.words();
+                    locations.push(AccumulatorLocation::Own(own_words));
+                    own_words += slot.accumulator.words();
                 }
             }
         }
@@ -118,19 +118,19 @@ impl Planner<'_> {
             true => SLOT_GROWTH,
             false => growth_of(&fields),
         };
-        let (places, words) = pack(&fields, growth);
+        let (positions, words) = pack(&fields, growth);
         let all_words = own_words + words;
-        let wanted = (groups + 1).saturating_mul(all_words as u64);
+        let needed = (groups + 1).saturating_mul(all_words as u64);
         let before = u64::from(self.bindings.block_bytes) + u64::from(self.warp_bytes);
-        if wanted > MOST_WORDS || before + wanted * 256 > SHARED_BYTES.into() {
+        if needed > MOST_WORDS || before + needed * 256 > SHARED_BYTES.into() {
             return None;
         }
-        let at = self.warp_bytes;
-        self.warp_bytes += wanted as u32 * 256;
-        let fields = places.iter().zip(&fields);
-        let fields = fields.map(|(place, field)| PlacedField {
-            word: own_words + place.word,
-            first: place.first,
+        let offset = self.warp_bytes;
+        self.warp_bytes += needed as u32 * 256;
+        let fields = positions.iter().zip(&fields);
+        let fields = fields.map(|(position, field)| Field {
+            word: own_words + position.word,
+            first: position.first,
             bits: field.bits(growth),
             signed: field.signed,
         });
@@ -142,9 +142,9 @@ impl Planner<'_> {
         };
         Some(ThreadsPlan {
             groups: groups as u32,
-            at,
+            offset,
             fields: fields.collect(),
-            kept,
+            locations,
             own_words,
             words: all_words,
         })
@@ -155,8 +155,8 @@ impl Planner<'_> {
 mod tests {
     use super::*;
 
-    fn fields(bits: &[(u32, bool)]) -> Vec<Field> {
-        let field = |(bits, signed): &(u32, bool)| Field {
+    fn fields(bits: &[(u32, bool)]) -> Vec<FieldType> {
+        let field = |(bits, signed): &(u32, bool)| FieldType {
             bits: *bits,
             signed: *signed,
         };
@@ -164,15 +164,15 @@ mod tests {
     }
 
     /// Asserts that fields do not overlap and do not exceed their words.
-    fn check(fields: &[Field], growth: u32) {
-        let (places, words) = pack(fields, growth);
+    fn check(fields: &[FieldType], growth: u32) {
+        let (positions, words) = pack(fields, growth);
         let mut taken = vec![0u64; words];
-        for (field, place) in fields.iter().zip(places) {
+        for (field, position) in fields.iter().zip(positions) {
             let bits = field.bits(growth);
-            assert!(place.first + bits <= 64, "{fields:?} by {growth}");
-            let mask = u64::MAX >> (64 - bits) << place.first;
-            assert_eq!(taken[place.word] & mask, 0, "{fields:?} by {growth}");
-            taken[place.word] |= mask;
+            assert!(position.first + bits <= 64, "{fields:?} by {growth}");
+            let mask = u64::MAX >> (64 - bits) << position.first;
+            assert_eq!(taken[position.word] & mask, 0, "{fields:?} by {growth}");
+            taken[position.word] |= mask;
         }
     }
 

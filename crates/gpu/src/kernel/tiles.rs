@@ -150,11 +150,11 @@ mod tests {
     fn keys_of_values_that_a_filter_compares_have_tiles_of_their_own() {
         use SequenceKind::{Delta, GpuFor};
         let (mut pipeline, facts) = star([0.3, 0.3]);
-        let looked = |lookup: usize, codes| {
+        let payload = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
             Box::new(Expr::Payload(lookup, PayloadColumn::new(values)))
         };
-        let compared = Expr::Compare(Comparison::Less, looked(0, 7), looked(1, 1));
+        let compared = Expr::Compare(Comparison::Less, payload(0, 7), payload(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);
         let traits = [
             of(GpuFor, 12, 2499),

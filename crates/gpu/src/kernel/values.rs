@@ -145,7 +145,7 @@ impl Planner<'_> {
                 };
                 Typed::new(node, Type::I32, bounds, valid)
             }
-            Expr::Payload(lookup, attribute) => self.looked(*lookup, attribute)?,
+            Expr::Payload(lookup, payload) => self.payload(*lookup, payload)?,
             Expr::Code(lookup) => {
                 let count = self.codes_of(*lookup)?.count();
                 let valid = self.named(true);
@@ -159,7 +159,7 @@ impl Planner<'_> {
             Expr::Match(number) => {
                 let matches = self.pipeline.matches.get(*number);
                 let no_such = || Error::Internal(format!("there are no matches {number}"));
-                let is_outer = match self.asked.contains(number) {
+                let is_outer = match self.enclosing_exists.contains(number) {
                     true => false,
                     false => matches.ok_or_else(no_such)?.is_outer,
                 };
@@ -170,8 +170,8 @@ impl Planner<'_> {
             }
             Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
-            Expr::PayloadOf(code, attribute) => {
-                self.once(expr, |this| this.entry(code, attribute))?
+            Expr::PayloadOf(code, payload) => {
+                self.once(expr, |this| this.payload_of(code, payload))?
             }
             Expr::Average(sum, count) => {
                 let (sum, count) = (self.typed(sum)?, self.typed(count)?);
@@ -321,17 +321,17 @@ impl Planner<'_> {
     }
 
     /// Plans the payload of a row's key.
-    fn looked(&mut self, lookup: usize, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
+    fn payload(&mut self, lookup: usize, payload: &Arc<PayloadColumn>) -> Result<Typed> {
         let count = self.codes_of(lookup)?.count() as usize;
-        if attribute.len() != count {
-            let reason = format!("{} values for {count} codes", attribute.len());
+        if payload.len() != count {
+            let reason = format!("{} values for {count} codes", payload.len());
             return Err(Error::Internal(reason));
         }
-        let (of, bounds) = known_of(attribute)?;
+        let (of, bounds) = payload_type(payload)?;
         let node = Node::Payload {
             lookup,
-            attribute: self.bindings.attribute(attribute),
-            nullable: attribute.is_nullable(),
+            payload: self.bindings.payload(payload),
+            nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
@@ -368,22 +368,23 @@ impl Planner<'_> {
 
     /// Plans EXISTS over a row's matches.
     fn exists(&mut self, some: &Exists) -> Result<Typed> {
-        if some.number < self.pipeline.matches.len() || self.asked.contains(&some.number) {
+        if some.number < self.pipeline.matches.len() || self.enclosing_exists.contains(&some.number)
+        {
             let reason = format!("matches {} that are others as well", some.number);
             return Err(Error::Internal(reason));
         }
-        let [first, count] = list_of(&some.matches);
-        let (first, count) = (self.typed(&first)?, self.typed(&count)?);
-        self.asked.push(some.number);
+        let [offset, count] = list_of(&some.matches);
+        let (offset, count) = (self.typed(&offset)?, self.typed(&count)?);
+        self.enclosing_exists.push(some.number);
         let condition = self.typed(&some.condition);
-        self.asked.pop();
+        self.enclosing_exists.pop();
         let condition = condition?;
         if condition.of != Type::Bool {
             let reason = format!("a condition of type {:?}", condition.of);
             return Err(Error::Internal(reason));
         }
         let node = Node::Exists {
-            list: Box::new(ListPlan { first, count }),
+            list: Box::new(ListPlan { offset, count }),
             number: some.number,
             condition: condition.into(),
         };
@@ -411,17 +412,17 @@ impl Planner<'_> {
     }
 
     /// Plans the payload of a computed code.
-    fn entry(&mut self, code: &Expr, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
+    fn payload_of(&mut self, code: &Expr, payload: &Arc<PayloadColumn>) -> Result<Typed> {
         let code = self.typed(code)?;
-        let (of, bounds) = known_of(attribute)?;
+        let (of, bounds) = payload_type(payload)?;
         if code.of != Type::U32 {
             let reason = format!("codes of type {:?}", code.of);
             return Err(Error::Internal(reason));
         }
         let node = Node::PayloadOf {
             code: code.into(),
-            attribute: self.bindings.attribute(attribute),
-            nullable: attribute.is_nullable(),
+            payload: self.bindings.payload(payload),
+            nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
@@ -434,14 +435,14 @@ fn bounds_of_codes(count: u32) -> Bounds {
 }
 
 /// The machine type of a payload column, and bounds of its values.
-fn known_of(attribute: &PayloadColumn) -> Result<(Type, Bounds)> {
-    let data_type = attribute.data_type();
+fn payload_type(payload: &PayloadColumn) -> Result<(Type, Bounds)> {
+    let data_type = payload.data_type();
     let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
     let of = Type::of(data_type).ok_or_else(unsupported)?;
     let bounds = match of {
         Type::Bool => Bounds(0, 1),
         Type::F32 | Type::F64 => Bounds(0, 0),
-        of => match attribute.bounds() {
+        of => match payload.bounds() {
             Some((low, high)) => Bounds::rounded(low, high),
             None => Bounds::of(of),
         },

@@ -74,17 +74,17 @@ impl Automaton {
             let next = &self.next[usize::from(state)];
             self.accepts(state) != accepts && next.iter().all(|next| *next == state)
         };
-        let (mut found, mut ways) = (vec![], vec![]);
-        ways.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
-        while let Some((state, string)) = ways.pop() {
+        let (mut found, mut pending) = (vec![], vec![]);
+        pending.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
+        while let Some((state, string)) = pending.pop() {
             // a string that visits a state twice can repeat the loop any number of times
-            if string.len() >= self.states() || found.len() + ways.len() > most {
+            if string.len() >= self.states() || found.len() + pending.len() > most {
                 return None;
             }
             for byte in 0..=u8::MAX {
                 let next = self.step(state, byte);
                 if !is_dead(next) {
-                    ways.push((next, [&string[..], &[byte]].concat()));
+                    pending.push((next, [&string[..], &[byte]].concat()));
                 }
             }
             if self.accepts(state) == accepts {

@@ -61,9 +61,9 @@ impl CodeTable {
     /// A table with the code of each index, if it has one.
     pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
         let mut table = Self::new(count, places.len() as u64)?;
-        for (place, code) in places.iter().enumerate() {
+        for (index, code) in places.iter().enumerate() {
             if let Some(code) = code {
-                table.set(place, *code);
+                table.set(index, *code);
             }
         }
         Ok(table)
@@ -108,21 +108,21 @@ impl CodeTable {
         self.len() * self.width()
     }
 
-    pub fn set(&mut self, place: usize, code: u32) {
+    pub fn set(&mut self, index: usize, code: u32) {
         match self {
             Self::One => {}
-            Self::U8(codes) => codes[place] = code as u8,
-            Self::U16(codes) => codes[place] = code as u16,
-            Self::U32(codes) => codes[place] = code,
+            Self::U8(codes) => codes[index] = code as u8,
+            Self::U16(codes) => codes[index] = code as u16,
+            Self::U32(codes) => codes[index] = code,
         }
     }
 
-    pub fn get(&self, place: usize) -> u32 {
+    pub fn get(&self, index: usize) -> u32 {
         match self {
             Self::One => 0,
-            Self::U8(codes) => codes[place].into(),
-            Self::U16(codes) => codes[place].into(),
-            Self::U32(codes) => codes[place],
+            Self::U8(codes) => codes[index].into(),
+            Self::U16(codes) => codes[index].into(),
+            Self::U32(codes) => codes[index],
         }
     }
 }

@@ -6,28 +6,28 @@ use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
 use super::hash_table::HashedKeys;
-use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, other_keys};
+use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// Copies bytes of a table to the host: (offset, length).
 type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
 
 /// Counts how many of the values are keys of a table.
-type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
+type CountKeys = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 
 /// Copies data from a device to the host.
 pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// A key table on a device, with a lazily fetched copy on the host.
 pub(super) struct DeviceKeyTable {
-    pub form: DeviceKeyTableLayout,
+    pub layout: DeviceKeyTableLayout,
     fetch: FetchBytes,
-    find: Find,
-    here: OnceLock<Here>,
+    count_keys: CountKeys,
+    host: OnceLock<HostKeyTable>,
 }
 
 /// A table that was copied to the host.
-pub(super) enum Here {
+pub(super) enum HostKeyTable {
     PerfectHashTable(PerfectHashTable),
     Hashed(HashedKeys, CodeTable),
 }
@@ -67,11 +67,11 @@ impl DeviceKeyTableLayout {
 
     /// Bytes of the codes; 0 if there is only one code.
     pub fn codes_bytes(self) -> usize {
-        let places = match self.keys {
+        let indices = match self.keys {
             DeviceKeyLayout::PerfectHashTable { range, .. } => range as usize,
             DeviceKeyLayout::Hashed { slots, .. } => slots,
         };
-        places * code_bytes(self.count)
+        indices * code_bytes(self.count)
     }
 
     /// Offset of the codes, in bytes.
@@ -127,51 +127,51 @@ impl DeviceKeyTableLayout {
 
 impl DeviceKeyTable {
     pub fn new(
-        form: DeviceKeyTableLayout,
+        layout: DeviceKeyTableLayout,
         fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
-        find: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
+        count_keys: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            form,
+            layout,
             fetch: Box::new(fetch),
-            find: Box::new(find),
-            here: OnceLock::new(),
+            count_keys: Box::new(count_keys),
+            host: OnceLock::new(),
         }
     }
 
     /// The table on the host; the first call copies it.
-    pub fn here(&self) -> Result<&Here> {
-        if let Some(here) = self.here.get() {
-            return Ok(here);
+    pub fn host(&self) -> Result<&HostKeyTable> {
+        if let Some(host) = self.host.get() {
+            return Ok(host);
         }
-        let codes = match self.form.codes_bytes() {
+        let codes = match self.layout.codes_bytes() {
             0 => CodeTable::One,
             bytes => {
-                let codes = (self.fetch)(self.form.codes_at(), bytes)?;
-                CodeTable::read(self.form.count, codes)
+                let codes = (self.fetch)(self.layout.codes_at(), bytes)?;
+                CodeTable::read(self.layout.count, codes)
             }
         };
-        let here = self.copied(codes)?;
-        Ok(self.here.get_or_init(|| here))
+        let host = self.copied(codes)?;
+        Ok(self.host.get_or_init(|| host))
     }
 
     /// Counts the values that are keys, on the device.
-    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+    pub fn count_keys(&self, values: &ArrayRef) -> Result<usize> {
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let valid = (0..values.len()).filter(|row| values.is_valid(*row));
         let valid: Vec<i64> = valid.map(|row| integers[row]).collect();
         match valid.is_empty() {
             true => Ok(0),
-            false => (self.find)(&valid),
+            false => (self.count_keys)(&valid),
         }
     }
 
-    fn copied(&self, codes: CodeTable) -> Result<Here> {
-        let keys = (self.fetch)(0, self.form.keys_bytes())?;
-        Ok(match self.form.keys {
+    fn copied(&self, codes: CodeTable) -> Result<HostKeyTable> {
+        let keys = (self.fetch)(0, self.layout.keys_bytes())?;
+        Ok(match self.layout.keys {
             DeviceKeyLayout::PerfectHashTable { first, range } => {
                 let bits = keys.as_chunks::<4>().0.iter();
-                Here::PerfectHashTable(PerfectHashTable {
+                HostKeyTable::PerfectHashTable(PerfectHashTable {
                     first,
                     range,
                     bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
@@ -181,13 +181,13 @@ impl DeviceKeyTable {
             DeviceKeyLayout::Hashed { empty, probes, .. } => {
                 let slots = keys.as_chunks::<8>().0.iter();
                 let slots = slots.map(|slot| i64::from_le_bytes(*slot)).collect();
-                Here::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
+                HostKeyTable::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
             }
         })
     }
 }
 
-impl Here {
+impl HostKeyTable {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match self {

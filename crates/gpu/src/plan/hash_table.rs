@@ -14,7 +14,7 @@
 use arrow::array::{Array, ArrayRef};
 
 use super::code_table::CodeTable;
-use super::perfect_hash::{integers, other_keys};
+use super::perfect_hash::{integers, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
@@ -131,22 +131,22 @@ impl HashedKeys {
 
     /// The code of each value, `None` for nulls and values that are no keys. `codes` has one code per slot.
     pub fn codes_of(&self, values: &ArrayRef, codes: &CodeTable) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let code = |row: usize| {
             let key = Some(integers[row]).filter(|_| values.is_valid(row));
-            let place = key.and_then(|key| self.place(key));
-            place.map(|place| codes.get(place))
+            let slot_index = key.and_then(|key| self.slot_index(key));
+            slot_index.map(|slot_index| codes.get(slot_index))
         };
         Ok((0..values.len()).map(code).collect())
     }
 
     /// The slot index of a key, if it is in the table.
-    pub fn place(&self, key: i64) -> Option<usize> {
+    pub fn slot_index(&self, key: i64) -> Option<usize> {
         if key == self.empty {
             return None;
         }
         match self.search(key, self.probes) {
-            Some((place, _)) if self.slots[place] == key => Some(place),
+            Some((slot_index, _)) if self.slots[slot_index] == key => Some(slot_index),
             _ => None,
         }
     }
@@ -174,7 +174,7 @@ impl HashedKeys {
     }
 
     fn insert(&mut self, key: i64) -> Result<()> {
-        if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.place(key).is_none() {
+        if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.slot_index(key).is_none() {
             self.grow()?;
         }
         while !self.try_insert(key) {
@@ -185,11 +185,11 @@ impl HashedKeys {
 
     /// Inserts a key. Returns false if there is no free slot within [`MOST_PROBES`] buckets.
     fn try_insert(&mut self, key: i64) -> bool {
-        let Some((place, probes)) = self.search(key, MOST_PROBES) else {
+        let Some((slot_index, probes)) = self.search(key, MOST_PROBES) else {
             return false;
         };
-        if self.slots[place] == self.empty {
-            self.slots[place] = key;
+        if self.slots[slot_index] == self.empty {
+            self.slots[slot_index] = key;
             self.probes = self.probes.max(probes);
             self.len += 1;
         }
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_places_of_their_own_and_others_none() {
+    fn keys_have_slots_of_their_own_and_others_none() {
         let keys: Vec<i64> = (0..5000)
             .map(|i: i64| i.wrapping_mul(0x5851_f42d_4c95_7f2d))
             .collect();
@@ -290,13 +290,18 @@ mod tests {
             assert!(table.slots().len() >= SLOTS_PER_KEY * keys.len());
             assert!(table.slots().len().is_power_of_two());
             assert!(table.probes < 8);
-            let mut places: Vec<usize> =
-                keys.iter().map(|key| table.place(*key).unwrap()).collect();
-            places.sort_unstable();
-            places.dedup();
-            assert_eq!(places.len(), keys.len());
-            assert!(keys.iter().all(|key| table.place(key ^ 1 << 50).is_none()));
-            assert_eq!(table.place(table.empty_slot()), None);
+            let mut slots: Vec<usize> = keys
+                .iter()
+                .map(|key| table.slot_index(*key).unwrap())
+                .collect();
+            slots.sort_unstable();
+            slots.dedup();
+            assert_eq!(slots.len(), keys.len());
+            assert!(
+                keys.iter()
+                    .all(|key| table.slot_index(key ^ 1 << 50).is_none())
+            );
+            assert_eq!(table.slot_index(table.empty_slot()), None);
         }
     }
 
@@ -315,8 +320,8 @@ mod tests {
             let table = table(keys, keys.len());
             let empty = table.empty_slot();
             assert!(!keys.contains(&empty), "{keys:?}");
-            assert_eq!(table.place(empty), None);
-            assert!(keys.iter().all(|key| table.place(*key).is_some()));
+            assert_eq!(table.slot_index(empty), None);
+            assert!(keys.iter().all(|key| table.slot_index(*key).is_some()));
         }
         let last = table(cases[5], 5);
         assert_eq!((last.len(), last.empty_slot()), (4, i64::MIN + 2));
@@ -330,16 +335,16 @@ mod tests {
     }
 
     #[test]
-    fn full_buckets_go_on_in_the_next() {
+    fn full_buckets_overflow_into_the_next() {
         // all in the last of 8 buckets; then in the first, around the end
         let keys: Vec<i64> = (0..10).map(|i| key_of(i << 40 | 7)).collect();
         let table = table(&keys, 16);
         assert_eq!((table.slots().len(), table.probes), (32, 3));
         assert_eq!(table.size_word(), 7 | 3 << 32);
-        let places: Vec<_> = keys.iter().map(|key| table.place(*key)).collect();
+        let slots: Vec<_> = keys.iter().map(|key| table.slot_index(*key)).collect();
         let expected = [28, 29, 30, 31, 0, 1, 2, 3, 4, 5];
-        assert_eq!(places, expected.map(Some));
-        assert_eq!(table.place(key_of(99 << 40 | 7)), None);
+        assert_eq!(slots, expected.map(Some));
+        assert_eq!(table.slot_index(key_of(99 << 40 | 7)), None);
     }
 
     #[test]
@@ -347,7 +352,7 @@ mod tests {
         let near: Vec<i64> = (0..300).map(|i| key_of(i << 8)).collect();
         let large = table(&near, near.len());
         assert!(large.slots().len() > 1024 && large.probes <= MOST_PROBES);
-        assert!(near.iter().all(|key| large.place(*key).is_some()));
+        assert!(near.iter().all(|key| large.slot_index(*key).is_some()));
         let far = (0..300).map(|i| key_of(i << 40));
         let error = HashedKeys::new(far, 300).err().unwrap();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");

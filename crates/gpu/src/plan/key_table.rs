@@ -11,7 +11,7 @@ use arrow::datatypes::DataType;
 use super::code_table::CodeTable;
 use super::device_key_table::{DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout};
 use super::hash_table::HashedKeys;
-use super::perfect_hash::{PerfectHashTable, integers, is_dense, other_keys};
+use super::perfect_hash::{PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// The keys of a build table, each with a code that identifies its payload. Several keys may share a code, as many
@@ -24,7 +24,7 @@ pub struct KeyTable {
     keys: Keys,
     /// Number of codes; each code is below it. With one, no codes are stored.
     count: u32,
-    found: usize,
+    len: usize,
     /// The share of probed rows that match. Computed lazily.
     share: OnceLock<f64>,
     /// The copies of the table on devices.
@@ -85,7 +85,7 @@ impl KeyTable {
     fn build(keys: &ArrayRef, codes: Option<&[u32]>, count: u32) -> Result<Self> {
         let twice = || Error::Unsupported("a key that is there more than once".into());
         let code = |row: usize| codes.map_or(0, |codes| codes[row]);
-        let mut found = 0;
+        let mut len = 0;
         let keys = if let Some(values) = integers(keys)? {
             let present = || (0..values.len()).filter(|row| keys.is_valid(*row));
             let bounds = present().fold(None, |bounds: Option<(i64, i64)>, row| {
@@ -98,17 +98,17 @@ impl KeyTable {
                 let mut table = CodeTable::new(count, range)?;
                 let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
                 for row in present() {
-                    let place = values[row].abs_diff(first) as usize;
-                    let bit = 1 << (place % 32);
-                    if bits[place / 32] & bit != 0 {
+                    let index = values[row].abs_diff(first) as usize;
+                    let bit = 1 << (index % 32);
+                    if bits[index / 32] & bit != 0 {
                         match codes {
                             Some(_) => return Err(twice()),
                             None => continue,
                         }
                     }
-                    bits[place / 32] |= bit;
-                    table.set(place, code(row));
-                    found += 1;
+                    bits[index / 32] |= bit;
+                    table.set(index, code(row));
+                    len += 1;
                 }
                 Keys::Integers(PerfectHashTable {
                     first,
@@ -121,28 +121,28 @@ impl KeyTable {
                 // the number of distinct keys is not known if duplicates are allowed
                 let expected = codes.map_or(0, |_| rows);
                 let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
-                found = table.len();
-                if codes.is_some() && found < rows {
+                len = table.len();
+                if codes.is_some() && len < rows {
                     return Err(twice());
                 }
-                let mut of_slots = CodeTable::new(count, table.slots().len() as u64)?;
+                let mut slot_codes = CodeTable::new(count, table.slots().len() as u64)?;
                 if count > 1 {
                     for row in present() {
-                        if let Some(place) = table.place(values[row]) {
-                            of_slots.set(place, code(row));
+                        if let Some(index) = table.slot_index(values[row]) {
+                            slot_codes.set(index, code(row));
                         }
                     }
                 }
                 Keys::Hashed {
                     table,
-                    codes: of_slots,
+                    codes: slot_codes,
                 }
             }
         } else {
             let mut known = HashMap::with_capacity(keys.len());
             for_bytes(keys, |row, bytes| {
                 let before = known.insert(Box::<[u8]>::from(bytes), code(row));
-                found += usize::from(before.is_none());
+                len += usize::from(before.is_none());
                 match (before, codes) {
                     (Some(_), Some(_)) => Err(twice()),
                     _ => Ok(()),
@@ -153,7 +153,7 @@ impl KeyTable {
         Ok(Self {
             keys,
             count,
-            found,
+            len,
             share: OnceLock::new(),
             device: Mutex::default(),
         })
@@ -166,19 +166,19 @@ impl KeyTable {
 
     /// The number of distinct keys.
     pub fn len(&self) -> usize {
-        self.found
+        self.len
     }
 
     /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
-        self.found == 0
+        self.len == 0
     }
 
-    /// A table of `len` keys that was built on a device with the layout `form`. `fetch` copies bytes (offset, length)
+    /// A table of `len` keys that was built on a device with this layout. `fetch` copies bytes (offset, length)
     /// of it to the host, `find` counts the values that are keys.
     pub(crate) fn made(
-        form: DeviceKeyTableLayout,
-        found: usize,
+        layout: DeviceKeyTableLayout,
+        len: usize,
         (fetch, find): (
             impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
             impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
@@ -186,9 +186,9 @@ impl KeyTable {
         device: DeviceCopies,
     ) -> Self {
         Self {
-            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(form, fetch, find)),
-            count: form.count,
-            found,
+            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(layout, fetch, find)),
+            count: layout.count,
+            len,
             share: OnceLock::new(),
             device,
         }
@@ -197,7 +197,7 @@ impl KeyTable {
     /// Copies a table that was built on a device to the host, unless that was done before.
     pub(crate) fn fetch(&self) -> Result<()> {
         match &self.keys {
-            Keys::DeviceKeyTable(made) => made.here().map(drop),
+            Keys::DeviceKeyTable(device_table) => device_table.host().map(drop),
             _ => Ok(()),
         }
     }
@@ -206,7 +206,9 @@ impl KeyTable {
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
-            Keys::DeviceKeyTable(made) => made.form.keys_bytes() + made.form.codes_bytes(),
+            Keys::DeviceKeyTable(device_table) => {
+                device_table.layout.keys_bytes() + device_table.layout.codes_bytes()
+            }
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
@@ -216,7 +218,9 @@ impl KeyTable {
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
-            Keys::DeviceKeyTable(made) if !self.is_hashed() => made.form.keys_bytes(),
+            Keys::DeviceKeyTable(device_table) if !self.is_hashed() => {
+                device_table.layout.keys_bytes()
+            }
             Keys::DeviceKeyTable(_) => usize::MAX,
             Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
@@ -226,7 +230,9 @@ impl KeyTable {
     pub(crate) fn is_hashed(&self) -> bool {
         match &self.keys {
             Keys::Hashed { .. } => true,
-            Keys::DeviceKeyTable(made) => matches!(made.form.keys, DeviceKeyLayout::Hashed { .. }),
+            Keys::DeviceKeyTable(device_table) => {
+                matches!(device_table.layout.keys, DeviceKeyLayout::Hashed { .. })
+            }
             Keys::Integers(_) | Keys::Bytes(_) => false,
         }
     }
@@ -239,7 +245,10 @@ impl KeyTable {
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
-            Keys::DeviceKeyTable(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
+            Keys::DeviceKeyTable(device_table) => (
+                device_table.layout.keys_bytes(),
+                device_table.layout.codes_bytes(),
+            ),
             Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
             Keys::Bytes(_) => {
                 let reason = "text that is in no dictionary, looked up";
@@ -255,7 +264,9 @@ impl KeyTable {
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
-            Keys::DeviceKeyTable(made) => made.here().ok().map(|here| here.write(to)),
+            Keys::DeviceKeyTable(device_table) => {
+                device_table.host().ok().map(|host| host.write(to))
+            }
             Keys::Hashed { table, codes } => {
                 table.write(to);
                 Some(codes)
@@ -271,7 +282,7 @@ impl KeyTable {
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
             Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
-            Keys::DeviceKeyTable(made) => made.form.words(),
+            Keys::DeviceKeyTable(device_table) => device_table.layout.words(),
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
             Keys::Bytes(_) => [0, 0],
         }
@@ -289,7 +300,7 @@ impl KeyTable {
     /// The errors of [`KeyTable::of`]; the driver's errors.
     pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
         match &self.keys {
-            Keys::DeviceKeyTable(made) => made.found_among(values),
+            Keys::DeviceKeyTable(device_table) => device_table.count_keys(values),
             _ => Ok(self.of(values)?.iter().flatten().count()),
         }
     }
@@ -302,7 +313,7 @@ impl KeyTable {
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers(dense) => dense.of(values),
-            Keys::DeviceKeyTable(made) => made.here()?.of(values),
+            Keys::DeviceKeyTable(device_table) => device_table.host()?.of(values),
             Keys::Hashed { table, codes } => table.codes_of(values, codes),
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
@@ -325,7 +336,7 @@ impl PartialEq for KeyTable {
 
 impl fmt::Debug for KeyTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (keys, codes) = (self.found, self.count);
+        let (keys, codes) = (self.len, self.count);
         write!(f, "KeyTable({keys} keys, {codes} codes)")
     }
 }
@@ -355,7 +366,7 @@ pub(crate) fn for_bytes(
         DataType::Binary => each!(keys.as_binary::<i32>()),
         DataType::LargeBinary => each!(keys.as_binary::<i64>()),
         DataType::BinaryView => each!(keys.as_binary_view()),
-        _ => return Err(other_keys(keys)),
+        _ => return Err(unsupported_keys(keys)),
     }
     Ok(())
 }
@@ -379,7 +390,7 @@ mod tests {
     }
 
     /// Pseudo-random, reproducible numbers of 64 bits.
-    fn anywhere(number: i64) -> i64 {
+    fn scattered(number: i64) -> i64 {
         number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
     }
 
@@ -408,9 +419,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_from_anywhere_have_their_codes() {
+    fn scattered_keys_have_their_codes() {
         let keys: Vec<i64> = (0..3000)
-            .map(anywhere)
+            .map(scattered)
             .chain([i64::MIN, i64::MAX, -1])
             .collect();
         for count in [1, 2, 255, 256, 65_535, 65_536, u32::MAX] {
@@ -422,13 +433,13 @@ mod tests {
             assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
             let all = codes.of(&numbers(keys.clone())).unwrap();
             assert!((0..keys.len()).all(|row| all[row] == Some(code(row))));
-            let others = numbers((3000..6000).map(anywhere).chain([1, i64::MIN + 1]));
+            let others = numbers((3000..6000).map(scattered).chain([1, i64::MIN + 1]));
             assert!(codes.of(&others).unwrap().iter().all(Option::is_none));
         }
     }
 
     #[test]
-    fn nulls_are_left_out_and_not_found() {
+    fn nulls_are_ignored() {
         let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
         let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
         assert!(codes.is_hashed() && codes.len() == 2);
@@ -440,8 +451,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_there_twice_if_codes_do_not_matter() {
-        let keys = numbers((0..1000).map(|row| anywhere(row % 10)));
+    fn sets_of_keys_may_have_duplicates() {
+        let keys = numbers((0..1000).map(|row| scattered(row % 10)));
         let codes = KeyTable::of_keys(&keys).unwrap();
         assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
         let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();

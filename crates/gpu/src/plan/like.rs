@@ -23,12 +23,12 @@ type Position<'a> = (usize, &'a [u8]);
 impl Automaton {
     /// Passes the strings that start with `text`.
     pub fn starts_with(text: &str) -> Option<Self> {
-        of_pieces(exactly(text).chain([PatternPart::Any]).collect())
+        of_parts(exactly(text).chain([PatternPart::Any]).collect())
     }
 
     /// Passes the strings that end with `text`.
     pub fn ends_with(text: &str) -> Option<Self> {
-        of_pieces(
+        of_parts(
             [PatternPart::Any]
                 .into_iter()
                 .chain(exactly(text))
@@ -39,7 +39,7 @@ impl Automaton {
     /// Passes the strings that contain `text`.
     pub fn contains(text: &str) -> Option<Self> {
         let back = exactly(text).chain([PatternPart::Any]);
-        of_pieces([PatternPart::Any].into_iter().chain(back).collect())
+        of_parts([PatternPart::Any].into_iter().chain(back).collect())
     }
 
     /// Passes the strings that are `LIKE` a pattern, or `ILIKE` if case is ignored. `None` also for an `ILIKE` pattern
@@ -49,10 +49,10 @@ impl Automaton {
             true => PatternPart::either_case(character),
             false => Some(PatternPart::exactly(character)),
         };
-        let mut pieces = vec![];
+        let mut parts = vec![];
         let mut characters = pattern.chars();
         while let Some(character) = characters.next() {
-            pieces.push(match character {
+            parts.push(match character {
                 '%' => PatternPart::Any,
                 '_' => PatternPart::One,
                 // An escape at the end stands for itself.
@@ -60,7 +60,7 @@ impl Automaton {
                 other => literal(other)?,
             });
         }
-        of_pieces(pieces)
+        of_parts(parts)
     }
 }
 
@@ -96,20 +96,20 @@ fn bytes_of(character: char) -> Vec<u8> {
 }
 
 /// Passes the strings that match a sequence of parts. A state is the set of possible positions.
-fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
-    let all = pieces.len();
-    let read = pieces
+fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
+    let all = parts.len();
+    let read = parts
         .iter()
-        .filter(|piece| !matches!(piece, PatternPart::Any));
+        .filter(|part| !matches!(part, PatternPart::Any));
     // Each byte of the shortest string has a state of its own.
     if read.count() >= Automaton::MOST_STATES {
         return None;
     }
     Automaton::build(
-        settled(&pieces, [(0, [].as_slice())].into()),
+        settled(&parts, [(0, [].as_slice())].into()),
         |positions, byte| {
-            let next = positions.iter().flat_map(|at| after(&pieces, *at, byte));
-            settled(&pieces, next.collect())
+            let next = positions.iter().flat_map(|at| after(&parts, *at, byte));
+            settled(&parts, next.collect())
         },
         |positions| positions.contains(&(all, [].as_slice())),
     )
@@ -117,7 +117,7 @@ fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
 
 /// The positions that a byte leads to from a position.
 fn after<'a>(
-    pieces: &'a [PatternPart],
+    parts: &'a [PatternPart],
     (behind, rest): Position<'a>,
     byte: u8,
 ) -> Vec<Position<'a>> {
@@ -125,8 +125,8 @@ fn after<'a>(
         let reads = first == &byte;
         return reads.then_some((behind, rest)).into_iter().collect();
     }
-    let before = behind.checked_sub(1).and_then(|before| pieces.get(before));
-    match (before, pieces.get(behind)) {
+    let before = behind.checked_sub(1).and_then(|before| parts.get(before));
+    match (before, parts.get(behind)) {
         (_, Some(PatternPart::Any)) => vec![(behind, rest)],
         // A further byte of the character before.
         (Some(PatternPart::One), _) | (_, Some(PatternPart::One)) if !begins_character(byte) => {
@@ -144,19 +144,19 @@ fn after<'a>(
 /// Adds the position behind each [`PatternPart::Any`], and drops positions before the last `Any`: strings that match
 /// from them match from it, too.
 fn settled<'a>(
-    pieces: &[PatternPart],
+    parts: &[PatternPart],
     mut positions: BTreeSet<Position<'a>>,
 ) -> BTreeSet<Position<'a>> {
     let mut last = None;
-    for (place, piece) in pieces.iter().enumerate() {
-        let here: Position<'_> = (place, &[]);
-        if matches!(piece, PatternPart::Any) && positions.contains(&here) {
-            positions.insert((place + 1, &[]));
-            last = Some(here);
+    for (index, part) in parts.iter().enumerate() {
+        let position: Position<'_> = (index, &[]);
+        if matches!(part, PatternPart::Any) && positions.contains(&position) {
+            positions.insert((index + 1, &[]));
+            last = Some(position);
         }
     }
-    if let Some((place, _)) = last {
-        positions.retain(|(behind, rest)| *behind > place || *behind == place && rest.is_empty());
+    if let Some((index, _)) = last {
+        positions.retain(|(behind, rest)| *behind > index || *behind == index && rest.is_empty());
     }
     positions
 }
@@ -245,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn parts_are_found_as_in_arrow(part in text(), strings in prop::collection::vec((text(), text()), 16)) {
+        fn substrings_match_as_in_arrow(part in text(), strings in prop::collection::vec((text(), text()), 16)) {
             let each = strings.iter().flat_map(|(front, back)| {
                 [format!("{front}{part}{back}"), format!("{front}{back}"), format!("{part}{back}"), format!("{front}{part}")]
             });

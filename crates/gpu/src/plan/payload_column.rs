@@ -19,7 +19,7 @@ pub struct PayloadColumn {
     is_nullable: bool,
     /// Computed lazily if there is a `source`.
     values: OnceLock<ArrayRef>,
-    made: Option<Make>,
+    source: Option<LazyValues>,
     /// The smallest and the largest integer. Computed lazily.
     bounds: OnceLock<Option<(i128, i128)>>,
     /// The copies of the values on devices.
@@ -27,7 +27,7 @@ pub struct PayloadColumn {
 }
 
 /// The source of values that are computed lazily.
-enum Make {
+enum LazyValues {
     /// Copies all values back from the device.
     Fetch(Fetch<ArrayRef>),
     /// Computes each value from its code.
@@ -45,7 +45,7 @@ impl PayloadColumn {
             len: values.len(),
             is_nullable: values.null_count() > 0,
             values: values.into(),
-            made: None,
+            source: None,
             bounds: OnceLock::new(),
             device: DeviceCopies::default(),
         })
@@ -65,7 +65,7 @@ impl PayloadColumn {
             len,
             is_nullable,
             values: OnceLock::new(),
-            made: Some(Make::Fetch(fetch)),
+            source: Some(LazyValues::Fetch(fetch)),
             bounds: bounds.into(),
             device,
         })
@@ -83,7 +83,7 @@ impl PayloadColumn {
             len,
             is_nullable,
             values: OnceLock::new(),
-            made: Some(Make::Each(Box::new(each))),
+            source: Some(LazyValues::Each(Box::new(each))),
             bounds: bounds.into(),
             device: DeviceCopies::default(),
         })
@@ -118,9 +118,9 @@ impl PayloadColumn {
         if let Some(values) = self.values.get() {
             return Ok(Arc::clone(values));
         }
-        let values = match &self.made {
-            Some(Make::Fetch(fetch)) => fetch()?,
-            Some(Make::Each(each)) => {
+        let values = match &self.source {
+            Some(LazyValues::Fetch(fetch)) => fetch()?,
+            Some(LazyValues::Each(each)) => {
                 let codes: Vec<Option<u32>> = (0..self.len as u32).map(Some).collect();
                 each(&codes)?
             }
@@ -135,10 +135,10 @@ impl PayloadColumn {
     ///
     /// The errors of [`values`](Self::values); if there is no such code.
     pub fn at(&self, codes: &UInt32Array) -> Result<ArrayRef> {
-        if let (None, Some(Make::Each(each))) = (self.values.get(), &self.made) {
-            let is_there = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
+        if let (None, Some(LazyValues::Each(each))) = (self.values.get(), &self.source) {
+            let is_code = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
             let codes: Vec<Option<u32>> = codes.iter().collect();
-            return match codes.iter().copied().all(is_there) {
+            return match codes.iter().copied().all(is_code) {
                 true => each(&codes),
                 false => Err(Error::Internal("a code that is not there".into())),
             };

@@ -29,18 +29,18 @@ pub(super) struct PerfectHashTable {
 impl PerfectHashTable {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let code = |row: usize| {
-            let place = integers[row]
+            let index = integers[row]
                 .checked_sub(self.first)
                 .filter(|_| values.is_valid(row));
-            let place = place.and_then(|place| u64::try_from(place).ok());
-            let place = place
-                .filter(|place| *place < self.range)
+            let index = index.and_then(|index| u64::try_from(index).ok());
+            let index = index
+                .filter(|index| *index < self.range)
                 .unwrap_or(self.range) as usize;
-            match self.bits[place / 32] >> (place % 32) & 1 {
+            match self.bits[index / 32] >> (index % 32) & 1 {
                 0 => None,
-                _ => Some(self.codes.get(place)),
+                _ => Some(self.codes.get(index)),
             }
         };
         Ok((0..values.len()).map(code).collect())
@@ -68,7 +68,7 @@ pub(super) fn is_dense(range: u64, keys: u64, count: u32) -> bool {
         && range.saturating_mul(width) <= MOST_BYTES
 }
 
-pub(super) fn other_keys(keys: &ArrayRef) -> Error {
+pub(super) fn unsupported_keys(keys: &ArrayRef) -> Error {
     Error::Unsupported(format!("keys of type {}", keys.data_type()))
 }
 
@@ -87,10 +87,13 @@ pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
     }
     let of = Type::of(keys.data_type()).filter(|of| !of.is_float() && *of != Type::Bool);
     let of = of.filter(|of| !matches!(of, Type::I128 | Type::U64));
-    let of = of.ok_or_else(|| other_keys(keys))?;
+    let of = of.ok_or_else(|| unsupported_keys(keys))?;
     let data = keys.to_data();
     let (offset, len) = (data.offset(), data.len());
-    let buffer = data.buffers().first().ok_or_else(|| other_keys(keys))?;
+    let buffer = data
+        .buffers()
+        .first()
+        .ok_or_else(|| unsupported_keys(keys))?;
     macro_rules! widened {
         ($native:ty) => {
             buffer.typed_data::<$native>()[offset..offset + len]

@@ -83,15 +83,15 @@ impl Filter {
 }
 
 /// Maximum number of matches for which a row evaluates the [`Exists`](Expr::Exists) of an expression.
-fn most_asked(expr: &Expr) -> u64 {
-    let mut asked = 0u64;
-    expr.for_parts(|part| asked = asked.saturating_add(most_asked(part)));
+fn max_exists_matches(expr: &Expr) -> u64 {
+    let mut examined = 0u64;
+    expr.for_parts(|part| examined = examined.saturating_add(max_exists_matches(part)));
     match expr {
         Expr::Exists(some) => {
             let most = u64::from(some.matches.most);
-            most.saturating_mul(asked.saturating_add(1))
+            most.saturating_mul(examined.saturating_add(1))
         }
-        _ => asked,
+        _ => examined,
     }
 }
 
@@ -127,7 +127,7 @@ fn count_of(of: &Matches) -> Expr {
 }
 
 /// Upper bound of how many times a row counts for its matches.
-fn times_of(of: &Matches) -> Expr {
+fn max_times(of: &Matches) -> Expr {
     let count = count_of(of);
     let some = Expr::Compare(
         Comparison::Greater,
@@ -138,16 +138,16 @@ fn times_of(of: &Matches) -> Expr {
     Expr::Case(vec![(some, count)], Some(Box::new(none)))
 }
 
-/// Adds to `asked` an upper bound of the matches that an expression examines for a row.
-fn asks_of(expr: &Expr, asked: &mut Expr) {
+/// Adds to `examined` an upper bound of the matches that an expression examines for a row.
+fn add_exists_matches(expr: &Expr, examined: &mut Expr) {
     let Expr::Exists(some) = expr else {
-        return expr.for_parts(|part| asks_of(part, asked));
+        return expr.for_parts(|part| add_exists_matches(part, examined));
     };
     let mut within = 1u64;
-    expr.for_parts(|part| within = within.saturating_add(most_asked(part)));
-    let own = by(Arithmetic::Multiply, times_of(&some.matches), int(within));
-    let before = std::mem::replace(asked, int(0));
-    *asked = by(Arithmetic::Add, before, own);
+    expr.for_parts(|part| within = within.saturating_add(max_exists_matches(part)));
+    let own = by(Arithmetic::Multiply, max_times(&some.matches), int(within));
+    let before = std::mem::replace(examined, int(0));
+    *examined = by(Arithmetic::Add, before, own);
 }
 
 impl Aggregate {
@@ -221,37 +221,37 @@ impl Pipeline {
 
     /// Upper bound of the matches and combinations of matches that a row examines.
     pub(crate) fn most_matches(&self) -> u64 {
-        let mut asked = 1u64;
-        self.for_exprs(&mut |expr| asked = asked.saturating_add(most_asked(expr)));
-        self.most_combinations().saturating_mul(asked)
+        let mut examined = 1u64;
+        self.for_exprs(&mut |expr| examined = examined.saturating_add(max_exists_matches(expr)));
+        self.most_combinations().saturating_mul(examined)
     }
 
     /// A pipeline whose only aggregate is an upper bound of the matches, and combinations of them, that all rows of
     /// `self` examine. It has no matches itself.
     pub(crate) fn counting(&self) -> Self {
-        let mut asked = int(1);
-        self.for_exprs(&mut |expr| asks_of(expr, &mut asked));
-        let times = self.matches.iter().map(times_of);
+        let mut examined = int(1);
+        self.for_exprs(&mut |expr| add_exists_matches(expr, &mut examined));
+        let times = self.matches.iter().map(max_times);
         let times = times.reduce(|a, b| by(Arithmetic::Multiply, a, b));
         // a row is also examined once before its matches are combined
         let all = match times {
             Some(times) => by(
                 Arithmetic::Multiply,
                 by(Arithmetic::Add, times, int(1)),
-                asked,
+                examined,
             ),
-            None => asked,
+            None => examined,
         };
-        let asks = |filter: &Filter| {
-            let mut asks = false;
-            filter.for_exprs(&mut |expr| asks |= reads_matches(expr));
-            asks
+        let reads = |filter: &Filter| {
+            let mut reads = false;
+            filter.for_exprs(&mut |expr| reads |= reads_matches(expr));
+            reads
         };
         let filter = match &self.filter {
             Filter::And(parts) => {
-                Filter::And(parts.iter().filter(|part| !asks(part)).cloned().collect())
+                Filter::And(parts.iter().filter(|part| !reads(part)).cloned().collect())
             }
-            filter if asks(filter) => Filter::Constant(true),
+            filter if reads(filter) => Filter::Constant(true),
             filter => filter.clone(),
         };
         Self {

@@ -31,14 +31,14 @@ impl Groups {
     /// # Errors
     ///
     /// [`Error::Internal`] if `mask` does not have one element per group.
-    pub fn filtered(&self, wanted: &BooleanArray) -> Result<Self> {
-        if wanted.len() != self.count {
-            let reason = format!("{} of {} groups", wanted.len(), self.count);
+    pub fn filtered(&self, mask: &BooleanArray) -> Result<Self> {
+        if mask.len() != self.count {
+            let reason = format!("{} of {} groups", mask.len(), self.count);
             return Err(Error::Internal(reason));
         }
         let of = |error| Error::from(vectile_encodings::Error::from(error));
-        let keys = self.keys.iter().map(|key| filter(key, wanted).map_err(of));
-        let rows: Vec<usize> = wanted.values().set_indices().collect();
+        let keys = self.keys.iter().map(|key| filter(key, mask).map_err(of));
+        let rows: Vec<usize> = mask.values().set_indices().collect();
         let totals = self.totals.iter().map(|totals| GroupTotals {
             counts: rows.iter().map(|row| totals.counts[*row]).collect(),
             values: match &totals.values {

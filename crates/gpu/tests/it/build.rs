@@ -144,7 +144,7 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
 }
 
 #[test]
-fn rows_become_tables() {
+fn rows_build_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -209,7 +209,7 @@ fn rows_are_numbered() {
 }
 
 #[test]
-fn keys_that_are_there_twice_are_found() {
+fn duplicate_keys_are_detected() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -228,7 +228,7 @@ fn keys_that_are_there_twice_are_found() {
 }
 
 #[test]
-fn there_may_be_no_rows_or_nulls_only() {
+fn tables_of_no_rows_and_of_nulls() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -245,7 +245,7 @@ fn there_may_be_no_rows_or_nulls_only() {
 }
 
 #[test]
-fn what_has_no_table_says_so() {
+fn unsupported_tables_are_errors() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -292,7 +292,7 @@ fn what_has_no_table_says_so() {
 
 /// Kernels look up tables that were built on the device, compared with tables of the same keys built on the host.
 #[test]
-fn kernels_look_up_what_was_built() {
+fn kernels_probe_built_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -357,7 +357,7 @@ fn kernels_look_up_what_was_built() {
 
 /// Keys of a large range, and composite keys of two columns, compared with tables built on the host.
 #[test]
-fn keys_that_lie_far_apart_are_hashed() {
+fn keys_of_a_large_range_are_hashed() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -451,7 +451,7 @@ fn keys_that_lie_far_apart_are_hashed() {
 }
 
 #[test]
-fn groups_become_tables() {
+fn groups_build_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -466,7 +466,7 @@ fn groups_become_tables() {
         Expr::Column(1).into(),
         int(22),
     );
-    let wanted = PostAggregation {
+    let post = PostAggregation {
         columns: vec![
             GroupColumn::Key(0, Type::I32),
             GroupColumn::Count(0),
@@ -491,7 +491,7 @@ fn groups_become_tables() {
         by: BuildBy::ValuesOrRows(vec![1, 2, 3, 4]),
         is_unique: true,
     };
-    let built = execution.build_from_groups(&batch, &wanted, &rows, &[table]);
+    let built = execution.build_from_groups(&batch, &post, &rows, &[table]);
     let [built] = &built.unwrap().unwrap()[..] else {
         panic!("one table");
     };

@@ -31,7 +31,7 @@ const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resources.txt");
 const SLACK: u32 = 8;
 
 /// Names and sources of the distinct kernels of some cases; `None` without a device, which row groups are loaded to.
-fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
+fn kernels(filter: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     let recorder = match CpuDevice::new() {
         Ok(device) => Arc::new(Recorder::new(device)),
         Err(error) => {
@@ -41,7 +41,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     };
     let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
     let (mut known, mut named) = (BTreeSet::new(), vec![]);
-    for case in catalog().iter().filter(|case| wanted(case)) {
+    for case in catalog().iter().filter(|case| filter(case)) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let groups: Vec<_> = case
             .groups
@@ -49,7 +49,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
             .map(|g| support::group(&engine, g))
             .collect();
         for query in &case.queries {
-            ask(&engine, case, query, &groups);
+            generate(&engine, case, query, &groups);
             for source in recorder.take() {
                 let count = counts.entry(query.name).or_default();
                 if known.insert(source.clone()) {
@@ -63,7 +63,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
 }
 
 /// Generates a query's kernels. The driver under test cannot launch any, so the execution must fail.
-fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
+fn generate(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
     let mut execution = engine.start(case.pipeline(query));
     let result = match query.output {
         Output::Selection => execution.select(groups).map(|_| ()),
@@ -100,7 +100,7 @@ fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
 
 /// A kernel's entry in the table.
 #[derive(Clone, Debug, PartialEq)]
-struct Known {
+struct KernelResources {
     /// Checksum of compiler and source.
     checksum: u32,
     /// Registers per thread, per architecture.
@@ -108,15 +108,15 @@ struct Known {
 }
 
 /// The resources of kernels, by name.
-type Table = BTreeMap<String, Known>;
+type ResourceTable = BTreeMap<String, KernelResources>;
 
-fn parse(text: &str) -> Table {
+fn parse(text: &str) -> ResourceTable {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let known = lines.filter_map(|line| {
         let (checksum, rest) = line.split_at_checked(8)?;
         let (numbers, name) = rest.split_at_checked(5 * ARCHITECTURES.len())?;
         let registers = numbers.split_whitespace().map(|number| number.parse().ok());
-        let known = Known {
+        let known = KernelResources {
             checksum: u32::from_str_radix(checksum, 16).ok()?,
             registers: registers.collect::<Option<_>>()?,
         };
@@ -125,7 +125,7 @@ fn parse(text: &str) -> Table {
     known.collect()
 }
 
-fn print(table: &Table) -> String {
+fn print(table: &ResourceTable) -> String {
     let mut text = String::from(
         "# Registers of a thread of each kernel that the catalogue's queries need, for sm_80, sm_90,\n\
          # sm_100 and sm_120, behind a checksum of compiler and source. No kernel spills or has a\n\
@@ -133,7 +133,7 @@ fn print(table: &Table) -> String {
     );
     for (
         name,
-        Known {
+        KernelResources {
             checksum,
             registers,
         },
@@ -248,7 +248,7 @@ fn every_kernel_compiles_without_spills() {
     };
     let committed = parse(&std::fs::read_to_string(TABLE).unwrap_or_default());
     let checksum = |source: &str| crc32fast::hash(format!("{version:?} {source}").as_bytes());
-    let (mut table, mut unknown) = (Table::new(), vec![]);
+    let (mut table, mut unknown) = (ResourceTable::new(), vec![]);
     for (name, source) in &kernels {
         let same = committed
             .values()
@@ -262,7 +262,7 @@ fn every_kernel_compiles_without_spills() {
         let (sample, rest) = sample(unknown, SAMPLE);
         for (name, source) in &rest {
             let known = committed.get(*name).cloned();
-            let unnamed = || Known {
+            let unnamed = || KernelResources {
                 checksum: checksum(source),
                 registers: vec![],
             };
@@ -297,7 +297,7 @@ fn every_kernel_compiles_without_spills() {
             let checksum = checksum(source);
             table.insert(
                 (*name).clone(),
-                Known {
+                KernelResources {
                     checksum,
                     registers,
                 },
@@ -334,12 +334,12 @@ fn samples_are_spread() {
 }
 
 /// Reports kernels that are worse than in the committed table, or not in it.
-fn compare(committed: &Table, found: &Table) -> Vec<String> {
+fn compare(committed: &ResourceTable, found: &ResourceTable) -> Vec<String> {
     let mut wrong = vec![];
-    for (name, Known { registers, .. }) in found {
+    for (name, KernelResources { registers, .. }) in found {
         match committed.get(name) {
             None => wrong.push(format!("{name} is not in the table")),
-            Some(Known {
+            Some(KernelResources {
                 registers: known, ..
             }) => {
                 let more = registers
@@ -361,9 +361,9 @@ fn compare(committed: &Table, found: &Table) -> Vec<String> {
 fn a_table_is_read_as_it_was_written() {
     let table = |last| {
         let registers = vec![32, 40, 48, last];
-        Table::from([(
+        ResourceTable::from([(
             "a/b c/1".to_string(),
-            Known {
+            KernelResources {
                 checksum: 0xAB,
                 registers,
             },
@@ -375,6 +375,6 @@ fn a_table_is_read_as_it_was_written() {
         Vec::<String>::new()
     );
     assert_eq!(compare(&table(100), &table(101 + SLACK)).len(), 1);
-    assert_eq!(compare(&table(100), &Table::new()).len(), 1);
-    assert_eq!(compare(&Table::new(), &table(100)).len(), 1);
+    assert_eq!(compare(&table(100), &ResourceTable::new()).len(), 1);
+    assert_eq!(compare(&ResourceTable::new(), &table(100)).len(), 1);
 }

@@ -53,7 +53,7 @@ fn arrays() -> Vec<ArrayRef> {
 }
 
 #[test]
-fn codes_stand_for_what_was_compressed() {
+fn codes_decode_to_the_strings() {
     let Some(driver) = driver() else { return };
     let device = Arc::new(OnDevice(Engine::new(driver), AtomicUsize::new(0)));
     let mut two_tables = 0;

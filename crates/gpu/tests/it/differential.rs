@@ -194,10 +194,10 @@ impl<'a> Loaded<'a> {
         for (column, (expr, expected)) in exprs.iter().zip(expected).enumerate() {
             let arrays = rows.iter().filter_map(|rows| rows.columns.get(column));
             let values = arrays.flat_map(reference::values_of);
-            for (actual, (expected, place)) in values.zip(expected) {
+            for (actual, (expected, location)) in values.zip(expected) {
                 assert!(
                     actual.same(expected),
-                    "{expr:?} at {place}: {actual:?} for {expected:?}; {context}"
+                    "{expr:?} at {location}: {actual:?} for {expected:?}; {context}"
                 );
             }
         }

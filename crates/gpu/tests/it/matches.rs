@@ -353,14 +353,14 @@ fn exists_counts_a_row_once() {
     };
     let groups = groups(&engine, &inputs);
     let case = &cases()[0];
-    let asked = List::new(17);
+    let list = List::new(17);
     for is_there in [true, false] {
         let condition = |number| match is_there {
-            true => exists(&asked, number),
-            false => Expr::Not(Box::new(exists(&asked, number))),
+            true => exists(&list, number),
+            false => Expr::Not(Box::new(exists(&list, number))),
         };
         let all = case.combinations(&inputs);
-        let stays = |row: &[Option<i64>; 3]| has_exists(&asked, row) == is_there;
+        let stays = |row: &[Option<i64>; 3]| has_exists(&list, row) == is_there;
         // rows that are not combined with matches
         let alone = |filter, output| {
             let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
@@ -437,7 +437,7 @@ fn exists_has_a_number_of_its_own() {
 
 /// Rows cannot be written once per match, and too many combinations are refused.
 #[test]
-fn what_is_not_aggregated_has_no_kernel() {
+fn rows_with_matches_have_no_kernel() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };

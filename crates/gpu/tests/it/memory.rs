@@ -73,14 +73,14 @@ fn pipeline(output: Output) -> Arc<Pipeline> {
 }
 
 /// The expected values of the selected rows of some chunks.
-fn kept(chunks: &[usize]) -> Vec<i64> {
+fn expected_rows(chunks: &[usize]) -> Vec<i64> {
     let values = chunks.iter().flat_map(|chunk| values(*chunk));
     values.filter(|value| *value >= 1000).collect()
 }
 
 /// Runs one query of each kind over chunks and checks its results.
 fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()> {
-    let expected = kept(chunks);
+    let expected = expected_rows(chunks);
     let mut execution = engine.start(pipeline(Output::Aggregates(vec![Aggregate::Sum(
         Expr::Column(0),
     )])));
@@ -96,7 +96,7 @@ fn check(engine: &Arc<Engine>, chunks: &[usize], groups: &[Group]) -> Result<()>
     let rows = engine.start(rows).rows(groups)?;
     assert_eq!(rows.len(), groups.len());
     for (rows, chunk) in rows.iter().zip(chunks) {
-        let expected = kept(&[*chunk]);
+        let expected = expected_rows(&[*chunk]);
         assert_eq!(rows.count, expected.len());
         let values = rows.columns[0].as_primitive::<Int64Type>().values();
         assert_eq!(values, expected.as_slice());
@@ -118,13 +118,13 @@ fn engine_for_three(device: &Arc<CpuDevice>) -> (Arc<Engine>, u64) {
 }
 
 /// Asserts that nothing is allocated once engine and results are dropped.
-fn assert_nothing_left(device: &CpuDevice, context: &str) {
+fn assert_nothing_allocated(device: &CpuDevice, context: &str) {
     let left = (device.allocated_bytes(), device.allocated_host_bytes());
     assert_eq!(left, (0, 0), "bytes of device and host left: {context}");
 }
 
 #[test]
-fn batches_are_kept_until_their_memory_is_wanted() {
+fn batches_are_kept_until_their_memory_is_needed() {
     let Some(device) = device() else { return };
     let (engine, _) = engine_for_three(&device);
     let columns = |numbers: &[usize]| {
@@ -153,7 +153,10 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     let totals = pipeline(Output::Aggregates(vec![Aggregate::CountRows]));
     let mut execution = engine.start(totals);
     execution.aggregate(&batch).unwrap();
-    assert_eq!(execution.totals()[0].count, kept(&[0, 1]).len() as u64);
+    assert_eq!(
+        execution.totals()[0].count,
+        expected_rows(&[0, 1]).len() as u64
+    );
     // chunks in use stay: unused ones are dropped first, regardless of their last use
     assert!(engine.batch(third.clone(), &columns(&[2])).is_some());
     load(&engine, 3).unwrap();
@@ -166,7 +169,7 @@ fn batches_are_kept_until_their_memory_is_wanted() {
     assert_eq!(there, [false, false, true]);
     assert!(engine.batch(both, &columns(&[0, 1])).is_none());
     drop((execution, engine));
-    assert_nothing_left(&device, "batches");
+    assert_nothing_allocated(&device, "batches");
 }
 
 /// The runs of a batch of these chunks, for [`Engine::keep`].
@@ -197,7 +200,7 @@ fn batches_unused_for_longest_go_first() {
     engine.drop_chunks(vec![engine.lookup(&key(0)).unwrap()]);
     assert_eq!([0, 2].map(is_kept), [false, true]);
     drop(engine);
-    assert_nothing_left(&device, "kept batches");
+    assert_nothing_allocated(&device, "kept batches");
 }
 
 /// A key table of about 2^17 bytes on a device, with a key for each row's value.
@@ -208,7 +211,7 @@ fn lookup() -> Arc<KeyTable> {
 }
 
 /// Counts the rows of a chunk whose values are in the table.
-fn count_found(engine: &Arc<Engine>, codes: &Arc<KeyTable>, number: usize) -> u64 {
+fn count_matched(engine: &Arc<Engine>, codes: &Arc<KeyTable>, number: usize) -> u64 {
     let output = Output::Aggregates(vec![Aggregate::CountRows]);
     let pipeline = Pipeline {
         lookups: vec![Lookup {
@@ -230,7 +233,7 @@ fn tables_count_and_make_room() {
     let engine = engine_on(&device);
     let bytes = chunk(0).info().bytes as u64;
     let codes = lookup();
-    assert_eq!(count_found(&engine, &codes, 0), ROWS as u64);
+    assert_eq!(count_matched(&engine, &codes, 0), ROWS as u64);
     let table = engine.kept_bytes() - engine.cached_bytes();
     assert!(table > 100_000, "{table}");
     // with the table, there is room for one more chunk
@@ -247,13 +250,13 @@ fn tables_count_and_make_room() {
     }
     load(&engine, 3).unwrap();
     assert_eq!(engine.kept_bytes(), 3 * bytes);
-    assert_eq!(count_found(&engine, &codes, 3), ROWS as u64);
+    assert_eq!(count_matched(&engine, &codes, 3), ROWS as u64);
     assert!(engine.kept_bytes() > table && engine.kept_bytes() <= engine.memory_limit());
     engine.clear();
     assert_eq!(engine.kept_bytes(), 0);
     // key tables may outlive the engine
     drop(engine);
-    assert_nothing_left(&device, "after a table");
+    assert_nothing_allocated(&device, "after a table");
 }
 
 #[test]
@@ -267,16 +270,16 @@ fn engines_that_share_codes_have_their_own_copies() {
         let tables = engines.each_ref();
         tables.map(|engine| engine.kept_bytes() - engine.cached_bytes())
     };
-    assert_eq!(count_found(&engines[0], &codes, 0), ROWS as u64);
+    assert_eq!(count_matched(&engines[0], &codes, 0), ROWS as u64);
     let [table, nothing] = tables();
     assert!(table > 0 && nothing == 0);
-    assert_eq!(count_found(&engines[1], &codes, 0), ROWS as u64);
+    assert_eq!(count_matched(&engines[1], &codes, 0), ROWS as u64);
     assert_eq!(tables(), [table, table]);
-    assert_eq!(count_found(&engines[0], &codes, 0), ROWS as u64);
+    assert_eq!(count_matched(&engines[0], &codes, 0), ROWS as u64);
     assert_eq!(tables(), [table, table]);
     drop(engines);
-    assert_nothing_left(&one, "the first engine");
-    assert_nothing_left(&other, "the second engine");
+    assert_nothing_allocated(&one, "the first engine");
+    assert_nothing_allocated(&other, "the second engine");
 }
 
 #[test]
@@ -297,7 +300,7 @@ fn a_device_that_was_full_recovers() {
     engine.set_memory_limit(100 * bytes);
     assert!(!is_in_host_memory(3), "there is room again");
     drop(engine);
-    assert_nothing_left(&device, "after recovery");
+    assert_nothing_allocated(&device, "after recovery");
 }
 
 #[test]
@@ -322,7 +325,7 @@ fn chunks_unused_for_longest_go_first() {
     assert_eq!(engine.cached_bytes(), 0);
     assert!(engine.lookup(&key(3)).is_none());
     drop(engine);
-    assert_nothing_left(&device, "after eviction");
+    assert_nothing_allocated(&device, "after eviction");
 }
 
 #[test]
@@ -344,11 +347,11 @@ fn chunks_in_use_stay() {
     check(&engine, &[2], &[third]).unwrap();
     assert!(engine.cached_bytes() <= engine.memory_limit());
     drop(engine);
-    assert_nothing_left(&device, "after chunks in use");
+    assert_nothing_allocated(&device, "after chunks in use");
 }
 
 #[test]
-fn chunks_are_dropped_with_what_the_host_has_of_them() {
+fn chunks_are_dropped_with_their_copies_on_the_host() {
     let Some(device) = device() else { return };
     let (engine, bytes) = engine_for_three(&device);
     for number in 0..3 {
@@ -364,7 +367,7 @@ fn chunks_are_dropped_with_what_the_host_has_of_them() {
     // a query continues with the chunks that it holds
     check(&engine, &[1], &[group(used)]).unwrap();
     drop(engine);
-    assert_nothing_left(&device, "after dropping");
+    assert_nothing_allocated(&device, "after dropping");
 }
 
 #[test]
@@ -394,7 +397,7 @@ fn more_chunks_than_memory() {
     engine.clear_device();
     assert!(engine.lookup(&key(0)).is_none());
     drop(engine);
-    assert_nothing_left(&device, "after streaming");
+    assert_nothing_allocated(&device, "after streaming");
 }
 
 /// A device that has less memory than the engine may use.
@@ -425,7 +428,7 @@ fn a_small_device() {
     engine.clear();
     check(&engine, &[0, 1], &held).unwrap();
     drop((held, engine));
-    assert_nothing_left(&device, "of a small device");
+    assert_nothing_allocated(&device, "of a small device");
 }
 
 /// Fails each call of the driver in turn: the query returns an error, the next attempt has the right results, and
@@ -456,7 +459,7 @@ fn every_call_fails_once() {
             work(&engine).unwrap_or_else(|error| panic!("call {call}, attempt {attempt}: {error}"));
         }
         drop(engine);
-        assert_nothing_left(&device, &format!("after call {call} failed"));
+        assert_nothing_allocated(&device, &format!("after call {call} failed"));
     }
     assert!(failures > 20, "{failures} failures");
 }
@@ -475,11 +478,11 @@ fn rows_outlive_their_engine() {
     for chunk in [6, 5] {
         let columns = rows.pop().unwrap().columns;
         let values = columns[0].as_primitive::<Int64Type>().values();
-        assert_eq!(values, kept(&[chunk]).as_slice());
+        assert_eq!(values, expected_rows(&[chunk]).as_slice());
         assert_eq!(columns[0].null_count(), 0);
     }
     assert!(rows.is_empty());
-    assert_nothing_left(&device, "after results");
+    assert_nothing_allocated(&device, "after results");
 }
 
 /// A device with this much memory; prints a message and returns `None` if there is no C++ compiler.
@@ -520,7 +523,7 @@ fn idle_chunks_make_room_for_results() {
     let groups = [0, 1].map(|number| group(load(&engine, number).unwrap()));
     check(&engine, &[0, 1], &groups).unwrap();
     drop((groups, engine));
-    assert_nothing_left(&device, "after making room");
+    assert_nothing_allocated(&device, "after making room");
 }
 
 /// Chunks that were loaded together share memory: none of it is freed while a query uses one of them.
@@ -550,11 +553,11 @@ fn chunks_that_came_together_go_together() {
     load(&engine, 3).unwrap();
     assert_eq!(engine.cached_bytes(), bytes);
     drop(engine);
-    assert_nothing_left(&device, "of chunks that came together");
+    assert_nothing_allocated(&device, "of chunks that came together");
 }
 
 #[test]
-fn the_limit_follows_what_others_leave() {
+fn the_limit_follows_free_memory() {
     let Some(device) = device_with(1 << 20) else {
         return;
     };
@@ -595,7 +598,7 @@ fn a_lost_device_is_left_alone() {
     assert!(engine.lookup(&key(0)).is_none());
     assert_eq!(device.calls(), calls);
     drop((groups, engine));
-    assert_nothing_left(&device, "of a lost device");
+    assert_nothing_allocated(&device, "of a lost device");
 }
 
 #[cfg(target_os = "linux")]
@@ -667,23 +670,23 @@ fn groups_ask_for_memory() {
     );
     let pipeline = pipeline(output);
     let group = |most: usize| {
-        let mut asked = vec![];
+        let mut requests = vec![];
         let result = engine.start(Arc::clone(&pipeline)).group(&batch, |wanted| {
-            asked.push(wanted);
+            requests.push(wanted);
             let reason = "no".to_string();
             match wanted > most {
                 true => Err(Error::Refused { wanted, reason }),
                 false => Ok(()),
             }
         });
-        (result, asked)
+        (result, requests)
     };
-    let (result, asked) = group(usize::MAX);
-    assert_eq!(result.unwrap()[0].count, kept(&[0]).len());
-    let [table, all] = asked[..] else {
-        panic!("{asked:?}")
+    let (result, requests) = group(usize::MAX);
+    assert_eq!(result.unwrap()[0].count, expected_rows(&[0]).len());
+    let [table, all] = requests[..] else {
+        panic!("{requests:?}")
     };
-    assert!(all > table + kept(&[0]).len() * 40);
+    assert!(all > table + expected_rows(&[0]).len() * 40);
     assert_eq!(launches.load(Ordering::Relaxed), 1);
     let refused = |most| matches!(group(most).0, Err(Error::Refused { .. }));
     assert!(refused(table - 1));
@@ -730,7 +733,7 @@ fn chunks_are_copied_from_where_they_were_read() {
     assert_eq!(device.calls(), before);
     drop(chunks);
     drop((read, groups, engine));
-    assert_nothing_left(&device, "after chunks that were read");
+    assert_nothing_allocated(&device, "after chunks that were read");
 }
 
 #[test]
@@ -748,5 +751,5 @@ fn memory_for_reading_is_limited() {
     assert!(engine.staging(1).is_some());
     assert_eq!(device.allocated_host_bytes(), MOST, "it is kept");
     engine.clear();
-    assert_nothing_left(&device, "after all was given back");
+    assert_nothing_allocated(&device, "after all was given back");
 }

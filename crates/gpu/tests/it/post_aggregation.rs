@@ -63,8 +63,8 @@ fn aggregates() -> Vec<Aggregate> {
 /// The value of a column of groups, in one group.
 fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
     match column {
-        GroupColumn::Key(place, _) => {
-            let key = &groups.keys[place];
+        GroupColumn::Key(key_index, _) => {
+            let key = &groups.keys[key_index];
             key.is_valid(row).then(|| match key.data_type() {
                 arrow::datatypes::DataType::Int32 => {
                     key.as_primitive::<Int32Type>().value(row).into()
@@ -87,14 +87,14 @@ fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
 }
 
 /// The groups by some keys.
-fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&PostAggregation>) -> Groups {
+fn all(engine: &Arc<Engine>, keys: &[GroupKey], post: Option<&PostAggregation>) -> Groups {
     let inputs = inputs();
     let table = table(engine, &inputs, 4096);
     let output = Output::Groups(keys.to_vec(), aggregates());
     let mut execution = start(engine, &inputs, Filter::Constant(true), output);
     let batch = Batch::of(&table).unwrap();
-    let groups = match wanted {
-        Some(wanted) => execution.group_wanted(&batch, wanted, |_| Ok(())),
+    let groups = match post {
+        Some(post) => execution.group_wanted(&batch, post, |_| Ok(())),
         None => execution.group(&batch, |_| Ok(())),
     };
     let mut groups = groups.unwrap();
@@ -114,7 +114,7 @@ fn int(value: i64) -> Box<Expr> {
 }
 
 #[test]
-fn groups_are_grouped_again() {
+fn groups_are_aggregated_again() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -130,9 +130,9 @@ fn groups_are_grouped_again() {
         let kernel: Vec<GroupKey> = keys.iter().map(|column| key(*column)).collect();
         let groups = all(&engine, &kernel, None);
         // the last key unchanged, and a remainder of the count
-        let place = keys.len() - 1;
+        let key_index = keys.len() - 1;
         let columns = vec![
-            GroupColumn::Key(place, Type::I64),
+            GroupColumn::Key(key_index, Type::I64),
             GroupColumn::Count(0),
             GroupColumn::Value(1, Type::I64),
             GroupColumn::Value(2, Type::I64),
@@ -141,7 +141,7 @@ fn groups_are_grouped_again() {
         ];
         let remainder = Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(1).into(), int(3));
         let above = Expr::Compare(Comparison::Greater, Expr::Column(1).into(), int(1));
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
             first: None,
@@ -157,12 +157,12 @@ fn groups_are_grouped_again() {
                 ],
             }),
         };
-        let again = all(&engine, &kernel, Some(&wanted));
-        let name = |groups: &Groups, row: usize, place: usize| {
-            let key = &groups.keys[place];
+        let nested = all(&engine, &kernel, Some(&post));
+        let name = |groups: &Groups, row: usize, key_index: usize| {
+            let key = &groups.keys[key_index];
             match key.as_string_opt::<i32>() {
                 Some(texts) => texts.is_valid(row).then(|| texts.value(row).to_owned()),
-                None => value(groups, GroupColumn::Key(place, Type::I64), row)
+                None => value(groups, GroupColumn::Key(key_index, Type::I64), row)
                     .map(|key| key.to_string()),
             }
         };
@@ -173,12 +173,12 @@ fn groups_are_grouped_again() {
             if count <= 1 {
                 continue;
             }
-            let own = name(&groups, row, place);
+            let own = name(&groups, row, key_index);
             let entry = expected.entry((own.clone(), count % 3));
             let found: &mut [Option<i128>; 6] =
                 entry.or_insert([Some(0), None, None, None, None, Some(0)]);
-            let mut add = |place: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
-                found[place] = match (found[place], other) {
+            let mut add = |index: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
+                found[index] = match (found[index], other) {
                     (Some(a), Some(b)) => Some(with(a, b)),
                     (a, b) => a.or(b),
                 };
@@ -191,14 +191,14 @@ fn groups_are_grouped_again() {
             add(5, Some(own.is_some().into()), |a, b| a + b);
         }
         let mut found = BTreeMap::new();
-        for row in 0..again.count {
-            let own = name(&again, row, 0);
-            let rest = value(&again, GroupColumn::Key(1, Type::I64), row).unwrap();
+        for row in 0..nested.count {
+            let own = name(&nested, row, 0);
+            let rest = value(&nested, GroupColumn::Key(1, Type::I64), row).unwrap();
             let mut values = [None; 6];
-            for (place, to) in values.iter_mut().enumerate() {
-                *to = match place {
-                    0 | 5 => value(&again, GroupColumn::Count(place), row),
-                    _ => value(&again, GroupColumn::Value(place, Type::I64), row),
+            for (index, to) in values.iter_mut().enumerate() {
+                *to = match index {
+                    0 | 5 => value(&nested, GroupColumn::Count(index), row),
+                    _ => value(&nested, GroupColumn::Value(index, Type::I64), row),
                 };
             }
             assert!(
@@ -211,7 +211,7 @@ fn groups_are_grouped_again() {
 }
 
 #[test]
-fn some_of_many_groups_are_wanted() {
+fn groups_are_pruned() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -227,7 +227,7 @@ fn some_of_many_groups_are_wanted() {
         (false, false, 10),
         (false, true, 200),
     ] {
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![],
             first: Some(FirstGroups {
@@ -239,21 +239,21 @@ fn some_of_many_groups_are_wanted() {
             }),
             again: None,
         };
-        let first = all(&engine, &kernel, Some(&wanted));
+        let first = all(&engine, &kernel, Some(&post));
         let mut known: Vec<Option<i128>> = sums.clone();
-        let place = |sum: &Option<i128>| match sum {
+        let rank = |sum: &Option<i128>| match sum {
             None => (!nulls_first, 0),
             Some(sum) => (nulls_first, if descending { -*sum } else { *sum }),
         };
-        known.sort_by_key(place);
-        let last = place(&known[count - 1]);
-        let is_wanted = |sum: &&Option<i128>| place(sum) <= last;
+        known.sort_by_key(rank);
+        let last = rank(&known[count - 1]);
+        let is_first = |sum: &&Option<i128>| rank(sum) <= last;
         let found: Vec<Option<i128>> = (0..first.count)
             .map(|row| value(&first, columns[0], row))
             .collect();
         let (of_all, of_found) = (
-            sums.iter().filter(is_wanted).count(),
-            found.iter().filter(is_wanted).count(),
+            sums.iter().filter(is_first).count(),
+            found.iter().filter(is_first).count(),
         );
         assert_eq!(of_all, of_found, "{descending} {nulls_first} {count}");
         assert!(
@@ -265,12 +265,12 @@ fn some_of_many_groups_are_wanted() {
     }
     for least in [100, 3000, 1 << 40] {
         let above = Expr::Compare(Comparison::Greater, Expr::Column(0).into(), int(least));
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
             ..PostAggregation::default()
         };
-        let some = all(&engine, &kernel, Some(&wanted));
+        let some = all(&engine, &kernel, Some(&post));
         let mut found: Vec<Option<i128>> = (0..some.count)
             .map(|row| value(&some, columns[0], row))
             .collect();
@@ -284,7 +284,7 @@ fn some_of_many_groups_are_wanted() {
 
 /// Averages of sums of 64 bits, and of 128, for which kernels read only few buckets.
 #[test]
-fn groups_are_wanted_by_averages() {
+fn groups_are_pruned_by_averages() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -313,7 +313,7 @@ fn groups_are_wanted_by_averages() {
         };
         let all_averages = averages(&groups);
         for (descending, count) in [(true, 10), (false, 10), (true, 1)] {
-            let wanted = PostAggregation {
+            let post = PostAggregation {
                 columns: columns.clone(),
                 first: Some(FirstGroups {
                     by: by.clone(),
@@ -324,7 +324,7 @@ fn groups_are_wanted_by_averages() {
                 }),
                 ..PostAggregation::default()
             };
-            let first = averages(&all(&engine, &kernel, Some(&wanted)));
+            let first = averages(&all(&engine, &kernel, Some(&post)));
             assert!(first.len() < all_averages.len() / 2, "{}", first.len());
             let of_first = |averages: &[Option<i128>]| -> Vec<i128> {
                 let some = averages.iter().flatten().copied();
@@ -342,7 +342,7 @@ fn groups_are_wanted_by_averages() {
             assert_eq!(of_first(&first), of_first(&all_averages));
         }
         let least = all_averages[all_averages.len() - 30].unwrap();
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![Expr::Compare(
                 Comparison::Greater,
@@ -351,7 +351,7 @@ fn groups_are_wanted_by_averages() {
             )],
             ..PostAggregation::default()
         };
-        let some = averages(&all(&engine, &kernel, Some(&wanted)));
+        let some = averages(&all(&engine, &kernel, Some(&post)));
         let mut expected = all_averages.clone();
         expected.retain(|average| average.is_some_and(|average| average > least));
         assert_eq!(some, expected);
@@ -360,7 +360,7 @@ fn groups_are_wanted_by_averages() {
 
 /// Minimum and maximum of floats are stored as ranks in the total order: the device cannot compare them with constants.
 #[test]
-fn what_the_device_cannot_compute_is_read() {
+fn groups_of_unsupported_conditions_are_all_read() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -377,12 +377,12 @@ fn what_the_device_cannot_compute_is_read() {
         Expr::Column(0).into(),
         Expr::Literal(Literal::F64(2000.0)).into(),
     );
-    let wanted = PostAggregation {
+    let post = PostAggregation {
         columns: vec![GroupColumn::Value(0, Type::F64)],
         conditions: vec![above],
         ..PostAggregation::default()
     };
     let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
-    let groups = execution.group_wanted(&batch, &wanted, |_| Ok(())).unwrap();
+    let groups = execution.group_wanted(&batch, &post, |_| Ok(())).unwrap();
     assert_eq!(groups[0].count, 3001, "all of them");
 }

@@ -14,7 +14,7 @@ use vectile_gpu::plan::{
 };
 use vectile_gpu::{Driver, Engine};
 
-use crate::catalog::{Case, Query, comments, told};
+use crate::catalog::{Case, Query, automaton_filter, comments};
 use crate::differential::Loaded;
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings};
 use crate::support::{Input, device};
@@ -277,7 +277,7 @@ proptest! {
         ];
         let query = Query {
             name: "patterns",
-            filter: told(automaton),
+            filter: automaton_filter(automaton),
             output: Output::Selection,
         };
         check(groups, vec![query]);

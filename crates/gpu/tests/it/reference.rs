@@ -409,11 +409,11 @@ pub fn totals(
     pipeline: &Pipeline,
     groups: &[Vec<ArrayRef>],
 ) -> Vec<Expected> {
-    let mut kept: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
+    let mut arguments: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
     for columns in groups {
         let data = &Data::new(pipeline, columns);
         let passes = passing(&pipeline.filter, data);
-        for (aggregate, kept) in aggregates.iter().zip(&mut kept) {
+        for (aggregate, arguments) in aggregates.iter().zip(&mut arguments) {
             let values = match aggregate {
                 Aggregate::CountRows => vec![Value::Int(1); passes.len()],
                 Aggregate::Count(expr)
@@ -422,14 +422,14 @@ pub fn totals(
                 | Aggregate::Max(expr) => evaluate(expr, data),
             };
             let valid = values.into_iter().zip(&passes);
-            kept.extend(
+            arguments.extend(
                 valid
                     .filter(|(v, passes)| **passes && !v.is_null())
                     .map(|(v, _)| v),
             );
         }
     }
-    let totals = aggregates.iter().zip(kept);
+    let totals = aggregates.iter().zip(arguments);
     totals
         .map(|(aggregate, values)| total(aggregate, &values))
         .collect()
@@ -445,7 +445,7 @@ pub fn grouped(
     pipeline: &Pipeline,
     groups: &[Vec<ArrayRef>],
 ) -> Grouped {
-    let mut kept: BTreeMap<Vec<String>, Vec<Vec<Value>>> = BTreeMap::new();
+    let mut arguments: BTreeMap<Vec<String>, Vec<Vec<Value>>> = BTreeMap::new();
     for columns in groups {
         let data = &Data::new(pipeline, columns);
         let passes = passing(&pipeline.filter, data);
@@ -476,10 +476,10 @@ pub fn grouped(
         for row in (0..passes.len()).filter(|row| passes[*row]) {
             let key = named.iter().map(|texts| texts[row].clone()).collect();
             let empty = || vec![vec![]; aggregates.len()];
-            let group = kept.entry(key).or_insert_with(empty);
-            for (kept, values) in group.iter_mut().zip(&values) {
+            let group = arguments.entry(key).or_insert_with(empty);
+            for (arguments, values) in group.iter_mut().zip(&values) {
                 if !values[row].is_null() {
-                    kept.push(values[row]);
+                    arguments.push(values[row]);
                 }
             }
         }
@@ -490,7 +490,8 @@ pub fn grouped(
             .map(|(aggregate, values)| total(aggregate, &values))
             .collect()
     };
-    kept.into_iter()
+    arguments
+        .into_iter()
         .map(|(key, values)| (key, totals(values)))
         .collect()
 }

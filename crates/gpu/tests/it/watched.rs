@@ -170,7 +170,7 @@ fn watched() -> Option<(Arc<CpuDevice>, Arc<Seen>, Arc<Engine>)> {
 
 /// After an error, no pending work uses memory that others may get.
 #[test]
-fn errors_leave_nothing_under_way() {
+fn errors_leave_no_pending_work() {
     let Some((device, seen, engine)) = watched() else {
         return;
     };
@@ -210,7 +210,7 @@ fn errors_leave_nothing_under_way() {
 
 /// A kernel waits for its own chunks, and not for chunks that were requested later.
 #[test]
-fn kernels_wait_for_what_they_need() {
+fn kernels_wait_for_their_own_chunks() {
     let Some((_, seen, engine)) = watched() else {
         return;
     };
@@ -228,11 +228,11 @@ fn kernels_wait_for_what_they_need() {
     }
     engine.clear_device();
     engine.set_memory_limit(u64::MAX);
-    let ask = |key: &ChunkKey| {
+    let look_up = |key: &ChunkKey| {
         let mut found = engine.lookup_all(std::slice::from_ref(key));
         found.pop().flatten().unwrap()
     };
-    let (first, _second) = (ask(&keys[0]), ask(&keys[1]));
+    let (first, _second) = (look_up(&keys[0]), look_up(&keys[1]));
     assert_eq!(seen.copies.lock().unwrap().len(), 5);
     count(&engine, &inputs, first);
     assert_eq!(*seen.waits.lock().unwrap(), [4]);
@@ -301,7 +301,7 @@ fn symbols_are_sent_once() {
 
 /// Row groups with the same dictionary share one table of passing codes.
 #[test]
-fn a_dictionary_is_asked_once() {
+fn a_dictionary_is_tested_once() {
     const ENTRIES: usize = 1000;
     const ROWS: usize = 4 * ENTRIES;
     let Some((_, seen, engine)) = watched() else {
@@ -314,8 +314,8 @@ fn a_dictionary_is_asked_once() {
         pin: Some(Encoding::Dict),
     }];
     let groups = table(&engine, &inputs, ROWS);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let tests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tests);
     let passes = |word: Option<&str>| word.map(|word| word.ends_with(['1', '4', '7']));
     let test = ValueTest::new(Arc::new(move |entries: &ArrayRef| {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -326,14 +326,14 @@ fn a_dictionary_is_asked_once() {
             .collect::<BooleanArray>())
     }));
     let sent = |groups: &[vectile_gpu::Group]| {
-        asked.store(0, Ordering::Relaxed);
+        tests.store(0, Ordering::Relaxed);
         seen.copies.lock().unwrap().clear();
         let filter = Filter::Values(0, test.clone());
         let mut execution = start(&engine, &inputs, filter, Output::Selection);
         let selected = execution.select(groups).unwrap();
         let rows: usize = selected.iter().map(|selection| selection.count()).sum();
         assert_eq!(rows, groups.len() * ROWS * 3 / 10);
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(tests.load(Ordering::Relaxed), 1);
         seen.copies.lock().unwrap().iter().sum::<usize>()
     };
     let (one, all) = (sent(&groups[..1]), sent(&groups));

@@ -28,7 +28,7 @@ use encodings::*;
 use expressions::*;
 use few::few;
 use stars::stars;
-pub use text::{comments, told};
+pub use text::{automaton_filter, comments};
 use text::{text_keys, texts};
 
 /// Pipelines over the same data.

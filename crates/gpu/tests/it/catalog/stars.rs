@@ -24,7 +24,7 @@ const NO_NULLS: [Nulls; 3] = [Nulls::None; 3];
 const SOME_NULLS: [Nulls; 3] = [Nulls::Some, Nulls::None, Nulls::Vectors];
 
 /// Keys from 40 to 939, some of which are far off.
-fn anywhere(_: u64, random: &mut Random) -> i128 {
+fn scattered(_: u64, random: &mut Random) -> i128 {
     40 + i128::from(random.below(900))
 }
 
@@ -37,7 +37,7 @@ fn far_off(row: u64, random: &mut Random) -> i128 {
     match row % 97 {
         5 => 1 << 40,
         6 => -(1 << 31) - 7,
-        _ => anywhere(row, random),
+        _ => scattered(row, random),
     }
 }
 
@@ -144,29 +144,29 @@ pub fn stars() -> Vec<Case> {
     };
     let time = || DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
     let dense = [
-        all("ffor", Ffor, NO_NULLS, anywhere, || Int32),
-        all("ffor nulls", Ffor, SOME_NULLS, anywhere, || Int16),
+        all("ffor", Ffor, NO_NULLS, scattered, || Int32),
+        all("ffor nulls", Ffor, SOME_NULLS, scattered, || Int16),
         all("ffor wide", Ffor, NO_NULLS, far_off, || Int64),
         all("ffor patches", Ffor, NO_NULLS, outliers, || Int32),
         all("dict", Dict, SOME_NULLS, distinct, || DataType::Date32),
         all("dict unsigned", Dict, NO_NULLS, in_runs, || UInt32),
-        all("plain", Plain, SOME_NULLS, anywhere, || Int16),
+        all("plain", Plain, SOME_NULLS, scattered, || Int16),
         all("delta", Delta, NO_NULLS, rising, || Int32),
         all("rle", Rle, SOME_NULLS, in_runs, || Int32),
         all("rle far", Rle, SOME_NULLS, in_far_runs, || Int64),
-        all("gpu_for", GpuFor, SOME_NULLS, anywhere, || Int32),
+        all("gpu_for", GpuFor, SOME_NULLS, scattered, || Int32),
         all("gpu_for runs", GpuFor, NO_NULLS, in_runs, || Int16),
         all("gpu_for outliers", GpuFor, NO_NULLS, outliers, || Int32),
         all("gpu_dfor", GpuDfor, NO_NULLS, rising, || Int32),
         mixed,
     ];
     let hashed = [
-        far("hashed ffor", Ffor, NO_NULLS, anywhere, of_32, || Int32),
+        far("hashed ffor", Ffor, NO_NULLS, scattered, of_32, || Int32),
         far(
             "hashed ffor nulls",
             Ffor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_u32,
             || UInt32,
         ),
@@ -174,7 +174,7 @@ pub fn stars() -> Vec<Case> {
             "hashed ffor wide",
             Ffor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_decimals,
             || DataType::Decimal64(18, 3),
         ),
@@ -197,13 +197,15 @@ pub fn stars() -> Vec<Case> {
         far("hashed dict", Dict, SOME_NULLS, distinct, of_32, || {
             DataType::Date32
         }),
-        far("hashed plain", Plain, SOME_NULLS, anywhere, of_64, || Int64),
+        far("hashed plain", Plain, SOME_NULLS, scattered, of_64, || {
+            Int64
+        }),
         far("hashed delta", Delta, NO_NULLS, rising, far_rising, time),
         far(
             "hashed gpu_for",
             GpuFor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_64,
             || Int64,
         ),
@@ -261,7 +263,7 @@ fn star(keys: Keys) -> Case {
     let mut queries = queries(&(keys.data_type)());
     if keys.name.starts_with("hashed") {
         // each of these looks up keys in another way
-        let wanted = [
+        let names = [
             "shared",
             "numbered",
             "many codes",
@@ -272,7 +274,7 @@ fn star(keys: Keys) -> Case {
             "semi",
             "semi and anti",
         ];
-        queries.retain(|query| wanted.contains(&query.name));
+        queries.retain(|query| names.contains(&query.name));
     }
     if ["ffor nulls", "gpu_dfor", "hashed gpu_for"].contains(&keys.name) {
         queries.extend(computed(&groups));
@@ -493,7 +495,7 @@ fn queries(key: &DataType) -> Vec<Query> {
     ));
     let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
     let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
-    let looked =
+    let payload =
         |lookup, values: &ArrayRef| Expr::Payload(lookup, PayloadColumn::new(Arc::clone(values)));
     let query = |name, filter, output| Query {
         name,
@@ -570,18 +572,18 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "looked up",
             Filter::Expr(Expr::Or(vec![
-                looked(1, &flags),
+                payload(1, &flags),
                 compare(
                     Comparison::Less,
-                    &cast(&looked(1, &limits), Type::I64),
+                    &cast(&payload(1, &limits), Type::I64),
                     &column(1),
                 ),
             ])),
             Output::Groups(
-                vec![Value(looked(1, &flags)), Value(looked(0, &worth))],
+                vec![Value(payload(1, &flags)), Value(payload(0, &worth))],
                 vec![
-                    Aggregate::Sum(looked(0, &worth)),
-                    Aggregate::Max(looked(1, &share)),
+                    Aggregate::Sum(payload(0, &worth)),
+                    Aggregate::Max(payload(1, &share)),
                 ],
             ),
         ),
@@ -591,7 +593,7 @@ fn queries(key: &DataType) -> Vec<Query> {
             Output::Aggregates(vec![
                 Aggregate::CountRows,
                 Aggregate::Sum(column(1)),
-                Aggregate::Sum(looked(0, &worth)),
+                Aggregate::Sum(payload(0, &worth)),
             ]),
         ),
         query("none", Found(4), Output::Groups(vec![Code(4)], sum())),
@@ -599,7 +601,7 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "semi and anti",
             Filter::Or(vec![Missing(1), Found(5)]),
-            Output::Rows(vec![column(0), looked(1, &limits)]),
+            Output::Rows(vec![column(0), payload(1, &limits)]),
         ),
     ]
 }
