@@ -74,11 +74,11 @@ impl Automaton {
             let next = &self.next[usize::from(state)];
             self.accepts(state) != accepts && next.iter().all(|next| *next == state)
         };
-        let (mut found, mut pending) = (vec![], vec![]);
+        let (mut strings, mut pending) = (vec![], vec![]);
         pending.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
         while let Some((state, string)) = pending.pop() {
             // a string that visits a state twice can repeat the loop any number of times
-            if string.len() >= self.states() || found.len() + pending.len() > most {
+            if string.len() >= self.states() || strings.len() + pending.len() > most {
                 return None;
             }
             for byte in 0..=u8::MAX {
@@ -88,10 +88,10 @@ impl Automaton {
                 }
             }
             if self.accepts(state) == accepts {
-                found.push(string);
+                strings.push(string);
             }
         }
-        (found.len() <= most).then_some(found)
+        (strings.len() <= most).then_some(strings)
     }
 
     /// Passes all strings, or none.

@@ -443,8 +443,8 @@ mod tests {
         let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
         let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
         assert!(codes.is_hashed() && codes.len() == 2);
-        let found = codes.of(&array(keys)).unwrap();
-        assert_eq!(found, [Some(1), None, Some(0), None]);
+        let codes_of_keys = codes.of(&array(keys)).unwrap();
+        assert_eq!(codes_of_keys, [Some(1), None, Some(0), None]);
         let only_nulls = Int64Array::new_null(5);
         let codes = KeyTable::of_keys(&array(only_nulls)).unwrap();
         assert!(codes.is_empty());
@@ -486,9 +486,9 @@ mod tests {
     fn dense_keys_and_text_have_their_codes() {
         let codes = KeyTable::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
         assert!(!codes.is_hashed());
-        let found = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
+        let codes_of_keys = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
         let expected = [None, Some(2), None, Some(0), Some(1), None, None];
-        assert_eq!(found.unwrap(), expected);
+        assert_eq!(codes_of_keys.unwrap(), expected);
         let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
         let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
         assert!(!codes.is_hashed() && codes.len() == 2);

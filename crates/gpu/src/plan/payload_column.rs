@@ -124,7 +124,7 @@ impl PayloadColumn {
                 let codes: Vec<Option<u32>> = (0..self.len as u32).map(Some).collect();
                 each(&codes)?
             }
-            None => return Err(Error::Internal("an attribute without values".into())),
+            None => return Err(Error::Internal("a payload column without values".into())),
         };
         Ok(Arc::clone(self.values.get_or_init(|| values)))
     }
@@ -140,7 +140,7 @@ impl PayloadColumn {
             let codes: Vec<Option<u32>> = codes.iter().collect();
             return match codes.iter().copied().all(is_code) {
                 true => each(&codes),
-                false => Err(Error::Internal("a code that is not there".into())),
+                false => Err(Error::Internal("a code that does not exist".into())),
             };
         }
         let values = take(&self.values()?, codes, None);

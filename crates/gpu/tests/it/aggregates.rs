@@ -145,7 +145,7 @@ fn batches_whose_keys_are_strings_and_entries() {
         let keys = vec![GroupKey::Entry(0)];
         let output = Output::Groups(keys, vec![Aggregate::CountRows]);
         let mut execution = start(&engine, &with, Filter::Constant(true), output);
-        for (inputs, found) in [
+        for (inputs, expected) in [
             (first, None),
             (&entries, Some("a 1, b 1")),
             (&with, Some("a 2, ab 1, null 1")),
@@ -163,8 +163,8 @@ fn batches_whose_keys_are_strings_and_entries() {
                 all.extend(named.map(|(key, count)| format!("{key} {count}")));
             }
             all.sort();
-            if let Some(found) = found {
-                assert_eq!(all.join(", "), found);
+            if let Some(expected) = expected {
+                assert_eq!(all.join(", "), expected);
             }
         }
     }

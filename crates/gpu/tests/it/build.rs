@@ -105,12 +105,12 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
         let is_there = numbers.is_valid(row) && passes(row as i64);
         assert_eq!(code.is_some(), is_there, "row {row}");
     }
-    let found: Vec<u32> = (0..ROWS as u32)
+    let matched: Vec<u32> = (0..ROWS as u32)
         .filter(|row| codes[*row as usize].is_some())
         .collect();
-    assert_eq!(built.codes.len(), found.len());
-    assert_eq!(built.codes.found_among(keys).unwrap(), found.len());
-    let of_rows = UInt32Array::from(found);
+    assert_eq!(built.codes.len(), matched.len());
+    assert_eq!(built.codes.found_among(keys).unwrap(), matched.len());
+    let of_rows = UInt32Array::from(matched);
     let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
     let others: ArrayRef = Arc::new(others);
@@ -335,13 +335,13 @@ fn kernels_probe_built_tables() {
         filter: Filter::Found(0),
         output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
     };
-    let found = engine
+    let matched = engine
         .start(Arc::new(pipeline))
         .rows_of_batch(&batch)
         .unwrap();
-    let found: Vec<&vectile_gpu::Rows> = found.iter().filter(|rows| rows.count > 0).collect();
-    assert!(found.iter().map(|rows| rows.count).sum::<usize>() > 1000);
-    for rows in found {
+    let matched: Vec<&vectile_gpu::Rows> = matched.iter().filter(|rows| rows.count > 0).collect();
+    assert!(matched.iter().map(|rows| rows.count).sum::<usize>() > 1000);
+    for rows in matched {
         let [of_attributes @ .., keys, codes] = &rows.columns[..] else {
             panic!("{rows:?}");
         };
@@ -400,8 +400,8 @@ fn keys_of_a_large_range_are_hashed() {
     let expected: Vec<bool> = rows().map(|row| row % 900 < 600).collect();
     for (built, keys) in built.iter().zip([&keys, &keys, &keys, &packed]) {
         let codes = built.codes.of(keys).unwrap();
-        let found: Vec<bool> = codes.iter().map(Option::is_some).collect();
-        assert!(found == expected);
+        let matched: Vec<bool> = codes.iter().map(Option::is_some).collect();
+        assert!(matched == expected);
         let count = expected.iter().filter(|is_there| **is_there).count();
         assert_eq!(built.codes.len(), count);
         assert_eq!(built.codes.found_among(keys).unwrap(), count);

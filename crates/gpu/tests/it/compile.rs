@@ -334,9 +334,9 @@ fn samples_are_spread() {
 }
 
 /// Reports kernels that are worse than in the committed table, or not in it.
-fn compare(committed: &ResourceTable, found: &ResourceTable) -> Vec<String> {
+fn compare(committed: &ResourceTable, current: &ResourceTable) -> Vec<String> {
     let mut wrong = vec![];
-    for (name, KernelResources { registers, .. }) in found {
+    for (name, KernelResources { registers, .. }) in current {
         match committed.get(name) {
             None => wrong.push(format!("{name} is not in the table")),
             Some(KernelResources {
@@ -352,7 +352,7 @@ fn compare(committed: &ResourceTable, found: &ResourceTable) -> Vec<String> {
             }
         }
     }
-    let gone = committed.keys().filter(|name| !found.contains_key(*name));
+    let gone = committed.keys().filter(|name| !current.contains_key(*name));
     wrong.extend(gone.map(|name| format!("{name} is in the table, but no kernel any more")));
     wrong
 }

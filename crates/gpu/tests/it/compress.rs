@@ -66,14 +66,14 @@ fn codes_decode_to_the_strings() {
                 ..options
             };
             let before = device.1.load(Ordering::Relaxed);
-            let found = encode(&array, &options).unwrap();
+            let actual = encode(&array, &options).unwrap();
             assert!(device.1.load(Ordering::Relaxed) > before, "{index}");
             // a code of `fsst` may stand for bytes of two strings, but not of two lanes
             match pin {
-                Encoding::OnPair => assert_eq!(found, own, "{index}"),
-                _ => assert!(found.len() <= own.len() * 103 / 100 + 200, "{index}"),
+                Encoding::OnPair => assert_eq!(actual, own, "{index}"),
+                _ => assert!(actual.len() <= own.len() * 103 / 100 + 200, "{index}"),
             }
-            let column = Column::parse(found.into(), array.data_type(), array.len()).unwrap();
+            let column = Column::parse(actual.into(), array.data_type(), array.len()).unwrap();
             let all = Selection::all(0, array.len());
             assert_eq!(&column.select(&all).unwrap(), &array, "{index} as {pin}");
             two_tables += usize::from(column.describe().starts_with("fsst(fsst"));
@@ -102,8 +102,8 @@ fn long_strings_go_in_parts() {
     let mut start = 0;
     for (end, strings) in splits.ends.iter().zip(strings.chunks(32)) {
         let codes = splits.data[start..*end as usize].iter();
-        let found: Vec<&[u8]> = codes.map(|code| &words[usize::from(*code)][..]).collect();
-        assert_eq!(found.concat(), strings.concat());
+        let actual: Vec<&[u8]> = codes.map(|code| &words[usize::from(*code)][..]).collect();
+        assert_eq!(actual.concat(), strings.concat());
         start = *end as usize;
     }
     assert_eq!((splits.ends.len(), start), (44, splits.data.len()));

@@ -164,16 +164,16 @@ impl<'a> Loaded<'a> {
                 let values = reference::evaluate(expr, &Data::new(pipeline, columns))
                     .into_iter()
                     .enumerate();
-                let kept = values.filter(|(row, _)| passes[*row]);
+                let selected = values.filter(|(row, _)| passes[*row]);
                 expected.extend(
-                    kept.map(|(row, value)| (value, format!("row {row} of group {group}"))),
+                    selected.map(|(row, value)| (value, format!("row {row} of group {group}"))),
                 );
             }
         }
         let mut execution = self.engine.start(Arc::clone(pipeline));
         let rows = execution.rows(&self.groups).expect(context);
-        let found: Vec<usize> = rows.iter().map(|rows| rows.count).collect();
-        assert_eq!(found, counts, "{context}");
+        let actual: Vec<usize> = rows.iter().map(|rows| rows.count).collect();
+        assert_eq!(actual, counts, "{context}");
         for (group, rows) in self.groups.iter().zip(&rows) {
             let columns = if group.rows == 0 { 0 } else { exprs.len() };
             assert_eq!(rows.columns.len(), columns, "{context}");
@@ -312,11 +312,11 @@ fn every_part_is_tested() {
 /// The catalogue covers every encoding of every type.
 #[test]
 fn every_encoding_of_every_type() {
-    let mut found = std::collections::BTreeSet::new();
+    let mut covered = std::collections::BTreeSet::new();
     for case in catalog() {
         for input in case.groups.iter().flatten() {
             let column = support::column(input);
-            found.insert((format!("{}", column.data_type()), column.encoding()));
+            covered.insert((format!("{}", column.data_type()), column.encoding()));
         }
     }
     for data_type in crate::catalog::types() {
@@ -345,7 +345,7 @@ fn every_encoding_of_every_type() {
         };
         for encoding in of_type {
             assert!(
-                found.contains(&(format!("{data_type}"), *encoding)),
+                covered.contains(&(format!("{data_type}"), *encoding)),
                 "{encoding} {data_type}"
             );
         }

@@ -348,8 +348,8 @@ pub fn check_strings() {
     };
     let selected = rows(Filter::Values(0, test.clone()));
     let all = rows(Filter::Constant(true));
-    let found = selections.iter().zip(selected).zip(all);
-    for (((selection, selected), all), texts) in found.zip(survivors) {
+    let actual = selections.iter().zip(selected).zip(all);
+    for (((selection, selected), all), texts) in actual.zip(survivors) {
         let expected = prep_null_mask_filter(&test.evaluate(&texts).unwrap());
         assert_eq!(selection.to_boolean_buffer(), *expected.values());
         assert_eq!(selected.columns, [filter(&texts, &expected).unwrap()]);

@@ -268,7 +268,7 @@ fn totals_are_of_all_combinations() {
             let output = Output::Aggregates(case.aggregates());
             let mut execution = engine.start(case.pipeline(&inputs, filter, output));
             execution.aggregate(&batch).unwrap();
-            let found = execution.totals().into_iter().map(|total| {
+            let actual = execution.totals().into_iter().map(|total| {
                 let value = total.value.map(|value| match value {
                     Number::Int(value) => value,
                     Number::Float(value) => panic!("{value}"),
@@ -277,7 +277,7 @@ fn totals_are_of_all_combinations() {
             });
             let of = all.iter().filter(|of| !is_filtered || passes(of));
             let expected = case.expected(of);
-            for ((count, value), expected) in found.zip(&expected) {
+            for ((count, value), expected) in actual.zip(&expected) {
                 assert_eq!((count, value), *expected);
             }
         }
@@ -294,14 +294,14 @@ fn groups_are_of_all_combinations() {
         let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
         let output = Output::Groups(keys, case.aggregates());
         let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output);
-        let found = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
+        let actual = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
         let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
         for of in all.iter().filter(|of| passes(of)) {
             let code = of.row[1].filter(|key| *key < KEYS.into());
             expected.entry((of.matches[0], code)).or_default().push(of);
         }
         let mut count = 0;
-        for groups in &found {
+        for groups in &actual {
             for group in 0..groups.count {
                 let [value, code] = &groups.keys[..] else {
                     panic!("{:?}", groups.keys);
@@ -402,10 +402,10 @@ fn exists_counts_a_row_once() {
         let mut execution =
             engine.start(case.pipeline(&inputs, Filter::Expr(condition(1)), output));
         execution.aggregate(&batch).unwrap();
-        let found = execution.totals().into_iter().map(|total| total.count);
+        let actual = execution.totals().into_iter().map(|total| total.count);
         let expected = case.expected(all.iter().filter(|of| stays(&of.row)));
         let expected = expected.into_iter().map(|(count, _)| count);
-        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert_eq!(actual.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }
 

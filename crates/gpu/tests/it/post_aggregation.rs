@@ -175,10 +175,10 @@ fn groups_are_aggregated_again() {
             }
             let own = name(&groups, row, key_index);
             let entry = expected.entry((own.clone(), count % 3));
-            let found: &mut [Option<i128>; 6] =
+            let actual: &mut [Option<i128>; 6] =
                 entry.or_insert([Some(0), None, None, None, None, Some(0)]);
             let mut add = |index: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
-                found[index] = match (found[index], other) {
+                actual[index] = match (actual[index], other) {
                     (Some(a), Some(b)) => Some(with(a, b)),
                     (a, b) => a.or(b),
                 };
@@ -190,7 +190,7 @@ fn groups_are_aggregated_again() {
             add(4, of(5), |a, b| a + b);
             add(5, Some(own.is_some().into()), |a, b| a + b);
         }
-        let mut found = BTreeMap::new();
+        let mut actual = BTreeMap::new();
         for row in 0..nested.count {
             let own = name(&nested, row, 0);
             let rest = value(&nested, GroupColumn::Key(1, Type::I64), row).unwrap();
@@ -202,11 +202,11 @@ fn groups_are_aggregated_again() {
                 };
             }
             assert!(
-                found.insert((own, rest), values).is_none(),
+                actual.insert((own, rest), values).is_none(),
                 "{keys:?}: twice"
             );
         }
-        assert_eq!(found, expected, "{keys:?}");
+        assert_eq!(actual, expected, "{keys:?}");
     }
 }
 
@@ -248,18 +248,18 @@ fn groups_are_pruned() {
         known.sort_by_key(rank);
         let last = rank(&known[count - 1]);
         let is_first = |sum: &&Option<i128>| rank(sum) <= last;
-        let found: Vec<Option<i128>> = (0..first.count)
+        let actual: Vec<Option<i128>> = (0..first.count)
             .map(|row| value(&first, columns[0], row))
             .collect();
         let (of_all, of_found) = (
             sums.iter().filter(is_first).count(),
-            found.iter().filter(is_first).count(),
+            actual.iter().filter(is_first).count(),
         );
         assert_eq!(of_all, of_found, "{descending} {nulls_first} {count}");
         assert!(
-            found.len() < sums.len() / 2,
+            actual.len() < sums.len() / 2,
             "{} of {}",
-            found.len(),
+            actual.len(),
             sums.len()
         );
     }
@@ -271,18 +271,18 @@ fn groups_are_pruned() {
             ..PostAggregation::default()
         };
         let some = all(&engine, &kernel, Some(&post));
-        let mut found: Vec<Option<i128>> = (0..some.count)
+        let mut actual: Vec<Option<i128>> = (0..some.count)
             .map(|row| value(&some, columns[0], row))
             .collect();
         let mut expected = sums.clone();
         expected.retain(|sum| sum.is_some_and(|sum| sum > least.into()));
-        found.sort();
+        actual.sort();
         expected.sort();
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 }
 
-/// Averages of sums of 64 bits, and of 128, for which kernels read only few buckets.
+/// Averages of sums of 64 bits, and of 128: for the latter, kernels have minimum and maximum only for few buckets.
 #[test]
 fn groups_are_pruned_by_averages() {
     let Some(engine) = driver().map(Engine::new) else {

@@ -261,12 +261,12 @@ proptest! {
         let all: u64 = texts.iter().map(|(_, share)| u64::from(*share)).sum();
         let text = |at: u64| {
             let mut at = at;
-            let found = texts.iter().find(|(_, share)| {
+            let chosen = texts.iter().find(|(_, share)| {
                 let is_here = at < u64::from(*share);
                 at = at.saturating_sub(u64::from(*share));
                 is_here
             });
-            found.map(|(text, share)| text.repeat(usize::from(*share) % 40))
+            chosen.map(|(text, share)| text.repeat(usize::from(*share) % 40))
         };
         let texts: StringArray = (0..rows).map(|_| text(random.below(all + 1))).collect();
         let pin = [Encoding::Fsst, Encoding::Plain, Encoding::OnPair][pin];

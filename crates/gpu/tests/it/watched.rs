@@ -229,8 +229,8 @@ fn kernels_wait_for_their_own_chunks() {
     engine.clear_device();
     engine.set_memory_limit(u64::MAX);
     let look_up = |key: &ChunkKey| {
-        let mut found = engine.lookup_all(std::slice::from_ref(key));
-        found.pop().flatten().unwrap()
+        let mut chunks = engine.lookup_all(std::slice::from_ref(key));
+        chunks.pop().flatten().unwrap()
     };
     let (first, _second) = (look_up(&keys[0]), look_up(&keys[1]));
     assert_eq!(seen.copies.lock().unwrap().len(), 5);
