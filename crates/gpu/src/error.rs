@@ -1,10 +1,10 @@
-//! What can go wrong on a device.
+//! Errors of devices, of kernel compilation and of pipelines.
 
-/// An error of a device, of a kernel's compilation, or of what was asked for.
+/// An error of a device, of a kernel's compilation, or of the pipeline.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no device that can be used; the text says what was looked for.
+    /// No usable device; the text says what was searched for.
     #[error("no GPU: {0}")]
     Unavailable(String),
     /// A call of the driver failed. The query can be answered by the CPU.
@@ -12,16 +12,16 @@ pub enum Error {
     Driver {
         /// The call, such as `cuMemAlloc`.
         call: &'static str,
-        /// What the driver said.
+        /// The driver's description of the error.
         reason: String,
     },
-    /// The device does not work any more in this process, whatever is tried. Other processes may use it.
+    /// The device is unusable for the rest of this process. Other processes may use it.
     #[error("the GPU is lost for this process: {0}")]
     Lost(String),
-    /// Whoever wanted the result does not want it any more.
+    /// The caller cancelled the execution.
     #[error("cancelled")]
     Cancelled,
-    /// Memory of the host that a result needs was refused.
+    /// An allocation of host memory for a result was refused.
     #[error("{wanted} bytes of host memory for results were refused: {reason}")]
     Refused {
         /// Bytes asked for.
@@ -29,34 +29,34 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
-    /// Memory of the device, or its budget, does not suffice.
+    /// The device's memory, or the budget for it, does not suffice.
     #[error("{wanted} bytes of device memory do not fit: {reason}")]
     OutOfMemory {
         /// Bytes asked for.
         wanted: u64,
-        /// What was in the way.
+        /// Why they do not fit.
         reason: String,
     },
-    /// A generated kernel did not compile: a defect of ours, or of the compiler. It is not compiled again in this process.
+    /// A generated kernel did not compile: a defect of Vectile, or of the compiler. This process does not retry it.
     #[error("a kernel does not compile: {log}")]
     Compile {
-        /// What the compiler said.
+        /// The compiler's log.
         log: String,
     },
-    /// Columns are not on the device yet, and nothing may be loaded.
+    /// Columns are not on the device yet, and the caller forbids loading.
     #[error("columns are not loaded yet")]
     NotLoaded,
     /// The kernel has to be compiled first, and [`Execution::without_compiler`](crate::Execution::without_compiler)
     /// was called.
     #[error("the kernel is not compiled yet")]
     NotCompiled,
-    /// What was asked for has no kernel; the text says why.
+    /// The pipeline has no kernel; the text says why.
     #[error("not for the GPU: {0}")]
     Unsupported(String),
-    /// An invariant of ours does not hold; the text says which. No query, data or device is to blame.
+    /// An invariant of Vectile does not hold; the text says which. No query, data or device is to blame.
     #[error("an internal error of Vectile: {0}")]
     Internal(String),
-    /// Row groups are not what the pipeline, or the engine, can take; the text says why.
+    /// Row groups do not fit the pipeline or the engine; the text says why.
     #[error("row groups that do not belong: {0}")]
     Mismatch(String),
     /// An encoded column cannot be decoded.
@@ -65,7 +65,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether it is a defect of ours: an invariant that does not hold, or a kernel that does not compile.
+    /// Returns true for defects of Vectile: an invariant that does not hold, or a kernel that does not compile.
     pub fn is_internal(&self) -> bool {
         matches!(self, Self::Internal(_) | Self::Compile { .. })
     }

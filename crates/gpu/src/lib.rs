@@ -1,11 +1,11 @@
-//! Queries over encoded columns in one kernel.
+//! Runs a query over encoded columns as one generated kernel.
 //!
 //! ```text
-//! plan <- kernel <- emit <- exec      what is asked, what is decided, its text, its run
+//! plan <- kernel <- emit <- exec      pipeline, kernel plan, CUDA text, execution
 //!    ^--- runtime <----------'        device, memory, compiler and their caches
 //! ```
 //!
-//! How columns lie on a device, and the device code that reads them, are `vectile-kernels`.
+//! `vectile-kernels` defines the layout of columns on a device and the device code that reads them.
 
 mod emit;
 mod error;

@@ -1,35 +1,35 @@
-//! Code of accumulators, wherever they are kept: what they start with, how a row updates one, how two are merged.
+//! Code for accumulators in any location: initial values, updates by a row, and merging.
 
 use super::value::Value;
 use crate::kernel::Accumulator;
 use crate::plan::Type;
 
-/// Groups in a table: a column for each accumulator, of as many words a group as it takes.
+/// A table of groups: a column per accumulator, with as many words per group as it takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Table<'a> {
     /// Code for its address.
-    pub at: &'a str,
+    pub base: &'a str,
     /// Code for the number of groups.
     pub groups: &'a str,
 }
 
 impl Table<'_> {
-    /// Code for the address of a group's accumulator, whose column begins behind so many words a group.
-    pub fn place(self, group: &str, accumulator: Accumulator, before: usize) -> String {
-        let Self { at, groups, .. } = self;
+    /// Code for the address of a group's accumulator. `before` is the number of words per group of all columns before.
+    pub fn address(self, group: &str, accumulator: Accumulator, before: usize) -> String {
+        let Self { base, groups, .. } = self;
         let own = match accumulator.words() {
             1 => group.to_string(),
             words => format!("{words} * (u64){group}"),
         };
         match before {
-            0 => format!("{at} + {own}"),
-            _ => format!("{at} + ({own} + {before} * {groups})"),
+            0 => format!("{base} + {own}"),
+            _ => format!("{base} + ({own} + {before} * {groups})"),
         }
     }
 }
 
 impl Accumulator {
-    /// Code for what it starts with.
+    /// Code for its initial value.
     pub(super) fn first(self) -> String {
         match self {
             Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "0".into(),
@@ -38,8 +38,8 @@ impl Accumulator {
         }
     }
 
-    /// Code for what a row adds.
-    pub(super) fn taken(self, value: Option<&Value>) -> String {
+    /// Code for a row's value, in the accumulator's type.
+    pub(super) fn row_value(self, value: Option<&Value>) -> String {
         let code = match (self, value) {
             (Self::Count { .. }, _) | (_, None) => return "1".into(),
             (_, Some(value)) => &value.code,
@@ -62,7 +62,7 @@ impl Accumulator {
         }
     }
 
-    /// The same if `condition` is true: extremes have one branch for both.
+    /// Code that merges only if `condition` is true: minimum and maximum have one branch for both conditions.
     pub(super) fn merge_if(self, condition: &str, name: &str, other: &str) -> String {
         match self {
             Self::Min(_) => format!("if ({condition} && {other} < {name}) {name} = {other};"),
@@ -71,7 +71,7 @@ impl Accumulator {
         }
     }
 
-    /// The function that leaves behind what the threads of a warp have.
+    /// The function that stores the merged accumulators of a warp's threads.
     pub(super) fn store(self) -> &'static str {
         match self {
             Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "store_sum",
@@ -80,7 +80,7 @@ impl Accumulator {
         }
     }
 
-    /// Code that reads it from words of a thread, of which this is the first.
+    /// Code that loads it from a thread's words, from index `word` on.
     pub(super) fn load(self, word: usize) -> String {
         let (low, high) = (32 * word, 32 * (word + 1));
         match self.name() {
@@ -92,8 +92,8 @@ impl Accumulator {
         }
     }
 
-    /// Code that writes it there.
-    pub(super) fn keep(self, word: usize, value: &str) -> String {
+    /// Code that stores it in a thread's words, from index `word` on.
+    pub(super) fn save(self, word: usize, value: &str) -> String {
         let (low, high) = (32 * word, 32 * (word + 1));
         match self.name() {
             "double" => format!("kept[{low}] = (u64)__double_as_longlong({value});"),
@@ -104,10 +104,10 @@ impl Accumulator {
         }
     }
 
-    /// Code that adds a row to the words of a table at `to`, which start with zero.
+    /// Code that adds a row to the words of a table at `to`, which are zero initially.
     pub(super) fn add_to(self, to: &str, is_shared: bool, value: Option<&Value>) -> String {
         let suffix = if is_shared { "_shared" } else { "" };
-        let value = self.taken(value);
+        let value = self.row_value(value);
         match self {
             Self::Count { wide: false } if is_shared => format!("count_shared({to});"),
             Self::Count { wide: false } => format!("add({to}, (u64){value});"),
@@ -121,7 +121,7 @@ impl Accumulator {
         }
     }
 
-    /// Code that adds what is at `from` in a table to what is at `to` in one in global memory.
+    /// Code that merges the accumulator at `from` in a table into the one at `to` in global memory.
     pub(super) fn merge_tables(self, to: &str, from: &str) -> String {
         match self {
             Self::Count { .. } | Self::Sum { wide: false } => {

@@ -1,4 +1,4 @@
-//! Values of expressions in a row.
+//! Code for the values of expressions in a row.
 
 use super::generator::Generator;
 use super::value::Value;
@@ -14,7 +14,7 @@ fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
 }
 
 impl<'a> Generator<'a> {
-    /// Gives a value a name.
+    /// Declares a variable with a value.
     pub fn named(&mut self, value: Value) -> Value {
         let name = self.temporary();
         let of = if value.of == Type::Bool {
@@ -35,7 +35,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// What `make` writes for a value, or what it was written as before.
+    /// Writes a value with `make`, unless it was written before for the current row.
     fn once(&mut self, typed: &'a Typed, make: impl FnOnce(&mut Self) -> Value) -> Value {
         if let Some((_, value)) = self.computed.iter().find(|(known, _)| *known == typed) {
             return value.clone();
@@ -155,9 +155,9 @@ impl<'a> Generator<'a> {
             }
             Node::Payload {
                 lookup,
-                attribute,
+                payload,
                 nullable,
-            } => self.looked(typed, *lookup, *attribute, *nullable),
+            } => self.payload(typed, *lookup, *payload, *nullable),
             Node::Code(lookup) => {
                 let valid = format!("(q{lookup} != ALL)");
                 Value::of(typed, format!("q{lookup}"), Some(valid))
@@ -165,13 +165,13 @@ impl<'a> Generator<'a> {
             Node::Match(number) => {
                 let mut matches = self.matches.iter().rev();
                 let matched = matches.find(|matched| matched.number == *number);
-                // without one, it does not compile
-                let place = matched.map_or_else(
+                // a missing match is a defect: the kernel does not compile then
+                let index = matched.map_or_else(
                     || format!("no_match_{number}"),
-                    |matched| matched.place.clone(),
+                    |matched| matched.index.clone(),
                 );
-                let is_there = matched.and_then(|matched| matched.is_there.clone());
-                Value::of(typed, place, is_there.filter(|_| typed.valid.is_some()))
+                let is_matched = matched.and_then(|matched| matched.is_matched.clone());
+                Value::of(typed, index, is_matched.filter(|_| typed.valid.is_some()))
             }
             Node::Exists {
                 list,
@@ -191,12 +191,12 @@ impl<'a> Generator<'a> {
             }),
             Node::PayloadOf {
                 code,
-                attribute,
+                payload,
                 nullable,
             } => self.once(typed, |this| {
                 let code = this.expr(code);
-                let is_there = code.valid.unwrap_or_else(|| "true".into());
-                this.entry(typed, &code.code, is_there, *attribute, *nullable)
+                let is_matched = code.valid.unwrap_or_else(|| "true".into());
+                this.payload_of(typed, &code.code, is_matched, *payload, *nullable)
             }),
         }
     }
@@ -243,7 +243,7 @@ impl<'a> Generator<'a> {
                 None => part,
                 Some(before) => {
                     let symbol = if is_and { "&&" } else { "||" };
-                    // what settles the result: a false for AND, a true for OR, that is not null
+                    // a value decides the result if it is a valid false for AND, a valid true for OR
                     let settles = |value: &Value| {
                         let sign = if is_and { "!" } else { "" };
                         let valid = value.valid.clone().unwrap_or_else(|| "true".into());
@@ -260,7 +260,7 @@ impl<'a> Generator<'a> {
                             ))
                         }
                     };
-                    // a null counts as what does not settle it
+                    // null counts as the value that does not decide the result
                     let known = |value: &Value| match &value.valid {
                         None => value.code.clone(),
                         Some(valid) if is_and => format!("(!{valid} || {})", value.code),
@@ -296,7 +296,7 @@ impl<'a> Generator<'a> {
             let (a, b) = (&a.code, &b.code);
             format!("with_nan({a} {symbol} {b}, {a}, {b}, {})", made_nan(of))
         } else if wraps {
-            // operands may be wider than the type's own: what is cut off does not matter
+            // operands may be wider than the type: the upper bits do not matter
             let (unsigned, native) = native_names(of);
             let cast = |code: &str| format!("(u64)({code})");
             let inner = format!("{} {symbol} {}", cast(&a.code), cast(&b.code));
@@ -308,7 +308,8 @@ impl<'a> Generator<'a> {
                 Arithmetic::Divide | Arithmetic::Remainder => wide.to_string(),
                 _ => wide.replace('i', "u"),
             };
-            // what is not negative has no sign to be taken along, but two of 32 bits take the same multiplication
+            // values that are not negative need no sign extension; but two operands of 32 bits must use the same
+            // multiplication
             let is_narrow = |value: &Value| value.name() == "i32";
             let is_signed = |value: &Value| value.bounds.0 < 0;
             let one_is_signed = is_narrow(&a) && is_narrow(&b) && (is_signed(&a) || is_signed(&b));
@@ -373,7 +374,7 @@ pub(super) fn native_names(of: Type) -> (&'static str, &'static str) {
     }
 }
 
-/// The NaN that the CPU makes of operands that are none.
+/// The NaN that the CPU returns for an operation on operands that are no NaN.
 fn made_nan(of: Type) -> &'static str {
     let is_negative = cfg!(any(target_arch = "x86", target_arch = "x86_64"));
     match (of, is_negative) {

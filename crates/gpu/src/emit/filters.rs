@@ -1,4 +1,4 @@
-//! Masks of filters: on encoded columns, a word a lane.
+//! Code for masks of filters: tests of encoded columns, a word per lane.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ impl<'a> Generator<'a> {
         name
     }
 
-    /// The name of the mask of an expression.
+    /// The name of the mask of a loop's expression.
     fn expr_mask(&mut self, rows: &'a RowLoop) -> String {
         if !self.masks.iter().any(|(of, _)| *of == rows) {
             self.expr_masks(rows);
@@ -45,7 +45,7 @@ impl<'a> Generator<'a> {
         known.map_or_else(|| "0u".into(), |(_, mask)| mask.clone())
     }
 
-    /// Computes the masks of an expression, and of all others of the conjunct over the same columns: they share a loop.
+    /// Writes the mask of a loop, and of all others of the conjunct over the same columns: they are merged.
     fn expr_masks(&mut self, rows: &'a RowLoop) {
         let waiting = std::mem::take(&mut self.row_tests).into_iter();
         let (alike, others): (Vec<_>, Vec<_>) = waiting.partition(|of| are_alike(of, rows));
@@ -63,7 +63,7 @@ impl<'a> Generator<'a> {
         self.masks.extend(alike.into_iter().zip(masks));
     }
 
-    /// The same of a test of one column, without a name.
+    /// Code for the mask of a test of one column. It has no name.
     pub fn mask(&mut self, test: &Test) -> String {
         match test {
             Test::IsNull(column) => match self.valid_rows(*column) {
@@ -75,7 +75,7 @@ impl<'a> Generator<'a> {
                 lookup,
                 copy,
                 every,
-            } => self.found(*lookup, *copy, *every),
+            } => self.probe_mask(*lookup, *copy, *every),
             Test::Ranges {
                 column,
                 ranges,
@@ -89,16 +89,16 @@ impl<'a> Generator<'a> {
                     (false, true) => format!("({})", masks.join(" | ")),
                     (false, false) => masks.concat(),
                 };
-                self.of_valid(*column, any, *negated)
+                self.and_valid(*column, any, *negated)
             }
-            // parts of these have names
+            // `filter` handles these
             Test::Constant(_) | Test::And(_) | Test::Or(_) | Test::Not(_) | Test::Expr(_) => {
                 "0u".into()
             }
         }
     }
 
-    pub fn of_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
+    pub fn and_valid(&mut self, column: usize, mask: String, negated: bool) -> String {
         let mask = if negated { format!("~{mask}") } else { mask };
         match self.valid_rows(column) {
             Some(valid) => format!("({mask} & {valid})"),
@@ -141,7 +141,7 @@ impl<'a> Generator<'a> {
              const auto {range}e = entries_of<C{column}>(h{column}, {range});{staged}"
         );
         self.is_overwritten(column);
-        // of a chunk of text it is a table, of one with a dictionary where codes are decoded
+        // for a chunk of text, the argument is the test's table; for a chunk with a dictionary, the tile for codes
         let tile = match self.plan.columns[column].tile {
             Some(at) if is_text => {
                 let text = Transform::Text as u8;
@@ -152,25 +152,25 @@ impl<'a> Generator<'a> {
         format!("rows_in<C{column}, {bits}>(c{column}, {range}, {range}e, {tile})")
     }
 
-    /// Where a test of strings finds its table, and code that brings it there for a row group: to the block's memory,
-    /// if all of its warps are at the same row group.
+    /// The location of a string test's table, and code that copies it there per row group: to the block's shared
+    /// memory, if all of its warps process the same row group.
     fn text_table(&mut self, column: usize, test: usize, range: &str) -> (String, String) {
         if self.plan.per == AccumulationScope::Slot {
             return ("(void*)0".into(), String::new());
         }
         let at = self.argument(Argument::TextAt(test));
-        let place = format!("{range}t");
+        let table = format!("{range}t");
         let number = Transform::Text as u8;
         let staged = format!(
-            "\n        u8* const {place} = a.word[{at}] == ~0ull ? (u8*)0 : shared + a.word[{at}];\n        \
-             stage<{number}>(h{column}, {range}, {place});"
+            "\n        u8* const {table} = a.word[{at}] == ~0ull ? (u8*)0 : shared + a.word[{at}];\n        \
+             stage<{number}>(h{column}, {range}, {table});"
         );
         self.is_staged = true;
-        (place, staged)
+        (table, staged)
     }
 }
 
-/// Whether two loops may be one: in all that [`Generator::row_loop`] does not put together.
+/// Returns true if two loops can be merged: they are equal in everything that [`Generator::row_loop`] does not merge.
 fn are_alike(a: &RowLoop, b: &RowLoop) -> bool {
     let RowLoop {
         exprs: _,
@@ -178,19 +178,19 @@ fn are_alike(a: &RowLoop, b: &RowLoop) -> bool {
         tests,
         columns,
         tables,
-        picks,
+        access,
         summed,
         combined,
     } = a;
-    let walks = (picks, summed, combined) == (&b.picks, &b.summed, &b.combined);
+    let walks = (access, summed, combined) == (&b.access, &b.summed, &b.combined);
     walks && (columns, tables, tests) == (&b.columns, &b.tables, &b.tests)
 }
 
-/// The expressions in a test.
-fn row_tests<'a>(test: &'a Test, found: &mut Vec<&'a RowLoop>) {
+/// Collects the distinct loops of a test.
+fn row_tests<'a>(test: &'a Test, loops: &mut Vec<&'a RowLoop>) {
     match test {
-        Test::And(parts) | Test::Or(parts) => parts.iter().for_each(|part| row_tests(part, found)),
-        Test::Expr(rows) if !found.contains(&rows) => found.push(rows),
+        Test::And(parts) | Test::Or(parts) => parts.iter().for_each(|part| row_tests(part, loops)),
+        Test::Expr(rows) if !loops.contains(&rows) => loops.push(rows),
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of a kernel's text, and the steps of a vector.
+//! The generator: the parts of a kernel's text, and the steps of a vector.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::kernel::{
 };
 use crate::plan::Type;
 
-/// Columns of filters whose vectors are looked up before they are needed.
+/// Number of columns whose vectors are opened before the first conjunct.
 const OPEN_AHEAD: usize = 3;
 /// The name of every kernel.
 pub(crate) const NAME: &str = "scan";
@@ -17,29 +17,29 @@ pub(crate) const NAME: &str = "scan";
 /// The text of a kernel.
 #[derive(Debug)]
 pub(crate) struct Emitted {
-    /// Headers that it includes.
+    /// The headers, each as text.
     pub headers: Vec<&'static str>,
-    /// What is written for this kernel.
+    /// The text that is generated for this kernel.
     pub body: String,
     pub layout: Layout,
 }
 
 impl Emitted {
-    /// All of it.
+    /// The complete source.
     pub fn source(&self) -> String {
         self.headers.concat() + &self.body
     }
 }
 
-/// What a kernel is given, and which columns it leaves behind, in which order.
+/// The arguments of a kernel, and its output columns, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     pub arguments: Vec<Argument>,
-    /// Machine type of each output column, and whether it has nulls.
+    /// Per output column, its machine type, and true if it has validity.
     pub outputs: Vec<(Type, bool)>,
 }
 
-/// Writes the kernel of a plan.
+/// Writes the text of a plan's kernel.
 pub(crate) fn emit(plan: &KernelPlan) -> Emitted {
     let mut generator = Generator::new(plan);
     generator.body();
@@ -49,45 +49,46 @@ pub(crate) fn emit(plan: &KernelPlan) -> Emitted {
 pub(super) struct Generator<'a> {
     pub(super) plan: &'a KernelPlan,
     pub(super) out: String,
-    /// What a block prepares, once and with all its threads.
+    /// Text that a block runs once, with all its threads.
     pub(super) block: String,
-    /// What comes before the loop, and after it: of each slot, where there are any.
+    /// Text before and after the loop over vectors; per slot, if there are any.
     pub(super) start: String,
     pub(super) end: String,
-    /// What is done once for a row group.
+    /// Text that runs once per row group.
     pub(super) group: String,
-    /// Sums of eight rows, and the sums that they belong to.
+    /// Names of partial sums of eight rows, with the names of their sums.
     pub(super) partials: Vec<(String, String)>,
     pub(super) temporaries: usize,
-    /// What was computed for a row so far.
+    /// Expressions that were computed for the current row, with their values.
     pub(super) computed: Vec<(&'a Typed, Value)>,
-    /// The partners at hand, those of the innermost loop last.
+    /// The current matches, of the innermost loop last.
     pub(super) matches: Vec<Match>,
-    /// Expressions of the conjunct that have no mask yet, and names of the masks that there are.
+    /// Loops of the current conjunct that have no mask yet, and the names of all masks so far.
     pub(super) row_tests: Vec<&'a RowLoop>,
     pub(super) masks: Vec<(&'a RowLoop, String)>,
-    /// Whether floats are computed, and not only read.
+    /// True if floats are computed, not only read.
     pub(super) computes_floats: bool,
-    /// Whether computed keys are looked up, and whether in hash tables.
+    /// True if computed keys are looked up, and if in hash tables.
     pub(super) has_codes: bool,
     pub(super) has_hashed_codes: bool,
     pub(super) layout: Layout,
-    /// Columns whose cursor is open, whose validity is known, that are prepared for reading by row.
+    /// Per column, true if its chunk is declared, its cursor open, its validity declared, and it is prepared for
+    /// reading by row.
     pub(super) chunks: Vec<bool>,
     pub(super) open: Vec<bool>,
     pub(super) valid: Vec<bool>,
     pub(super) prepared: Vec<bool>,
-    /// Lookups of which each block copies the bits.
+    /// Per lookup, true if each block copies its bits.
     pub(super) copied: Vec<bool>,
-    /// Columns that were decoded in tiles by tests and sums, in this order.
+    /// Columns that tests and sums have decoded into tiles, in this order.
     pub(super) decoded: Vec<usize>,
-    /// Whether all conjuncts have dropped their rows.
+    /// True once all conjuncts are evaluated.
     pub(super) is_decided: bool,
-    /// Whether selected rows are counted, lane by lane.
+    /// True once the selected rows are counted per lane.
     pub(super) is_counted: bool,
-    /// Whether the block's memory has something of each row group.
+    /// True if the block's shared memory holds data of the current row group.
     pub(super) is_staged: bool,
-    /// The argument that says where in the block's memory the table of groups is.
+    /// The argument with the group table's offset in the block's shared memory.
     pub(super) table_argument: usize,
 }
 
@@ -171,7 +172,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
             source.push_str("    DYN_SHARED(u8, shared);\n");
         }
         if plan.has_block {
-            let at = FIXED_ARGUMENTS; // the first argument is how much is the block's
+            let at = FIXED_ARGUMENTS; // the first argument is the size of the block's shared memory
             let _ = writeln!(
                 source,
                 "    u8* const own = shared + a.word[{at}] + threadIdx.x / 32 * {shared};"
@@ -253,12 +254,12 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// The word of a row group where code tests begin.
+    /// Index of the first word of code tests in a row group's descriptor.
     pub(super) fn first_test(&self) -> usize {
         GROUP_WORDS + self.plan.columns.len() + TABLE_WORDS * self.plan.tables.len()
     }
 
-    /// Stored, value and word types of a column.
+    /// C++ types of a column: as stored, as a value, as a word of ranges.
     pub(super) fn types(&self, column: usize) -> (&'static str, &'static str, &'static str) {
         let column = &self.plan.columns[column];
         let stored = column.of.map_or("u8", stored_name);
@@ -282,8 +283,8 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         let _ = writeln!(self.out, "{:1$}{2}", "", indent, text.as_ref());
     }
 
-    /// A name that nothing else in the kernel has, in whichever scope. Other names are a letter and the number of a thing
-    /// of the plan: no two kinds of things share a letter, and each has one declaration that is visible where it is used.
+    /// A name that is unique in the kernel. All other names are a letter, one per kind of object in the plan, and the
+    /// object's number; each is declared once in every scope that uses it.
     pub(super) fn temporary(&mut self) -> String {
         self.temporaries += 1;
         format!("t{}", self.temporaries)
@@ -294,7 +295,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         FIXED_ARGUMENTS + self.layout.arguments.len() - 1
     }
 
-    /// Code for a constant that is an integer.
+    /// Code for an integer constant.
     pub(super) fn integer(&mut self, constant: usize, of: &str) -> String {
         let low = self.argument(Argument::Low(constant));
         match of {
@@ -355,7 +356,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// One conjunct after the other.
+    /// Writes the conjuncts, each of which drops rows from the selection.
     fn select(&mut self) {
         let plan = self.plan;
         if plan.has_block {
@@ -363,13 +364,15 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
             debug_assert_eq!(at, FIXED_ARGUMENTS);
         }
         if plan.task == Task::Groups {
-            // the table's place in shared memory is its start, before bits
+            // the table's offset in shared memory must be this argument, before those of bits
             self.table_argument = self.argument(Argument::TableAt);
         }
-        // a few descriptors ahead: their latencies overlap
-        let (ahead, later) = plan.opened.split_at(OPEN_AHEAD.min(plan.opened.len()));
+        // open a few columns ahead, so that latencies overlap
+        let (ahead, later) = plan
+            .open_order
+            .split_at(OPEN_AHEAD.min(plan.open_order.len()));
         ahead.iter().for_each(|column| self.open(*column, 2));
-        // what is read one after the other is waited for together
+        // fetch columns that are read one after the other, so that latencies overlap
         for column in &plan.fetched {
             self.open(*column, 2);
             self.line(2, format!("fetch<C{column}>(c{column});"));
@@ -406,7 +409,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// Code for the rows of a column that are not null; `None` if all are.
+    /// Code for the mask of rows in which a column is not null; `None` if it has no nulls.
     pub(super) fn valid_rows(&mut self, column: usize) -> Option<String> {
         if !self.plan.columns[column].traits.nullable() {
             return None;
@@ -425,8 +428,8 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// A column's tile, to pick rows from. None if another column was decoded there after this one: what the cursor says
-    /// of words in the tile may be of before that.
+    /// A column's tile to pick rows from; a null pointer if another column was decoded there after this one, because
+    /// the column's cursor may still refer to its words in the tile.
     pub(super) fn picked_tile(&self, column: usize) -> String {
         let tile = |column: usize| self.plan.columns[column].tile;
         let mut since = self.decoded.iter().skip_while(|other| **other != column);
@@ -444,7 +447,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// Notes that what follows may leave something else in the column's tile.
+    /// Records that the following code may overwrite the column's tile.
     pub(super) fn is_overwritten(&mut self, column: usize) {
         self.decoded.push(column);
         if self.plan.columns[column].traits.filters_through_tile() {
@@ -452,7 +455,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
         }
     }
 
-    /// What a block prepares is there before any of its warps goes on.
+    /// Ends the block's preparations with a barrier.
     pub(super) fn end_block(&mut self) {
         if !self.block.is_empty() {
             self.block.push_str("    __syncthreads();\n");
@@ -460,7 +463,7 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
     }
 }
 
-/// C++ type of a value as it is stored.
+/// C++ type of a stored value.
 pub(super) fn stored_name(of: Type) -> &'static str {
     match of {
         Type::Bool | Type::U8 => "u8",

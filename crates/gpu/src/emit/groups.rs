@@ -1,4 +1,4 @@
-//! Grouped aggregates: the number of a row's group, and accumulators in a table.
+//! Code for grouped aggregates: a row's group number, and accumulators in a table.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{AccumulatorSlot, Argument, GroupsPlan, KeySource, Strategy};
 
-/// Code for the address of the table in global memory.
+/// Code for the address of the group table in global memory.
 const GLOBAL_TABLE: &str = "((u64*)a.word[3])";
 
 impl<'a> Generator<'a> {
@@ -32,7 +32,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Code for the digits of a row's group.
+    /// Code for the digits of a row's group number.
     fn digits(&mut self, plan: &GroupsPlan, values: &[Value]) -> Vec<String> {
         let keys = plan.keys.iter().enumerate();
         let codes = keys.map(|(index, key)| match key.source {
@@ -58,7 +58,7 @@ impl<'a> Generator<'a> {
         codes.collect()
     }
 
-    /// Code for the number of a row's group, `g`.
+    /// Code for the group number `g` of a row.
     fn number(&mut self, plan: &GroupsPlan, codes: &[String]) {
         let of = number_name(plan.is_wide);
         let mut number = String::from("0");
@@ -69,7 +69,7 @@ impl<'a> Generator<'a> {
         self.line(4, format!("const {of} g = {number};"));
     }
 
-    /// Code for a row that adds to the words of its group in a table.
+    /// Code that adds a row to its group in a table.
     fn group_in_table(&mut self, plan: &GroupsPlan, arguments: &[Value], condition: &str) {
         self.line(4, format!("if ({condition}) {{"));
         let table = self.argument(Argument::Groups);
@@ -77,7 +77,7 @@ impl<'a> Generator<'a> {
             self.line(5, format!("const u64 at = entry_of((u64*)a.word[4], a.word[{table}] - 1, g, (u64*)a.word[5]);"));
             self.line(5, "if (at != ~0ull) {");
         } else {
-            // a value out of its chunk's bounds: none of ours
+            // a value outside its chunk's bounds: no file of Vectile has one
             self.line(5, format!("const u64 at = g;\n                        if (at >= a.word[{table}]) *(volatile u64*)a.word[5] = 1;\n                        else {{"));
         }
         let is_shared = plan.strategy == Strategy::Shared;
@@ -86,14 +86,14 @@ impl<'a> Generator<'a> {
             false => self.entries(),
         };
         let table = Table {
-            at: if is_shared { "own_table" } else { GLOBAL_TABLE },
+            base: if is_shared { "own_table" } else { GLOBAL_TABLE },
             groups: &groups,
         };
         let accumulators = &plan.accumulators;
-        for (added, word) in accumulators.all.iter().zip(accumulators.words().0) {
-            let value = added.argument.map(|argument| &arguments[argument]);
-            let to = table.place("at", added.accumulator, word);
-            let add = added.accumulator.add_to(&to, is_shared, value);
+        for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            let value = slot.argument.map(|argument| &arguments[argument]);
+            let to = table.address("at", slot.accumulator, word);
+            let add = slot.accumulator.add_to(&to, is_shared, value);
             match value.and_then(|value| value.valid.as_ref()) {
                 Some(valid) => self.line(6, format!("if ({valid}) {add}")),
                 None => self.line(6, add),
@@ -103,12 +103,12 @@ impl<'a> Generator<'a> {
         self.line(4, "}");
     }
 
-    /// Code for the entries of the table in global memory.
+    /// Code for the number of entries of the table in global memory.
     fn entries(&mut self) -> String {
         format!("a.word[{}]", self.argument(Argument::Entries))
     }
 
-    /// Tables in shared memory: cleared before, added to those in global memory afterwards.
+    /// Clears tables in shared memory before the loop, and merges them into the one in global memory afterwards.
     fn share_table(&mut self, plan: &GroupsPlan) {
         let table = self.argument(Argument::Groups);
         let (words, count) = plan.accumulators.words();
@@ -128,9 +128,9 @@ impl<'a> Generator<'a> {
         );
         let groups = format!("a.word[{table}]");
         let tables = [("own_table", &groups), (GLOBAL_TABLE, &entries)];
-        let [from, to] = tables.map(|(at, groups)| Table { at, groups });
+        let [from, to] = tables.map(|(base, groups)| Table { base, groups });
         for (AccumulatorSlot { accumulator, .. }, word) in plan.accumulators.all.iter().zip(words) {
-            let [from, to] = [from, to].map(|table| table.place("g", *accumulator, word));
+            let [from, to] = [from, to].map(|table| table.address("g", *accumulator, word));
             let _ = writeln!(end, "        {}", accumulator.merge_tables(&to, &from));
         }
         end.push_str("    }\n");
@@ -144,7 +144,7 @@ fn number_name(is_wide: bool) -> &'static str {
     }
 }
 
-/// Code for whether the row counts.
+/// Code for the condition under which a row counts.
 fn condition(plan: &GroupsPlan, conditions: &[Value]) -> String {
     let mut condition = String::from("in");
     for lookup in &plan.deferred {

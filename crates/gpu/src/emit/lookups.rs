@@ -1,4 +1,4 @@
-//! Lookups: which rows have a key that is there, and the codes of those that are selected.
+//! Code for lookups: masks of rows whose key is in a table, and codes of selected rows.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use crate::kernel::{Argument, GROUP_WORDS, TABLE_WORDS, TableSource, Typed};
 use crate::plan::Type;
 
 impl<'a> Generator<'a> {
-    /// Code for a table. It is made where it is used: kept for all vectors it takes registers that are
-    /// wanted more by what is loaded.
+    /// Code that initializes a table. It is emitted where the table is used: kept across vectors, the table would take
+    /// registers that loads need more.
     pub fn table(&mut self, table: usize) -> String {
         let (column, is_hashed) = (self.plan.tables[table].column, self.is_hashed(table));
         self.chunk(column);
         let slot = GROUP_WORDS + self.plan.columns.len() + TABLE_WORDS * table;
-        let made = match is_hashed {
+        let constructor = match is_hashed {
             true => "hash_table_of",
             false => "table_of",
         };
-        format!("{made}<C{column}>(h{column}, group + {slot})")
+        format!("{constructor}<C{column}>(h{column}, group + {slot})")
     }
 
     /// The type of a table.
@@ -33,7 +33,7 @@ impl<'a> Generator<'a> {
         self.plan.tables[table].is_hashed
     }
 
-    /// Code for the code that the row has in a table, ALL if none: `q` and the table.
+    /// Declares the row's code in a table, ALL if there is none; its name is `q` and the table's index.
     pub fn code(&mut self, table: usize) {
         let plan = &self.plan.tables[table];
         let column = plan.column;
@@ -59,19 +59,19 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// Whether the keys of all rows that are left by filters are in a table, and nothing has to be asked for
-    /// that.
+    /// Returns true if all rows that pass the filters are known to have their key in a table, so it is not checked
+    /// again.
     pub fn is_known(&self, table: usize) -> bool {
         let table = &self.plan.tables[table];
         !table.is_hashed
             && match table.source {
-                TableSource::Lookup(_) => self.is_decided && table.is_found,
+                TableSource::Lookup(_) => self.is_decided && table.is_matched,
                 TableSource::Entries(_) => true,
             }
     }
 
-    /// Code for the mask of the rows, of those selected, whose key is there.
-    pub fn found(&mut self, lookup: usize, copy: Option<usize>, every: bool) -> String {
+    /// Code for the mask of the selected rows whose key is in a table.
+    pub fn probe_mask(&mut self, lookup: usize, copy: Option<usize>, every: bool) -> String {
         let column = self.plan.tables[lookup].column;
         self.open(column, 2);
         let table = self.table(lookup);
@@ -91,10 +91,10 @@ impl<'a> Generator<'a> {
         };
         let mask =
             format!("found_in<C{column}, {fits}, {every}>(c{column}, m, {table}, {bits}, {tile})");
-        self.of_valid(column, mask, false)
+        self.and_valid(column, mask, false)
     }
 
-    /// Has each block copy the bits of a lookup, once.
+    /// The name of a lookup's bits in shared memory, which each block copies there once.
     fn bits_in_shared(&mut self, lookup: usize, copy: usize) -> String {
         let name = format!("f{lookup}");
         if std::mem::replace(&mut self.copied[lookup], true) {
@@ -112,7 +112,7 @@ impl<'a> Generator<'a> {
         name
     }
 
-    /// The code of a computed key.
+    /// Code for the code of a computed key.
     pub fn probe(
         &mut self,
         typed: &Typed,
@@ -126,64 +126,68 @@ impl<'a> Generator<'a> {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
-        // one behind the other
+        // the arguments must be consecutive
         let words = [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(table, word)));
-        let (of, made, place) = match is_hashed {
+        let (of, constructor, slot_lookup) = match is_hashed {
             true => ("HashTable", "hash_table_of", "place_of"),
             false => ("Table", "table_of", "place_in"),
         };
         self.has_codes = true;
         self.has_hashed_codes |= is_hashed;
         let [table, at, code] = [(); 3].map(|()| self.temporary());
-        let made = format!("{made}(a.word + {})", words[0]);
-        self.line(4, format!("const {of} {table} = {made};"));
-        let place = format!("{place}({table}, (i64)({}))", key.code);
-        self.line(4, format!("const u32 {at} = {is_there} ? {place} : ALL;"));
-        let found = match bytes {
+        let constructor = format!("{constructor}(a.word + {})", words[0]);
+        self.line(4, format!("const {of} {table} = {constructor};"));
+        let slot_lookup = format!("{slot_lookup}({table}, (i64)({}))", key.code);
+        self.line(
+            4,
+            format!("const u32 {at} = {is_there} ? {slot_lookup} : ALL;"),
+        );
+        let value = match bytes {
             0 => format!("is_there({table}, {at}) ? 0u : ALL"),
             bytes => format!("code_at<u{}>({table}, {at})", bytes * 8),
         };
-        self.line(4, format!("const u32 {code} = {found};"));
+        self.line(4, format!("const u32 {code} = {value};"));
         let valid = format!("({code} != ALL)");
         Value::of(typed, code, Some(valid))
     }
 
-    /// What the key that a row has stands for.
-    pub fn looked(
+    /// Code for the payload of a row's key.
+    pub fn payload(
         &mut self,
         typed: &Typed,
         lookup: usize,
-        attribute: usize,
+        payload: usize,
         nullable: bool,
     ) -> Value {
-        let there = format!("(q{lookup} != ALL)");
-        self.entry(typed, &format!("q{lookup}"), there, attribute, nullable)
+        let is_matched = format!("(q{lookup} != ALL)");
+        self.payload_of(typed, &format!("q{lookup}"), is_matched, payload, nullable)
     }
 
-    /// The value of a code that is there, or null.
-    pub fn entry(
+    /// Code for the payload of a code; null unless the condition `is_matched` holds.
+    pub fn payload_of(
         &mut self,
         typed: &Typed,
         code: &str,
-        there: String,
-        attribute: usize,
+        is_matched: String,
+        payload: usize,
         nullable: bool,
     ) -> Value {
         let stored = stored_name(typed.of);
-        let at = self.argument(Argument::Values(attribute));
+        let at = self.argument(Argument::Values(payload));
         let from = format!("a.word[{at}]");
         let valid = match nullable {
-            false => there.clone(),
+            false => is_matched.clone(),
             true => {
-                let at = self.argument(Argument::Validity(attribute));
-                format!("({there} && ((const u8*)a.word[{at}])[{code}])")
+                let at = self.argument(Argument::Validity(payload));
+                format!("({is_matched} && ((const u8*)a.word[{at}])[{code}])")
             }
         };
         let name = match typed.of {
             Type::Bool => "bool",
             _ => typed.name(),
         };
-        let value = format!("({there} ? ({name})((const {stored}*){from})[{code}] : ({name})0)");
+        let value =
+            format!("({is_matched} ? ({name})((const {stored}*){from})[{code}] : ({name})0)");
         self.named(Value::of(typed, value, Some(valid)))
     }
 }

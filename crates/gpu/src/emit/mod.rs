@@ -1,16 +1,16 @@
-//! Writes the kernel of a plan. Nothing is decided here.
+//! Writes a kernel plan as CUDA text. All decisions are in the plan.
 //!
 //! ```text
-//! struct C0 { .. };                    what column 0 has: widths, encodings, types
+//! struct C0 { .. };                    traits of column 0: widths, encodings, types
 //! scan(Args a):
-//!   a block takes a run of consecutive vectors, of all row groups together, its warps in turn
+//!   a block takes consecutive vectors of all row groups together; its warps take turns
 //!   for each vector:
-//!     u32 m = rows that exist          one word a lane: the selection
+//!     u32 m = rows that exist          the selection, a word per lane
 //!     m &= ..                          one conjunct after another, on encoded columns
 //!     if no row is left: next vector
-//!     eight rows a lane at a time: decode what expressions need, compute, accumulate
-//!     or, of few rows, each by itself
-//!   reduce over the warp, one result a warp
+//!     eight rows per lane at a time: decode the columns of expressions, compute, accumulate
+//!     or, if few rows are selected, read them one by one
+//!   reduce over the warp, one result per warp
 //! ```
 
 mod accumulator;
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_of_a_lookup_that_is_asked_twice_are_copied_once() {
+    fn bits_of_a_lookup_that_is_probed_twice_are_copied_once() {
         let (mut pipeline, facts) = star([0.5; 2]);
         let either = |found, other| Filter::And(vec![found, other]);
         pipeline.filter = Filter::Or(vec![

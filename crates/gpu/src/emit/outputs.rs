@@ -1,4 +1,4 @@
-//! What becomes of the rows that pass: they are written, or accumulated.
+//! Code for outputs without groups: rows that are written, and totals.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -17,25 +17,25 @@ impl<'a> Generator<'a> {
         loops: &'a [(RowLoop, Vec<usize>)],
     ) {
         self.layout.outputs = vec![(Type::Bool, false); columns];
-        for (place, column) in copied.iter().copied() {
+        for (index, column) in copied.iter().copied() {
             if let Some(of) = self.plan.columns[column].of {
-                self.layout.outputs[place].0 = of;
+                self.layout.outputs[index].0 = of;
             }
             self.prepare(column);
-            let out = self.output(self.types(column).0, 2 * place);
+            let out = self.output(self.types(column).0, 2 * index);
             let tile = self.tile(column);
             self.line(
                 2,
                 format!("copy_values<C{column}>(c{column}, m, {tile}, {out} + first);"),
             );
         }
-        for (rows, places) in loops {
-            self.write_rows(rows, places);
+        for (rows, indices) in loops {
+            self.write_rows(rows, indices);
         }
     }
 
-    /// A loop that writes values of some expressions, the outputs at these places.
-    fn write_rows(&mut self, rows: &'a RowLoop, places: &[usize]) {
+    /// Writes a loop that stores values of expressions in the outputs with these indices.
+    fn write_rows(&mut self, rows: &'a RowLoop, indices: &[usize]) {
         let all = self.plan.task == Task::AllValues;
         self.row_loop(&[rows], |this, values| {
             if all {
@@ -48,7 +48,7 @@ impl<'a> Generator<'a> {
                     "const u64 to = first + __popc(word & ((1u << lane_id()) - 1));",
                 );
             }
-            for (place, value) in places.iter().copied().zip(values) {
+            for (index, value) in indices.iter().copied().zip(values) {
                 let of = match value.of {
                     Type::Bool => "u8",
                     Type::F32 => "float",
@@ -56,18 +56,18 @@ impl<'a> Generator<'a> {
                     Type::I128 => "i128",
                     other => native_names(other).1,
                 };
-                let out = this.output(of, 2 * place);
+                let out = this.output(of, 2 * index);
                 this.line(4, format!("if (in) {out}[to] = ({of}){};", value.code));
                 if let Some(valid) = &value.valid {
-                    let out = this.output("u8", 2 * place + 1);
+                    let out = this.output("u8", 2 * index + 1);
                     this.line(4, format!("if (in) {out}[to] = {valid};"));
                 }
-                this.layout.outputs[place] = (value.of, value.valid.is_some());
+                this.layout.outputs[index] = (value.of, value.valid.is_some());
             }
         });
     }
 
-    /// Lengths of strings of the only column.
+    /// Code for the lengths of strings of the only column.
     pub fn lengths(&mut self) {
         self.open(0, 2);
         let [lengths, valid, sums] = [("u32", 0), ("u8", 1), ("u64", 2)];
@@ -80,8 +80,8 @@ impl<'a> Generator<'a> {
         );
     }
 
-    /// A pointer to where an output's values, or whether they are null, belong. It is loaded once for
-    /// all: the compiler cannot know that storing does not change it.
+    /// The name of a pointer to an output's values, or to their validity. It is loaded once: the compiler cannot know
+    /// that stores do not change it.
     fn output(&mut self, of: &str, at: usize) -> String {
         let name = format!("o{at}");
         let address = format!("((const u64*)a.word[3])[{at}]");
@@ -95,8 +95,8 @@ impl<'a> Generator<'a> {
         loops: &'a [(RowLoop, Range<usize>)],
         counts: &[(usize, usize)],
     ) {
-        for (index, added) in accumulators.all.iter().enumerate() {
-            let (of, first) = (added.accumulator.name(), added.accumulator.first());
+        for (index, slot) in accumulators.all.iter().enumerate() {
+            let (of, first) = (slot.accumulator.name(), slot.accumulator.first());
             let _ = writeln!(self.start, "    {of} s{index} = {first};");
         }
         let is_combined = loops.iter().any(|(rows, _)| rows.combined.is_some());
@@ -137,15 +137,15 @@ impl<'a> Generator<'a> {
                 self.line(2, format!("s{index} += __popc(m & {valid});"));
             }
         }
-        // what warps leave behind, two words for each accumulator
+        // the results of warps, two words per accumulator
         let words = 2 * accumulators.all.len();
         let _ = writeln!(
             self.end,
             "    u64* const to = (u64*)a.word[3] + result * {words};"
         );
-        for (index, added) in accumulators.all.iter().enumerate() {
-            let store = added.accumulator.store();
-            let cast = match added.accumulator {
+        for (index, slot) in accumulators.all.iter().enumerate() {
+            let store = slot.accumulator.store();
+            let cast = match slot.accumulator {
                 Accumulator::Count { .. } => "(i64)",
                 _ => "",
             };
@@ -156,7 +156,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Adds up the values of a column in the rows that are left, and counts them if some may be null.
+    /// Code that sums a column's values in the selected rows, and counts them if the column may have nulls.
     fn sum(&mut self, column: usize, accumulators: &Accumulators, of_loop: Range<usize>) {
         let rows = match self.valid_rows(column) {
             Some(valid) => format!("(m & {valid})"),
@@ -175,7 +175,7 @@ impl<'a> Generator<'a> {
         self.line(2, "}");
     }
 
-    /// Code that accumulates a row, if it is selected.
+    /// Code that accumulates a row if it is selected.
     fn accumulate(
         &mut self,
         index: usize,
@@ -184,20 +184,20 @@ impl<'a> Generator<'a> {
         is_combined: bool,
     ) {
         let name = format!("s{index}");
-        let taken = match &value.valid {
+        let condition = match &value.valid {
             Some(valid) => format!("in && {valid}"),
             None => "in".into(),
         };
         let line = if matches!(accumulator, Accumulator::Count { .. }) {
-            format!("{name} += {taken};")
+            format!("{name} += {condition};")
         } else if accumulator.adds_by_eight(value.bounds) && !is_combined {
             let partial = format!("p{index}");
-            let line = format!("if ({taken}) {partial} += (i32){};", value.code);
+            let line = format!("if ({condition}) {partial} += (i32){};", value.code);
             self.partials.push((partial, name));
             line
         } else {
-            let other = accumulator.taken(Some(value));
-            accumulator.merge_if(&taken, &name, &other)
+            let other = accumulator.row_value(Some(value));
+            accumulator.merge_if(&condition, &name, &other)
         };
         self.line(4, line);
     }

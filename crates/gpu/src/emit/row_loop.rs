@@ -1,32 +1,32 @@
-//! What is computed row by row: each of few rows by itself, or all of a vector, eight rows a lane at a time.
+//! Loops over rows: few rows one by one, or all rows of a vector, eight per lane at a time.
 
 use super::generator::Generator;
 use super::value::{Match, Value};
 use crate::kernel::{Combined, ListPlan, RowLoop, SparseAccess, Typed};
 
-/// Selected rows of a vector up to which each is looked up by itself, instead of decoding all.
+/// Maximum selected rows of a vector that are read one by one instead of decoding all.
 const SPARSE_ROWS: u32 = 128;
-/// The same of a lane, where each takes its own.
+/// Maximum selected rows of a lane that it reads one by one.
 const SPARSE_OWN_ROWS: u32 = 4;
 
-/// What is done with rows, whichever way they are walked.
+/// The steps for rows, shared by all ways to iterate over them.
 struct Steps<'r> {
-    /// The loop, or the first of those that are one.
+    /// The loop, or the first of several merged ones.
     rows: &'r RowLoop,
-    /// The columns that may be null, of all of them.
+    /// The columns of all merged loops that may be null.
     nullable: Vec<usize>,
-    /// The tests that expressions ask about, by number, and the names of their masks.
+    /// The tests that expressions read, by number, with the names of their masks.
     tests: Vec<(u32, String)>,
-    /// Tables, and code that makes them.
+    /// Tables, with code that initializes them.
     tables: Vec<(usize, String)>,
-    /// Sums of eight rows, and the sums that they belong to.
+    /// Names of partial sums of eight rows, with the names of their sums.
     partials: Vec<(String, String)>,
-    /// What is computed for a row.
+    /// Text that runs per row.
     body: String,
 }
 
 impl<'a> Generator<'a> {
-    /// Looks up `count` rows a lane, by their index in the selection, then does each of the steps.
+    /// Reads `count` rows per lane, by their index in the selection, and runs the steps for each.
     fn picked_rows(&mut self, count: u32, steps: &Steps<'_>) {
         let Steps {
             rows: RowLoop {
@@ -56,7 +56,7 @@ impl<'a> Generator<'a> {
             let run_at = |k| format!("run_at<C{column}>(c{column}, w{k}.row, w{k}.lane)");
             self.line(5, format!("const u32 r{column}[] = {{{}}};", each(&run_at)));
         }
-        // each at its own place, as if eight rows were decoded
+        // bit `k` is the k-th row's, as if eight rows were decoded
         let picked = |mask: String| {
             let bit = |k| format!("(__shfl_sync(ALL, {mask}, w{k}.lane) >> w{k}.row & 1) << {k}");
             (0..count).map(bit).collect::<Vec<_>>().join(" | ")
@@ -94,7 +94,7 @@ impl<'a> Generator<'a> {
                     true => format!("n{column}"),
                     false => "ALL".into(),
                 };
-                self.line(5, Self::places(*table, count, &rows));
+                self.line(5, Self::hash_indices(*table, count, &rows));
                 continue;
             }
             let place_at = |k| {
@@ -114,12 +114,13 @@ impl<'a> Generator<'a> {
         self.line(5, format!("done += {};", 32 * count));
     }
 
-    /// Code that finds the places, `y`, of `count` keys, `z`: those of `rows`, a bit each.
-    fn places(table: usize, count: u32, rows: &str) -> String {
+    /// Code that looks up the indices `y` of `count` keys `z` in a hash table. Bits of `rows` select the keys to look
+    /// up.
+    fn hash_indices(table: usize, count: u32, rows: &str) -> String {
         format!("u32 y{table}[{count}]; places_of<{count}>(b{table}, {rows}, z{table}, y{table});")
     }
 
-    /// Where few rows of any lane are selected, each lane looks up its own, in their order.
+    /// If all lanes have few selected rows, each lane reads its own, in row order.
     fn own_rows(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows: RowLoop { columns, .. },
@@ -157,7 +158,7 @@ impl<'a> Generator<'a> {
                     true => format!("v{column} >> r"),
                     false => "1".into(),
                 };
-                self.line(4, Self::places(*table, 1, &rows));
+                self.line(4, Self::hash_indices(*table, 1, &rows));
                 continue;
             }
             let place_at = format!(
@@ -179,15 +180,14 @@ impl<'a> Generator<'a> {
         self.line(2, "} else");
     }
 
-    /// Whether a column is prepared when it is known whether few rows are left: to read these takes less than to read
-    /// all.
+    /// Returns true if a column is prepared only once the number of selected rows is known: reading few is cheaper.
     fn is_prepared_late(&self, rows: &RowLoop, column: usize) -> bool {
-        let may_be_few = matches!(rows.picks, SparseAccess::Few | SparseAccess::All);
+        let may_be_few = matches!(rows.access, SparseAccess::Few | SparseAccess::All);
         let traits = &self.plan.columns[column].traits;
         may_be_few && (rows.summed.is_some() || traits.filters_through_tile())
     }
 
-    /// Has `function` prepare the columns that were not prepared before. Returns whether there are any.
+    /// Calls `function` for the columns that were not prepared before. Returns true if there are any.
     fn prepare_late(&mut self, rows: &RowLoop, function: &str) -> bool {
         let keys = rows.tables.iter();
         let mut late = rows.columns.clone();
@@ -202,9 +202,8 @@ impl<'a> Generator<'a> {
         !late.is_empty()
     }
 
-    /// Opens a loop over eight rows at a time, decodes the columns of expressions, and lets `each` use
-    /// their values in row `r` of the lane. Of a column that is only summed, what is to be done with all rows is left to
-    /// the caller.
+    /// Writes a loop over rows that decodes the columns of expressions; `each` writes the use of their values in row
+    /// `r` of the lane. If a column is only summed, the caller writes the code for the case that all rows are read.
     pub fn row_loop(&mut self, loops: &[&'a RowLoop], each: impl FnOnce(&mut Self, &[Value])) {
         let Some(rows) = loops.first() else { return };
         let RowLoop {
@@ -237,9 +236,9 @@ impl<'a> Generator<'a> {
         for column in &nullable {
             self.valid_rows(*column);
         }
-        let made = tables.iter().map(|table| (*table, self.table(*table)));
-        let made: Vec<(usize, String)> = made.collect();
-        // what is computed for a row, whichever way rows are walked
+        let table_codes = tables.iter().map(|table| (*table, self.table(*table)));
+        let table_codes: Vec<(usize, String)> = table_codes.collect();
+        // the text per row is the same for all ways to iterate over rows
         let before = std::mem::take(&mut self.out);
         self.computed.clear();
         self.matches.clear();
@@ -257,14 +256,14 @@ impl<'a> Generator<'a> {
             rows,
             nullable,
             tests,
-            tables: made,
+            tables: table_codes,
             body: std::mem::replace(&mut self.out, before),
             partials: std::mem::take(&mut self.partials),
         };
-        match rows.picks {
+        match rows.access {
             SparseAccess::Few | SparseAccess::All => {
                 self.picked_loop(&steps);
-                if rows.picks == SparseAccess::All {
+                if rows.access == SparseAccess::All {
                     return;
                 }
             }
@@ -276,17 +275,17 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Opens a loop over the combinations of a row with its partners, of which one of each list is at hand.
+    /// Opens a loop over the combinations of a row's matches, with one current match per list.
     fn combine(&mut self, combined: &'a Combined) {
         let lists = combined.matches.iter().map(|matches| {
-            let [first, count] = self.list(&matches.list);
+            let [offset, count] = self.list(&matches.list);
             let times = self.temporary();
             let of = match matches.is_outer {
                 true => format!("{count} ? {count} : (u32)in"),
                 false => count.clone(),
             };
             self.line(4, format!("const u32 {times} = {of};"));
-            [first, count, times]
+            [offset, count, times]
         });
         let lists: Vec<[String; 3]> = lists.collect();
         let times = lists.iter().map(|[.., times]| format!("(u64){times}"));
@@ -294,21 +293,21 @@ impl<'a> Generator<'a> {
         self.line(4, format!("const u64 times = {times};"));
         self.line(4, "for (u64 time = 0; time < times; time++) {");
         self.line(4, "const bool in = true;");
-        // all of the first list with one of the second, and so on
+        // the first list varies fastest
         let mut rest = String::from("time");
         let last = lists.len().saturating_sub(1);
-        for (number, [first, count, times]) in lists.iter().enumerate() {
+        for (number, [offset, count, times]) in lists.iter().enumerate() {
             let own = match number == last {
                 true => rest.clone(),
                 false => format!("{rest} % {times}"),
             };
-            let [place, is_there] = [(); 2].map(|()| self.temporary());
-            self.line(4, format!("const u32 {place} = {first} + (u32)({own});"));
-            self.line(4, format!("const bool {is_there} = {count} > 0;"));
+            let [index, is_matched] = [(); 2].map(|()| self.temporary());
+            self.line(4, format!("const u32 {index} = {offset} + (u32)({own});"));
+            self.line(4, format!("const bool {is_matched} = {count} > 0;"));
             self.matches.push(Match {
                 number,
-                place,
-                is_there: Some(is_there),
+                index,
+                is_matched: Some(is_matched),
             });
             rest = format!("({rest} / {times})");
         }
@@ -318,11 +317,11 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// The names of where partners begin, and of how many they are.
+    /// Declares offset and count of a list of matches and returns their names.
     fn list(&mut self, list: &'a ListPlan) -> [String; 2] {
-        let (first, count) = (self.expr(&list.first), self.expr(&list.count));
+        let (offset, count) = (self.expr(&list.offset), self.expr(&list.count));
         let has = format!("in && {}", count.valid.as_deref().unwrap_or("true"));
-        [&first, &count].map(|of| {
+        [&offset, &count].map(|of| {
             let name = self.temporary();
             let value = format!("{has} ? (u32){} : 0", of.code);
             self.line(4, format!("const u32 {name} = {value};"));
@@ -330,20 +329,21 @@ impl<'a> Generator<'a> {
         })
     }
 
-    /// Code for whether a partner of the row meets a condition. The first one that does ends the loop.
+    /// Writes a loop over a row's matches that ends at the first one that meets a condition. Returns the name of its
+    /// result, a boolean.
     pub fn exists(&mut self, list: &'a ListPlan, number: usize, condition: &'a Typed) -> String {
-        let [first, count] = self.list(list);
-        let [some, time, place] = [(); 3].map(|()| self.temporary());
+        let [offset, count] = self.list(list);
+        let [some, time, index] = [(); 3].map(|()| self.temporary());
         self.line(4, format!("bool {some} = false;"));
         let goes_on = format!("{time} < {count} && !{some}");
         self.line(4, format!("for (u32 {time} = 0; {goes_on}; {time}++) {{"));
-        self.line(4, format!("const u32 {place} = {first} + {time};"));
+        self.line(4, format!("const u32 {index} = {offset} + {time};"));
         self.matches.push(Match {
             number,
-            place,
-            is_there: None,
+            index,
+            is_matched: None,
         });
-        // what is computed of a partner is not there behind the loop
+        // values that are computed for a match are out of scope after the loop
         let before = self.computed.len();
         let is_met = self.expr(condition).truth();
         self.line(4, format!("{some} = {is_met};"));
@@ -353,7 +353,7 @@ impl<'a> Generator<'a> {
         some
     }
 
-    /// The lanes share selected rows, whose ever they are: all of them, or if they are few.
+    /// The lanes share the selected rows, regardless of the owning lane: always, or only if they are few.
     fn picked_loop(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows,
@@ -366,7 +366,7 @@ impl<'a> Generator<'a> {
             let total = "__shfl_sync(ALL, before + (u32)__popc(m), 31)";
             self.line(2, format!("const u32 total = {total};"));
         }
-        match rows.picks {
+        match rows.access {
             SparseAccess::All => self.line(2, "{"),
             _ => self.line(2, format!("if (total <= {SPARSE_ROWS}) {{")),
         }
@@ -375,7 +375,7 @@ impl<'a> Generator<'a> {
             let of = self.table_type(*table);
             self.line(3, format!("const {of} b{table} = {code};"));
         }
-        // two rows a lane: while one is waited for, so is the other
+        // two rows per lane, so that latencies overlap
         self.line(3, "for (u32 done = 0; done < total;) {");
         self.line(4, "const u32 index = done + lane_id();");
         partials
@@ -390,13 +390,13 @@ impl<'a> Generator<'a> {
             .iter()
             .for_each(|(partial, sum)| self.line(4, format!("{sum} += {partial};")));
         self.line(3, "}");
-        match rows.picks {
+        match rows.access {
             SparseAccess::All => self.line(2, "}"),
             _ => self.line(2, "} else"),
         }
     }
 
-    /// All rows, eight a lane at a time.
+    /// All rows, eight per lane at a time.
     fn eighths(&mut self, steps: &Steps<'_>) {
         let Steps {
             rows,
@@ -439,7 +439,7 @@ impl<'a> Generator<'a> {
             let column = self.plan.tables[*table].column;
             let tile = self.tile(column);
             self.line(3, format!("u32 y{table}[8];"));
-            let places = match (
+            let call = match (
                 self.is_hashed(*table),
                 self.plan.columns[column].traits.nullable(),
             ) {
@@ -447,8 +447,8 @@ impl<'a> Generator<'a> {
                 (true, false) => format!("places_8<C{column}>(c{column}, m8, "),
                 (false, _) => format!("places_8<C{column}, {}>(c{column}, ", self.is_known(*table)),
             };
-            let places = format!("{places}eighth, {tile}, b{table}, y{table});");
-            self.line(3, places);
+            let call = format!("{call}eighth, {tile}, b{table}, y{table});");
+            self.line(3, call);
         }
         partials
             .iter()

@@ -1,27 +1,29 @@
-//! Few groups: each thread has accumulators of every group, in shared memory.
+//! Code for few groups: each thread has accumulators of every group, in shared memory.
 
 use std::fmt::Write as _;
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{AccumulationScope, Accumulator, AccumulatorSlot, Field, Kept, ThreadsPlan};
+use crate::kernel::{
+    AccumulationScope, Accumulator, AccumulatorLocation, AccumulatorSlot, Field, ThreadsPlan,
+};
 
-/// Bits of a field up to which the sum over all threads of a block, 2^8 at most, fits 64 bits with a sign.
+/// Maximum bits of a field whose sum over all threads of a block, at most 2^8, fits 64 bits with a sign.
 const SHORT_BITS: u32 = 54;
-/// Before loops that run once for a block: unrolled, they would only take longer to compile.
+/// Precedes loops that run once per block: unrolled, they would only take longer to compile.
 const ROLLED: &str = "#pragma unroll 1\n";
 
 /// Code for an integer of 64 bits.
 fn widened(value: &Value) -> String {
     match (value.name(), value.bounds.0) {
-        // without bits of a sign
+        // not negative: no sign extension
         ("i32", 0..) => format!("(u64)(u32){}", value.code),
         _ => format!("(u64)(i64){}", value.code),
     }
 }
 
 impl Generator<'_> {
-    /// Code for a row where there are few groups.
+    /// Code that adds a row to its group.
     pub fn group_in_threads(
         &mut self,
         plan: &ThreadsPlan,
@@ -29,31 +31,31 @@ impl Generator<'_> {
         arguments: &[Value],
         condition: &str,
     ) {
-        let (groups, at) = (plan.groups, plan.at);
-        // beyond the last group, too, if a value is out of its chunk's bounds
+        let (groups, offset) = (plan.groups, plan.offset);
+        // `g` may exceed the last group if a value is outside its chunk's bounds
         self.line(
             4,
             format!("const u32 to = min({condition} ? g : ALL, {groups}u);"),
         );
         let each = 32 * plan.words;
-        let own = format!("(u64*)(own + {at}) + lane_id()");
+        let own = format!("(u64*)(own + {offset}) + lane_id()");
         self.line(4, format!("u64* const kept = {own} + to * {each};"));
         self.accumulate_row(plan, all, arguments);
         self.begin_threads(plan, all, &own);
         self.end_threads(plan, all, self.plan.per == AccumulationScope::Slot);
     }
 
-    /// What a row adds, word by word.
+    /// Code that adds a row, word by word.
     fn accumulate_row(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], arguments: &[Value]) {
         for word in plan.own_words..plan.words {
             self.line(4, format!("u64 sum{word} = kept[{}];", 32 * word));
         }
-        for (added, kept) in all.iter().zip(&plan.kept) {
-            let accumulator = added.accumulator;
-            let value = added.argument.map(|argument| &arguments[argument]);
+        for (slot, location) in all.iter().zip(&plan.locations) {
+            let accumulator = slot.accumulator;
+            let value = slot.argument.map(|argument| &arguments[argument]);
             let valid = value.and_then(|value| value.valid.as_ref());
-            match *kept {
-                Kept::Field(field) => {
+            match *location {
+                AccumulatorLocation::Field(field) => {
                     let Field { word, first, .. } = plan.fields[field];
                     let code =
                         match value.filter(|_| !matches!(accumulator, Accumulator::Count { .. })) {
@@ -70,8 +72,8 @@ impl Generator<'_> {
                     };
                     self.line(4, add);
                 }
-                Kept::Own(word) => {
-                    let (name, code) = (accumulator.name(), accumulator.taken(value));
+                AccumulatorLocation::Own(word) => {
+                    let (name, code) = (accumulator.name(), accumulator.row_value(value));
                     let this = self.temporary();
                     self.line(4, format!("{name} {this} = {};", accumulator.load(word)));
                     let other = self.temporary();
@@ -84,7 +86,7 @@ impl Generator<'_> {
                             None => merge,
                         },
                     );
-                    self.line(4, accumulator.keep(word, &this));
+                    self.line(4, accumulator.save(word, &this));
                 }
             }
         }
@@ -93,16 +95,16 @@ impl Generator<'_> {
         }
     }
 
-    /// Has a thread's accumulators start: of each slot, where there are any.
+    /// Code that initializes a thread's accumulators; per slot, if there are any.
     fn begin_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], own: &str) {
         let (groups, each) = (plan.groups, 32 * plan.words);
         let start = &mut self.start;
         let _ = writeln!(start, "{ROLLED}    for (u32 g = 0; g <= {groups}; g++) {{");
         let _ = writeln!(start, "        u64* const kept = {own} + g * {each};");
-        for (added, kept) in all.iter().zip(&plan.kept) {
-            if let Kept::Own(word) = *kept {
-                let first = added.accumulator.first();
-                let _ = writeln!(start, "        {}", added.accumulator.keep(word, &first));
+        for (slot, location) in all.iter().zip(&plan.locations) {
+            if let AccumulatorLocation::Own(word) = *location {
+                let first = slot.accumulator.first();
+                let _ = writeln!(start, "        {}", slot.accumulator.save(word, &first));
             }
         }
         for word in plan.own_words..plan.words {
@@ -111,11 +113,12 @@ impl Generator<'_> {
         start.push_str("    }\n");
     }
 
-    /// Has a block, or of slots a warp, put together what its threads have. A warp takes a group at a time.
+    /// Code that merges the accumulators of a block's threads, or of a warp's for slots. A warp takes a group at a
+    /// time.
     fn end_threads(&mut self, plan: &ThreadsPlan, all: &[AccumulatorSlot], by_slot: bool) {
-        let ThreadsPlan { groups, at, .. } = *plan;
+        let ThreadsPlan { groups, offset, .. } = *plan;
         let each = 32 * plan.words;
-        // nothing is added to a warp's memory behind the accumulators
+        // the accumulators are the last part of a warp's memory
         let bytes = self.plan.warp_bytes;
         let end = &mut self.end;
         let _ = match by_slot {
@@ -126,13 +129,15 @@ impl Generator<'_> {
                  for (u32 g = threadIdx.x / 32; g < {groups}; g += blockDim.x / 32) {{"
             ),
         };
-        for (index, (added, kept)) in all.iter().zip(&plan.kept).enumerate() {
-            let first = added.accumulator.first();
-            let (name, first) = match kept {
-                Kept::Own(_) => (added.accumulator.name(), first),
-                // over the warps of a block
-                Kept::Field(field) if plan.fields[*field].bits <= 58 => ("i64", "(i64)0".into()),
-                Kept::Field(_) => ("u128", "(u128)0".into()),
+        for (index, (slot, location)) in all.iter().zip(&plan.locations).enumerate() {
+            let first = slot.accumulator.first();
+            let (name, first) = match location {
+                AccumulatorLocation::Own(_) => (slot.accumulator.name(), first),
+                // summed over the warps of a block
+                AccumulatorLocation::Field(field) if plan.fields[*field].bits <= 58 => {
+                    ("i64", "(i64)0".into())
+                }
+                AccumulatorLocation::Field(_) => ("u128", "(u128)0".into()),
             };
             let _ = writeln!(end, "        {name} s{index} = {first};");
         }
@@ -146,18 +151,18 @@ impl Generator<'_> {
         };
         let _ = writeln!(
             end,
-            "            const u64* const kept = (const u64*)(from + {at}) + lane_id() + g * {each};"
+            "            const u64* const kept = (const u64*)(from + {offset}) + lane_id() + g * {each};"
         );
         for word in plan.own_words..plan.words {
             let _ = writeln!(end, "            u64 sum{word} = kept[{}];", 32 * word);
         }
-        // the fields of a word from the lowest on, as they are taken out
+        // fields are extracted from a word in order, the lowest first
         let mut fields: Vec<(Field, usize)> = plan.fields.iter().copied().zip(0..).collect();
         fields.sort_by_key(|(field, _)| (field.word, field.first));
         let of = |field: usize| {
-            plan.kept
+            plan.locations
                 .iter()
-                .position(|kept| *kept == Kept::Field(field))
+                .position(|location| *location == AccumulatorLocation::Field(field))
         };
         for (of_word, field) in fields {
             let Field { word, bits, .. } = of_word;
@@ -169,9 +174,9 @@ impl Generator<'_> {
                 let _ = writeln!(end, "            s{index} += {take}<{bits}>(sum{word});");
             }
         }
-        for (index, (added, kept)) in all.iter().zip(&plan.kept).enumerate() {
-            if let Kept::Own(word) = *kept {
-                let accumulator = added.accumulator;
+        for (index, (slot, location)) in all.iter().zip(&plan.locations).enumerate() {
+            if let AccumulatorLocation::Own(word) = *location {
+                let accumulator = slot.accumulator;
                 let (this, other) = (format!("s{index}"), format!("x{index}"));
                 let _ = writeln!(
                     end,
@@ -188,10 +193,12 @@ impl Generator<'_> {
              u64* const to = (u64*)a.word[3] + (result * {groups} + g) * {};",
             2 * all.len()
         );
-        for (index, (added, kept)) in all.iter().zip(&plan.kept).enumerate() {
-            let store = match kept {
-                Kept::Field(field) if plan.fields[*field].bits <= SHORT_BITS => "store_short_sum",
-                _ => added.accumulator.store(),
+        for (index, (slot, location)) in all.iter().zip(&plan.locations).enumerate() {
+            let store = match location {
+                AccumulatorLocation::Field(field) if plan.fields[*field].bits <= SHORT_BITS => {
+                    "store_short_sum"
+                }
+                _ => slot.accumulator.store(),
             };
             let _ = writeln!(end, "        {store}(to + {}, s{index});", 2 * index);
         }

@@ -1,4 +1,4 @@
-//! Code for a value, and for a row of a joined table.
+//! Code for values and for matches.
 
 use crate::kernel::{Bounds, Typed};
 use crate::plan::Type;
@@ -7,23 +7,23 @@ use crate::plan::Type;
 #[derive(Clone, Debug)]
 pub(super) struct Value {
     pub code: String,
-    /// Code for whether it is not null; `None` if it never is.
+    /// Code for its validity flag; `None` if it is never null.
     pub valid: Option<String>,
     pub of: Type,
     pub bounds: Bounds,
 }
 
-/// The row of a joined table that the loop over a list has reached.
+/// The current match of a loop over a list of matches.
 pub(super) struct Match {
     pub number: usize,
-    /// The name of its place.
-    pub place: String,
-    /// The name of what says whether there is one; `None` if there always is.
-    pub is_there: Option<String>,
+    /// The name of its index.
+    pub index: String,
+    /// The name of the flag that there is a match; `None` if there always is.
+    pub is_matched: Option<String>,
 }
 
 impl Value {
-    /// That of an expression.
+    /// The value of an expression.
     pub fn of(typed: &Typed, code: String, valid: Option<String>) -> Self {
         Self {
             code,
@@ -42,7 +42,7 @@ impl Value {
         }
     }
 
-    /// Code that is true if it is true, and neither null nor false.
+    /// Code for a condition that holds if the value is true, and neither null nor false.
     pub fn truth(&self) -> String {
         match &self.valid {
             Some(valid) => format!("(({}) && ({}))", valid, self.code),

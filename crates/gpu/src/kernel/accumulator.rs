@@ -1,17 +1,16 @@
-//! The accumulators that there are: an aggregate is made of one, and a count of its values.
+//! Kinds of accumulators. An aggregate consists of an accumulator and a count of its values.
 //!
-//! An accumulator is the same wherever a kernel keeps it: in registers of a thread, in shared memory of a thread,
-//! or in a table of groups. This module says which there are and how much room they take. Its counterparts say how
-//! a kernel starts, updates and merges them (`emit/accumulator.rs`), and how the host reads and merges what
-//! kernels leave behind (`exec/accumulator.rs`).
+//! An accumulator is the same in registers of a thread, in shared memory of a thread and in a group table. This
+//! module defines the kinds and their sizes. Its counterparts define how a kernel starts, updates and merges them
+//! (`emit/accumulator.rs`), and how the host reads and merges a kernel's results (`exec/accumulator.rs`).
 
 use super::bounds::Bounds;
 use crate::plan::{Aggregate, Type};
 
-/// Bits of values of which eight are added in 32 bits.
+/// Maximum bits of values of which eight are added in 32 bits.
 const BITS_BY_EIGHT: u32 = 28;
 
-/// How values are accumulated.
+/// A kind of accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Accumulator {
     /// The number of rows or values, in 32 bits or in 64.
@@ -20,21 +19,21 @@ pub(crate) enum Accumulator {
     Sum { wide: bool },
     /// A sum of doubles. The order of additions matters.
     FloatSum,
-    /// The smallest value, kept as an integer of this type, or as a float's place in the total order.
+    /// The smallest value, stored as an integer of this type, or as the rank of a float in the total order.
     Min(Type),
-    /// The largest.
+    /// The largest value, stored as in [`Min`](Self::Min).
     Max(Type),
 }
 
 impl Accumulator {
-    /// The count of 2^`growth` rows at most, or of fewer if that is 32.
+    /// The count of at most 2^`growth` rows, or of fewer than 2^32 if `growth` is 32.
     pub fn count(growth: u32) -> Self {
         Self::Count {
             wide: growth > u32::BITS,
         }
     }
 
-    /// That of an aggregate over values of a type within bounds, of 2^`growth` rows at most. `None` if it only
+    /// The accumulator of an aggregate over values of a type within bounds, of at most 2^`growth` rows. `None` for
     /// counts.
     pub fn of(aggregate: &Aggregate, of: Type, bounds: Bounds, growth: u32) -> Option<Self> {
         let kept = match (of, bounds.name()) {
@@ -54,7 +53,7 @@ impl Accumulator {
         })
     }
 
-    /// The same, in whole words of memory.
+    /// The accumulator widened to whole words of memory.
     pub fn in_words(self) -> Self {
         match self {
             Self::Min(Type::I32) => Self::Min(Type::I64),
@@ -76,7 +75,7 @@ impl Accumulator {
         }
     }
 
-    /// Words of 64 bits that it takes in memory.
+    /// Its size in memory, in words of 64 bits.
     pub fn words(self) -> usize {
         match self.name() {
             "i128" | "u128" => 2,
@@ -84,17 +83,17 @@ impl Accumulator {
         }
     }
 
-    /// Whether it takes values within these bounds in 32 bits first, eight at a time.
+    /// Returns true if eight values within these bounds are first added in 32 bits.
     pub fn adds_by_eight(self, bounds: Bounds) -> bool {
         matches!(self, Self::Sum { .. }) && bounds.bits() <= BITS_BY_EIGHT
     }
 
-    /// Whether it counts, or adds up integers in a word.
+    /// Returns true if it is a count or a sum of integers in one word.
     pub fn is_of_words(self) -> bool {
         matches!(self, Self::Count { .. } | Self::Sum { wide: false })
     }
 
-    /// Whether it comes to a float.
+    /// Returns true if its result is a float.
     pub fn is_float(self) -> bool {
         match self {
             Self::Count { .. } | Self::Sum { .. } => false,
@@ -104,44 +103,44 @@ impl Accumulator {
     }
 }
 
-/// An accumulator, and the argument that it is of: by number among the values of a loop. `None` counts rows.
+/// An accumulator and its argument, by the index among the expressions of a loop; `None` counts rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AccumulatorSlot {
     pub accumulator: Accumulator,
     pub argument: Option<usize>,
 }
 
-/// What an aggregate's result is made of: accumulators, by number.
+/// The accumulators of an aggregate's result, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ResultSlots {
     /// The number of values.
     pub count: usize,
-    /// The value, if it is not the number.
+    /// The value; `None` if it is the count.
     pub value: Option<usize>,
 }
 
-/// What is accumulated of each group, or of all rows. The first accumulator counts rows.
+/// The accumulators of each group, or of all rows. The first one counts rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Accumulators {
     pub all: Vec<AccumulatorSlot>,
-    /// Of each aggregate.
+    /// The results, one per aggregate.
     pub results: Vec<ResultSlots>,
 }
 
 impl Accumulators {
-    /// The first word of each in memory, and the number of all words.
+    /// The offset of each accumulator in memory, and the size of all, in words.
     pub fn words(&self) -> (Vec<usize>, usize) {
         let mut words = 0;
-        let first = self.all.iter().map(|added| {
-            words += added.accumulator.words();
-            words - added.accumulator.words()
+        let first = self.all.iter().map(|slot| {
+            words += slot.accumulator.words();
+            words - slot.accumulator.words()
         });
         (first.collect(), words)
     }
 
-    /// Whether some depend on the order of rows.
+    /// Returns true if any result depends on the order of rows.
     pub fn are_ordered(&self) -> bool {
         let mut all = self.all.iter();
-        all.any(|added| added.accumulator == Accumulator::FloatSum)
+        all.any(|slot| slot.accumulator == Accumulator::FloatSum)
     }
 }

@@ -1,4 +1,4 @@
-//! Which accumulators aggregates need.
+//! Assigns accumulators to aggregates.
 
 use std::mem::Discriminant;
 
@@ -8,12 +8,12 @@ use super::plan::{Typed, Valid};
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr};
 
-/// Accumulators in the making. What is asked twice, as sums and averages do, is accumulated once.
+/// Collects accumulators. Aggregates of the same argument share them, as SUM and AVG do.
 pub(super) struct Collected<'a> {
     pub all: Vec<AccumulatorSlot>,
     counts: Vec<(Valid, usize)>,
     known: Vec<((Discriminant<Aggregate>, &'a Expr), ResultSlots)>,
-    /// They are made for 2^`growth` rows, or combinations, at most; for fewer if it is 32.
+    /// Accumulators hold at most 2^`growth` rows or combinations; fewer than 2^32 if it is 32.
     growth: u32,
 }
 
@@ -38,14 +38,14 @@ impl<'a> Collected<'a> {
         self.all.len() - 1
     }
 
-    /// Adds what an aggregate of an argument needs.
+    /// Adds the accumulators of an aggregate, and returns them.
     pub fn add(&mut self, of: &'a Aggregate, value: &Typed, argument: usize) -> ResultSlots {
-        // of what is looked up, not all values have a name
+        // values of lookups may have no name
         let name = of.argument().filter(|expr| !has_lookups(expr));
         let name = name.map(|expr| (std::mem::discriminant(of), expr));
         let same = self.known.iter().find(|(known, _)| Some(*known) == name);
-        if let Some((_, outcome)) = same {
-            return *outcome;
+        if let Some((_, result)) = same {
+            return *result;
         }
         let count = match value.valid {
             None => 0,
@@ -60,20 +60,20 @@ impl<'a> Collected<'a> {
         };
         let accumulator = Accumulator::of(of, value.of, value.bounds, self.growth);
         let value = accumulator.map(|accumulator| self.push(accumulator, Some(argument)));
-        let outcome = ResultSlots { count, value };
-        self.known.extend(name.map(|name| (name, outcome)));
-        outcome
+        let result = ResultSlots { count, value };
+        self.known.extend(name.map(|name| (name, result)));
+        result
     }
 }
 
 impl Accumulators {
-    /// Those of aggregates over `arguments`, in words of memory, of 2^`growth` rows at most.
+    /// The accumulators of aggregates over `arguments`, in words of memory, of at most 2^`growth` rows.
     pub fn of(arguments: &[Typed], aggregates: &[Aggregate], growth: u32) -> Result<Self> {
         let mut collected = Collected::new(growth);
         let mut arguments = arguments.iter().enumerate();
         let mut results = vec![];
         for aggregate in aggregates {
-            let mut outcome = ResultSlots {
+            let mut result = ResultSlots {
                 count: 0,
                 value: None,
             };
@@ -81,13 +81,13 @@ impl Accumulators {
                 let argument = arguments.next();
                 let (argument, value) =
                     argument.ok_or_else(|| Error::Internal("no argument".into()))?;
-                outcome = collected.add(aggregate, value, argument);
+                result = collected.add(aggregate, value, argument);
             }
-            results.push(outcome);
+            results.push(result);
         }
         let mut all = collected.all;
-        for added in &mut all {
-            added.accumulator = added.accumulator.in_words();
+        for slot in &mut all {
+            slot.accumulator = slot.accumulator.in_words();
         }
         Ok(Self { all, results })
     }

@@ -1,4 +1,4 @@
-//! What kernels with the same plan are told apart by.
+//! Runtime arguments of a kernel plan.
 
 use std::sync::Arc;
 
@@ -6,22 +6,22 @@ use super::plan::KernelPlan;
 use super::task::CodeTest;
 use crate::plan::{KeyTable, PayloadColumn, Type};
 
-/// What a kernel with this plan is told: all that may differ between two queries that share it.
+/// Runtime arguments of a kernel: everything that may differ between two queries that share its plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bindings {
     pub constants: Vec<i128>,
-    /// Values of codes.
+    /// Payload columns.
     pub attributes: Vec<Arc<PayloadColumn>>,
     /// Tables of computed keys.
     pub tables: Vec<Arc<KeyTable>>,
     pub code_tests: Vec<CodeTest>,
-    /// Bits that each block copies.
+    /// Bits of lookups that each block copies to shared memory.
     pub copies: Vec<BitCopy>,
-    /// Bytes of shared memory that belong to the block, before those of its warps.
+    /// Bytes of the block's own shared memory, which precedes that of its warps.
     pub block_bytes: u32,
-    /// Where in them the table of groups is.
+    /// Offset of the group table in them.
     pub table_at: u32,
-    /// Which groups there may be.
+    /// The possible groups.
     pub grouping: Option<Grouping>,
 }
 
@@ -31,14 +31,14 @@ impl Bindings {
         self.block_bytes + plan.warp_bytes * plan.warps
     }
 
-    /// The number of an attribute, which is added if it is another one.
-    pub fn attribute(&mut self, attribute: &Arc<PayloadColumn>) -> usize {
-        number_of(attribute, &mut self.attributes)
+    /// The index of a payload column, which is added if it is new.
+    pub fn payload(&mut self, payload: &Arc<PayloadColumn>) -> usize {
+        index_of(payload, &mut self.attributes)
     }
 
-    /// The number of a table of computed keys, which is added if it is another one.
+    /// The index of a table of computed keys, which is added if it is new.
     pub fn table(&mut self, codes: &Arc<KeyTable>) -> usize {
-        number_of(codes, &mut self.tables)
+        index_of(codes, &mut self.tables)
     }
 
     /// The digits of a group's number.
@@ -46,15 +46,15 @@ impl Bindings {
         self.grouping.as_ref().map_or(&[], |of| &of.digits)
     }
 
-    /// What a digit is multiplied by.
+    /// The factor of a key's digit in the group number.
     pub fn stride(&self, key: usize) -> u64 {
         let before = self.digits()[..key].iter();
         before.map(|digit| digit.count.max(1)).product()
     }
 }
 
-/// The place of `item` among `all`, where it is added if it is not there.
-fn number_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
+/// The index of `item` in `all`, which it is pushed to if it is new.
+fn index_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
     let known = all.iter().position(|known| Arc::ptr_eq(known, item));
     known.unwrap_or_else(|| {
         all.push(Arc::clone(item));
@@ -62,7 +62,7 @@ fn number_of<T>(item: &Arc<T>, all: &mut Vec<Arc<T>>) -> usize {
     })
 }
 
-/// Bits of a lookup in shared memory.
+/// A copy of a lookup's bits in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BitCopy {
     pub lookup: usize,
@@ -73,20 +73,20 @@ pub(crate) struct BitCopy {
 /// A digit of a group's number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Digit {
-    /// How many there are, null among them.
+    /// Number of values of the digit, including null.
     pub count: u64,
-    /// The last one is null.
+    /// True if the last one stands for null.
     pub nullable: bool,
-    /// What the first one stands for.
+    /// The key of digit 0.
     pub first: i128,
-    /// The type of a value; `None` if it is a code or an entry.
+    /// The type of the key; `None` for a code or a dictionary value.
     pub of: Option<Type>,
 }
 
-/// Which groups there may be.
+/// The possible groups.
 #[derive(Clone, Debug)]
 pub(crate) struct Grouping {
     pub digits: Vec<Digit>,
-    /// All there may be: the product of the digits' counts.
+    /// Number of possible groups: the product of the digits' counts.
     pub groups: u64,
 }

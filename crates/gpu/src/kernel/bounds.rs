@@ -1,8 +1,8 @@
-//! Bounds of integers, and what they are computed in.
+//! Bounds of integers, and the types that they are computed in.
 
 use crate::plan::{DatePart, Type};
 
-/// Rows that are added up together, at most.
+/// Maximum rows of a sum.
 const MOST_ROWS: i128 = 1 << 31;
 
 /// An integer's bounds, rounded out.
@@ -20,7 +20,7 @@ impl Bounds {
         Self(low, if high > 0 { up(high) } else { 0 })
     }
 
-    /// Those of constants of about this size, with the same sign: constants are arguments.
+    /// Bounds of all constants of the same size class and sign: constants are arguments.
     pub fn literal(value: i128) -> Self {
         let bits = 128 - value.unsigned_abs().leading_zeros();
         let bits = [7, 15, 31, 63]
@@ -61,7 +61,7 @@ impl Bounds {
         }
     }
 
-    /// Those of a part of dates whose days are within these.
+    /// Bounds of a part of dates whose days are within `self`.
     pub fn of_part(self, part: DatePart) -> Self {
         match part {
             DatePart::Year => {
@@ -81,19 +81,19 @@ impl Bounds {
         }
     }
 
-    /// Those of remainders by `divisor`, which have the sign of these.
+    /// Bounds of the remainders of values within `self` by `divisor`. A remainder has the sign of the dividend.
     pub fn remainders(self, divisor: i128) -> Self {
         let most = divisor.saturating_abs().saturating_sub(1).max(0);
         Self(self.0.clamp(-most, 0), self.1.clamp(0, most))
     }
 
-    /// The nearest within these.
+    /// Clamps both ends to `to`.
     pub fn clamped(self, to: Self) -> Self {
         Self(self.0.clamp(to.0, to.1), self.1.clamp(to.0, to.1))
     }
 
-    /// Those of sums of such values over any number of rows that there may be, each of them so many times; not always
-    /// tight.
+    /// Bounds of the sum of values within `self` over any number of rows, each counted at most `times` times; not
+    /// always tight.
     pub fn of_sum(self, times: u64) -> (i128, i128) {
         let most = MOST_ROWS.saturating_mul(times.into());
         (

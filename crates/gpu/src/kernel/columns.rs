@@ -1,4 +1,4 @@
-//! Which columns a pipeline reads, and how.
+//! The columns that a pipeline reads, and how it reads them.
 
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
@@ -6,7 +6,7 @@ use vectile_encodings::Predicate;
 use super::task::Task;
 use crate::plan::{Aggregate, Automaton, Expr, Filter, GroupKey, Output, Pipeline, Type};
 
-/// Columns that have nothing to do with each other and are still read in one loop.
+/// Maximum columns of a loop that combines expressions without common columns.
 const COLUMNS_TOGETHER: usize = 4;
 
 pub(crate) fn push(column: usize, columns: &mut Vec<usize>) {
@@ -32,14 +32,14 @@ pub(crate) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
 pub(crate) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
     match expr {
         Expr::Column(column) => push(*column, columns),
-        // its values are tested as they are stored
+        // its values are tested in their encoded form
         Expr::Values(..) => {}
         Expr::IsNull(part) if matches!(**part, Expr::Column(_)) => {}
         _ => expr.for_parts(|part| columns_of_expr(part, columns)),
     }
 }
 
-/// The columns of which an expression asks whether they are null, without reading their values row by row.
+/// The columns whose nulls an expression reads, without reading their values row by row.
 pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
     if let Expr::Values(column, _) = expr {
         push(*column, columns);
@@ -52,7 +52,7 @@ pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
     expr.for_parts(|part| columns_of_nulls(part, columns));
 }
 
-/// The columns whose values an expression tests where only dictionaries may be tested, if they are text.
+/// The columns whose values an expression tests without an automaton: text must be stored as dictionaries.
 fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
     if let Expr::Values(column, test) = expr
         && test.automaton.is_none()
@@ -62,7 +62,7 @@ fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
     expr.for_parts(|part| columns_of_tests(part, columns));
 }
 
-/// The lookups whose codes an expression needs.
+/// The lookups whose codes an expression reads.
 pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
     if let Expr::Payload(lookup, _) | Expr::Code(lookup) = expr {
         push(*lookup, lookups);
@@ -70,12 +70,13 @@ pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
     expr.for_parts(|part| lookups_of_expr(part, lookups));
 }
 
-/// Whether an expression looks computed keys up.
+/// Returns true if an expression looks up computed keys.
 pub(crate) fn has_probes(expr: &Expr) -> bool {
     expr.any(&|part| matches!(part, Expr::Probe(..)))
 }
 
-/// Whether an expression asks for partners that rows are combined with.
+/// Returns true if an expression reads matches that rows are combined with, beside those of its own
+/// [`Expr::Exists`].
 pub(super) fn has_matches(expr: &Expr) -> bool {
     fn is_free(expr: &Expr, own: &mut Vec<usize>) -> bool {
         match expr {
@@ -97,7 +98,7 @@ pub(super) fn has_matches(expr: &Expr) -> bool {
     is_free(expr, &mut Vec::new())
 }
 
-/// Whether an expression gives floats.
+/// Returns true if an expression is of a float type.
 pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     let of = |data_type: &DataType| Type::of(data_type).is_some_and(Type::is_float);
     match expr {
@@ -111,8 +112,8 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     }
 }
 
-/// The columns that have to be stored as dictionaries, if they are text: all but those whose tests are automata, those
-/// that are keys, and those of which rows are put out as they are.
+/// The columns that must be stored as dictionaries if they are text: all except columns whose tests are automata,
+/// columns of keys, and columns that are output unchanged. A column may occur twice.
 pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
         match filter {
@@ -155,8 +156,8 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     columns
 }
 
-/// Expressions, by their index, to compute in one loop over rows: those that share columns; and others
-/// with them as long as that takes few columns, since all of them are in registers at once.
+/// Partitions expressions into loops over rows; returns their indices. Expressions that share columns share a loop.
+/// Others join them as long as the loop reads few columns, since all columns are in registers at once.
 pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
     type Loop = (Vec<usize>, Vec<usize>);
     let mut connected: Vec<Loop> = vec![];
@@ -187,7 +188,7 @@ pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
     loops.into_iter().map(|(exprs, _)| exprs).collect()
 }
 
-/// The lookups that a filter asks for keys.
+/// The lookups that a filter probes.
 pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
     match filter {
         Filter::Found(lookup) | Filter::Missing(lookup) => push(*lookup, lookups),
@@ -200,10 +201,10 @@ pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
     }
 }
 
-/// The columns that are read row by row.
+/// The columns that the kernel of a task reads row by row.
 pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     let mut columns = vec![];
-    if !task.is_behind_filters() {
+    if !task.follows_filters() {
         let filter = &pipeline.filter;
         filter.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns));
         let codes = pipeline.matches.iter().map(|matches| &matches.code);
@@ -236,11 +237,11 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
     columns
 }
 
-/// Whether an expression needs codes of lookups.
+/// Returns true if an expression reads codes of lookups.
 pub(crate) fn has_lookups(expr: &Expr) -> bool {
-    let mut looked = vec![];
-    lookups_of_expr(expr, &mut looked);
-    !looked.is_empty()
+    let mut lookups = vec![];
+    lookups_of_expr(expr, &mut lookups);
+    !lookups.is_empty()
 }
 
 #[cfg(test)]

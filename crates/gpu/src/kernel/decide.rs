@@ -1,4 +1,4 @@
-//! Decides about a kernel.
+//! The entry point of kernel planning.
 
 use super::bindings::Bindings;
 use super::columns::{columns_by_row, columns_of_filter, push};
@@ -10,14 +10,19 @@ use crate::error::{Error, Result};
 use crate::plan::{Filter, Output, Pipeline};
 use vectile_kernels::{ColumnTraits, Transform};
 
-/// Warps of a block, where shared memory allows it.
+/// Warps per block, if shared memory suffices.
 pub(super) const WARPS: u32 = 8;
-/// Warps of a block whose threads have accumulators in shared memory: small blocks fill it better.
+/// Warps per block if threads have accumulators in shared memory: small blocks use shared memory better.
 const THREAD_WARPS: u32 = 4;
-/// Warps of a block that has a multiprocessor for itself, as many as registers allow.
+/// Warps of a block that has a multiprocessor for itself: as many as registers allow.
 pub(super) const LARGE_WARPS: u32 = 28;
 
-/// Plans the kernel for `task` over columns of these traits, and what it is told.
+/// Plans the kernel of `task` over columns with these traits, and its runtime arguments.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] if there is no kernel for the pipeline and the traits; [`Error::Internal`] if they do not
+/// fit each other, or the task.
 pub(crate) fn plan(
     pipeline: &Pipeline,
     traits: &[ColumnTraits],
@@ -47,28 +52,28 @@ pub(crate) fn plan(
     };
     let is_sparse = planner.is_sparse;
     let is_wide = grouped.as_ref().is_some_and(|(groups, _)| groups.is_wide());
-    // with the registers that any of it takes, large blocks have too few warps
+    // sums of 128 bits and hash tables take so many registers that large blocks would have too few warps
     planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed();
     planner.place_tiles()?;
-    let (mut opened, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
-    if !task.is_behind_filters() {
+    let (mut open_order, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
+    if !task.follows_filters() {
         let ordered = planner.in_order();
         for conjunct in &ordered {
-            columns_of_filter(conjunct, &mut opened);
+            columns_of_filter(conjunct, &mut open_order);
             if let Filter::Found(lookup) | Filter::Missing(lookup) = conjunct {
-                push(pipeline.lookups[*lookup].column, &mut opened);
+                push(pipeline.lookups[*lookup].column, &mut open_order);
             }
         }
         if !planner.tables.is_empty() {
-            let later = opened.iter().skip(1).copied();
-            // vectors of plain values and strings are too large for that
+            let later = open_order.iter().skip(1).copied();
+            // vectors of plain values and strings are too large to be fetched early
             let is_large = |column: usize| {
                 let of = &traits[column];
                 of.has(Transform::Plain) || of.has(Transform::Text)
             };
             fetched = later.filter(|column| !is_large(*column)).collect();
             let by_row = columns_by_row(pipeline, task).into_iter();
-            by_row.for_each(|column| push(column, &mut opened));
+            by_row.for_each(|column| push(column, &mut open_order));
         }
         for conjunct in ordered {
             conjuncts.push(planner.test(conjunct)?);
@@ -93,7 +98,7 @@ pub(crate) fn plan(
     }
     let plan = KernelPlan {
         task,
-        opened,
+        open_order,
         fetched,
         conjuncts,
         bitmaps: vec![false; planner.bindings.code_tests.len()],
@@ -131,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_and_sizes_are_told_to_the_same_kernel() {
+    fn constants_and_sizes_are_arguments_of_the_same_kernel() {
         let sum = |limit, most| {
             let traits = [integers(10, 0, 900), integers(10, 0, most)];
             planned(&filtered_sum(limit), &traits, &facts())
@@ -170,11 +175,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_twice_is_accumulated_once() {
+    fn equal_aggregates_share_accumulators() {
         let sum = || Aggregate::Sum(Expr::Column(1));
-        let asked = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
-        let totals = Output::Aggregates(asked.clone());
-        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], asked);
+        let aggregates = vec![sum(), Aggregate::Min(Expr::Column(1)), sum()];
+        let totals = Output::Aggregates(aggregates.clone());
+        let groups = Output::Groups(vec![GroupKey::Value(Expr::Column(0))], aggregates);
         for (output, most) in [(totals, 1 << 10), (groups.clone(), 5), (groups, 1 << 10)] {
             let pipeline = Pipeline {
                 output,
@@ -194,14 +199,14 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_added_up_where_they_fit() {
+    fn the_strategy_follows_the_size_of_the_table() {
         let strategy = |most| {
             let traits = [integers(10, 0, most), integers(20, 0, 1 << 20)];
             let (plan, bindings) = planned(&grouped(), &traits, &facts());
             assert_eq!(bindings.grouping.unwrap().groups, most as u64 + 1);
             groups(&plan).strategy
         };
-        // two fields share a word, of 64 that a thread may have, one group for what does not count
+        // two fields share a word; a thread has up to 64, of which one group is for rows that do not count
         assert_eq!(strategy(5), Strategy::Threads);
         assert_eq!(strategy(62), Strategy::Threads);
         assert_eq!(strategy(63), Strategy::Shared);
@@ -242,13 +247,13 @@ mod tests {
             let traits = [integers(14, 0, most), integers(20, 0, 1 << 20)];
             planned(&grouped(), &traits, &facts())
         };
-        let ((one, told), (other, told_other)) = (plan(10_000), plan(16_000));
+        let ((one, bindings), (other, other_bindings)) = (plan(10_000), plan(16_000));
         assert_eq!(one, other);
         let accumulators = groups(&one).accumulators.all.iter();
-        let accumulators: Vec<_> = accumulators.map(|added| added.accumulator).collect();
+        let accumulators: Vec<_> = accumulators.map(|slot| slot.accumulator).collect();
         let sum = Accumulator::Sum { wide: false };
         assert_eq!(accumulators, [Accumulator::Count { wide: false }, sum]);
-        let counts = [told, told_other].map(|told| told.digits()[0].count);
+        let counts = [bindings, other_bindings].map(|bindings| bindings.digits()[0].count);
         assert_eq!(counts, [10_001, 16_001]);
     }
 
@@ -261,7 +266,7 @@ mod tests {
                 Test::Found { lookup, .. } => *lookup,
                 other => panic!("{other:?}"),
             });
-            // all bits have copies, one behind the other
+            // all bits have copies, in the order of the lookups
             let copies = bindings.copies.iter().map(|copy| copy.lookup);
             let order: Vec<usize> = of.collect();
             assert!(copies.eq(order.iter().copied()));
@@ -269,25 +274,25 @@ mod tests {
         };
         assert_eq!(order([0.2, 0.1]), (vec![1, 0], vec![]));
         assert_eq!(order([0.1, 0.2]), (vec![0, 1], vec![]));
-        // of which the code is wanted anyway
+        // the first one's code is a group key
         assert_eq!(order([0.9, 0.7]), (vec![1], vec![0]));
     }
 
     #[test]
     fn few_rows_are_read_one_by_one() {
-        let picks = |shares| {
+        let access = |shares| {
             let (pipeline, facts) = star(shares);
             let (plan, _) = planned(&pipeline, &star_columns(), &facts);
             (
-                groups(&plan).rows.picks,
+                groups(&plan).rows.access,
                 plan.registers,
                 groups(&plan).strategy,
             )
         };
         let sparse = (SparseAccess::All, Registers::Sparse, Strategy::Shared);
-        assert_eq!(picks([0.3, 0.5]), sparse);
+        assert_eq!(access([0.3, 0.5]), sparse);
         let dense = (SparseAccess::Few, Registers::Threads, Strategy::Threads);
-        assert_eq!(picks([0.4, 0.5]), dense);
+        assert_eq!(access([0.4, 0.5]), dense);
     }
 
     #[test]
@@ -306,7 +311,7 @@ mod tests {
         assert_eq!(placed(100 << 10, 1 << 24), (LARGE_WARPS, 2));
         // not worth copying
         assert_eq!(placed(100 << 10, 1 << 19), (WARPS, 1));
-        // one has a copy, and the other is better off with a large cache
+        // one has a copy, the other benefits from a large cache
         assert_eq!(placed(1 << 20, 1 << 24), (LARGE_WARPS, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Filters: which tests there are, of values, codes and keys.
+//! Plans filters: tests of values, codes and keys.
 
 use vectile_encodings::Predicate;
 use vectile_encodings::layout::{range_words, value_words};
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::plan::{Filter, Type};
 use vectile_kernels::Transform;
 
-/// The most ranges that a membership test is taken apart into.
+/// Maximum ranges that a membership test is split into.
 const MAX_RANGES: usize = 16;
 
 impl Planner<'_> {
@@ -27,8 +27,8 @@ impl Planner<'_> {
             Filter::Values(column, test) => {
                 self.codes(*column, EntryTest::Values(test.clone()), None, false)?
             }
-            Filter::Found(lookup) => self.found(*lookup)?,
-            Filter::Missing(lookup) => Test::Not(self.found(*lookup)?.into()),
+            Filter::Found(lookup) => self.probe_test(*lookup)?,
+            Filter::Missing(lookup) => Test::Not(self.probe_test(*lookup)?.into()),
             Filter::Expr(expr) => {
                 Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], LaneOrder::Each)?)
             }
@@ -85,7 +85,12 @@ impl Planner<'_> {
         }
     }
 
-    /// A test of codes, and of values too if a range is given.
+    /// A test of a column's dictionary codes; also of its values, if `range` is given.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the column has values that only a range can test and none is given, or text that is in
+    /// no dictionary and the test has no automaton.
     pub fn codes(
         &mut self,
         column: usize,
@@ -131,7 +136,7 @@ impl Planner<'_> {
         let is_wide = plan.traits.is_wide() && !plan.of.is_some_and(Type::is_float);
         let (low, high) = match is_wide {
             true => range,
-            // nothing lies beyond 64 bits
+            // the column has no values beyond 64 bits
             false if range.0 > i128::from(i64::MAX) || range.1 < i128::from(i64::MIN) => (1, 0),
             false => {
                 let clamp = |x: i128| x.clamp(i64::MIN.into(), i64::MAX.into());
@@ -146,7 +151,7 @@ impl Planner<'_> {
     }
 }
 
-/// Ranges that hold just these words, ascending.
+/// The smallest set of ranges that contains exactly these words, in ascending order.
 fn merged(mut words: Vec<i128>) -> Vec<(i128, i128)> {
     words.sort_unstable();
     words.dedup();

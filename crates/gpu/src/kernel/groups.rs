@@ -1,9 +1,9 @@
-//! Grouped aggregates: the number of a row's group, and where groups are added up.
+//! Plans grouped aggregates: the group number of a row, and where groups are accumulated.
 //!
-//! The keys of a row are the digits of its group's number, each as far as it reaches: the distance of
-//! an integer from the smallest, a code, one more for null. Of few groups each thread has accumulators.
-//! Of more, the number is the place in a table, as long as that is small enough; else a place is found by
-//! hashing the number.
+//! The keys of a row are the digits of its group number, in a mixed radix system. A digit is the distance of an
+//! integer from the smallest one, or a code; one further digit stands for null. For few groups, each thread has
+//! accumulators of all groups. For more, the group number is the index in a table if that is small enough; else it
+//! is hashed.
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping};
@@ -16,14 +16,14 @@ use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, GroupKey, Type};
 
-/// Bytes of a table of groups up to which each block has one in shared memory.
+/// Maximum bytes of a group table of which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;
-/// Bytes of a table up to which groups have the place of their number, however few there are.
+/// Maximum bytes of a table that is indexed by group number, regardless of the number of rows.
 const SMALL_TABLE: u64 = 64 << 20;
-/// Groups that a table by number has for each row, at most.
+/// Maximum groups per row of a larger table that is indexed by group number.
 const GROUPS_PER_ROW: u64 = 2;
 
-/// A plan of groups, until it is known what shared memory is left.
+/// A preliminary plan of groups. [`Planner::place_groups`] completes it once the free shared memory is known.
 pub(super) struct Grouped {
     plan: GroupsPlan,
     digits: Vec<Digit>,
@@ -32,11 +32,10 @@ pub(super) struct Grouped {
 }
 
 impl Grouped {
-    /// Whether a table has sums of 128 bits: they take more registers than the narrower bounds leave.
+    /// Returns true if a table has sums of 128 bits: they take more registers than the narrower launch bounds allow.
     pub fn is_wide(&self) -> bool {
         let table = self.table.as_ref();
-        let is_wide =
-            |added: &AccumulatorSlot| added.accumulator == Accumulator::Sum { wide: true };
+        let is_wide = |slot: &AccumulatorSlot| slot.accumulator == Accumulator::Sum { wide: true };
         table.is_ok_and(|table| table.all.iter().any(is_wide))
     }
 }
@@ -68,8 +67,8 @@ impl Planner<'_> {
         let conditions = self.late_conditions();
         exprs.extend(conditions.iter().cloned());
         exprs.extend(aggregates.iter().filter_map(Aggregate::argument).cloned());
-        let walk = self.walk_of(aggregates.iter());
-        let rows = self.combined_loop(&exprs, &tables, walk)?;
+        let order = self.lane_order(aggregates.iter());
+        let rows = self.combined_loop(&exprs, &tables, order)?;
         let (mut digits, mut planned) = (vec![], vec![]);
         for source in sources {
             let digit = match source {
@@ -79,7 +78,7 @@ impl Planner<'_> {
             planned.push(KeyPlan {
                 source,
                 nullable: digit.nullable,
-                // modulo what the distance fits, whatever the values do
+                // the distance fits its width even if the values do not
                 is_wide: digit.count - u64::from(digit.nullable) > 1 << 32,
             });
             digits.push(digit);
@@ -90,7 +89,7 @@ impl Planner<'_> {
             .filter(|groups| *groups < 1 << 62)
             .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
         let arguments = &rows.exprs[key_values + conditions.len()..];
-        let table = in_table(arguments, aggregates, self.facts.rows);
+        let table = table_accumulators(arguments, aggregates, self.facts.rows);
         let bytes = table.as_ref().map(|table| table_bytes(groups, table));
         self.table_bytes = bytes.map_or(0, |bytes| match bytes {
             ..=SHARED_TABLE => (bytes as usize).next_multiple_of(16),
@@ -114,7 +113,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Decides where groups are added up.
+    /// Decides where groups are accumulated.
     pub fn place_groups(&mut self, grouped: Grouped, of: &[Aggregate]) -> Result<GroupsPlan> {
         let Grouped {
             mut plan,
@@ -154,7 +153,7 @@ impl Planner<'_> {
             return Err(Error::Unsupported("keys that are floats".into()));
         }
         let exact = self.exact_bounds(expr);
-        // what casts and types cut is in neither
+        // values that casts or types would wrap around are in neither of the bounds
         let Bounds(low, high) = exact
             .filter(|bounds| bounds.within(value.bounds))
             .unwrap_or(value.bounds);
@@ -176,7 +175,7 @@ impl Planner<'_> {
         let (count, always) = match self.tables[table].source {
             TableSource::Lookup(lookup) => {
                 let count = self.pipeline.lookups[lookup].codes.count();
-                (count, self.is_found(lookup))
+                (count, self.is_matched(lookup))
             }
             TableSource::Entries(entries) => {
                 let count = self.facts.entries.get(entries).copied().unwrap_or(0);
@@ -193,17 +192,21 @@ impl Planner<'_> {
     }
 }
 
-/// Bytes of a table of groups.
+/// Bytes of a group table.
 fn table_bytes(groups: u64, accumulators: &Accumulators) -> u64 {
     groups.saturating_mul(accumulators.words().1 as u64 * 8)
 }
 
 /// The accumulators of groups in a table.
-fn in_table(arguments: &[Typed], aggregates: &[Aggregate], rows: u64) -> Result<Accumulators> {
+fn table_accumulators(
+    arguments: &[Typed],
+    aggregates: &[Aggregate],
+    rows: u64,
+) -> Result<Accumulators> {
     let accumulators = Accumulators::of(arguments, aggregates, 64 - rows.leading_zeros())?;
-    let is_too_wide = |added: &AccumulatorSlot| {
+    let is_too_wide = |slot: &AccumulatorSlot| {
         let wide = [Accumulator::Min(Type::I128), Accumulator::Max(Type::I128)];
-        wide.contains(&added.accumulator)
+        wide.contains(&slot.accumulator)
     };
     match accumulators.all.iter().any(is_too_wide) {
         true => Err(Error::Unsupported("extremes of 128 bits in groups".into())),

@@ -1,4 +1,4 @@
-//! Lookups: in which order, which are put off, and whose bits each block copies.
+//! Plans lookups: their order, which are deferred, and whose bits each block copies.
 
 use std::sync::Arc;
 
@@ -13,22 +13,19 @@ use crate::error::{Error, Result};
 use crate::plan::{Expr, Filter, GroupKey, KeyTable, Output};
 use vectile_kernels::Transform;
 
-/// Share of the rows that pass from which on a key is not looked up beforehand, if its code is wanted.
+/// A lookup whose code is a group key is deferred if more than this share of the rows match.
 const DEFERRED_SHARE: f64 = 0.5;
-/// What it takes to look rows up in the caches, beside shared memory.
+/// Cost of a probe that reads bits through the caches, relative to one that reads shared memory.
 const GATHERED_COST: f64 = 6.0;
-/// What it takes to look rows up in a hash table: a guess, of a sector of memory for each of them and some
-/// of the next.
+/// Cost of a probe of a hash table (estimated): one sector of memory, for some rows a further one.
 const HASHED_COST: f64 = 12.0;
-/// Bytes of bits, of all lookups together, up to which blocks have copies in shared memory without being
-/// fewer for it.
+/// Maximum bytes of bits, of all lookups together, that blocks copy to shared memory without a loss of occupancy.
 const SHARED_BITS: usize = 32 << 10;
-/// Bytes of shared memory that the system takes, and that copies of bits leave between them.
+/// Bytes of shared memory for the system and for padding between copies of bits.
 const SYSTEM_SHARED: usize = 2 << 10;
-/// Bytes of shared memory that small blocks leave for other things, so that they are not fewer for bits: any table of
-/// groups fits.
+/// Bytes of shared memory that bits leave in small blocks, to keep occupancy: any group table fits.
 const OTHER_SHARED: usize = SHARED_TABLE as usize + SYSTEM_SHARED;
-/// Rows of a launch from which on a byte of bits should be worth copying for each multiprocessor: an estimate.
+/// Minimum rows per launch for each byte of bits copied to shared memory (estimated).
 const ROWS_PER_BYTE: u64 = 16;
 
 impl<'a> Planner<'a> {
@@ -38,34 +35,39 @@ impl<'a> Planner<'a> {
         Ok(&of.codes)
     }
 
-    /// The share of rows whose key is there, as far as is known.
+    /// The share of rows that match; 0.5 if it is not known.
     fn share(&self, lookup: usize) -> f64 {
         self.facts.shares.get(lookup).copied().unwrap_or(0.5)
     }
 
-    /// Puts lookups off that drop few rows, and whose code is wanted anyway, until rows are added up.
+    /// Defers lookups that drop few rows and whose code is a group key: they filter when rows are accumulated.
     pub fn defer(&mut self) {
         for conjunct in self.conjuncts() {
             if let Filter::Found(lookup) = conjunct
                 && self.share(*lookup) > DEFERRED_SHARE
-                && self.is_code_wanted(*lookup)
+                && self.is_code_grouped(*lookup)
             {
                 push(*lookup, &mut self.deferred);
             }
         }
     }
 
-    /// Whether a conjunct is asked when a row is added: it looks a computed key up, and the aggregate may do so as well.
+    /// Returns true if a conjunct is evaluated when a row is added to its group: it looks up a computed key, which the
+    /// aggregate may look up as well.
     fn is_late(&self, conjunct: &Filter) -> bool {
         self.task == Task::Groups
             && matches!(conjunct, Filter::Expr(condition) if has_probes(condition))
-            && !reads_matches(conjunct)
+            && !conjunct_reads_matches(conjunct)
     }
 
-    /// Conditions that combinations of rows and partners have to meet.
+    /// Join filters, evaluated per combination of a row's matches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for a conjunct that combines them with tests of columns.
     pub fn conditions_of_matches(&self) -> Result<Vec<Expr>> {
         let conjuncts = self.conjuncts().iter();
-        let conditions = conjuncts.filter(|of| reads_matches(of));
+        let conditions = conjuncts.filter(|of| conjunct_reads_matches(of));
         let conditions = conditions.map(|conjunct| match conjunct {
             Filter::Expr(condition) => Ok(condition.clone()),
             _ => {
@@ -76,7 +78,7 @@ impl<'a> Planner<'a> {
         conditions.collect()
     }
 
-    /// Conditions that are asked when a row is added.
+    /// Conditions that are evaluated when a row is added to its group.
     pub fn late_conditions(&self) -> Vec<Expr> {
         let late = self.conjuncts().iter().filter(|of| self.is_late(of));
         let late = late.filter_map(|conjunct| match conjunct {
@@ -86,8 +88,8 @@ impl<'a> Planner<'a> {
         late.collect()
     }
 
-    /// Conjuncts in the order in which they are tested: lookups late, those first that drop most rows for what they
-    /// cost; without those put off. Text comes last, and questions about partners before it.
+    /// The conjuncts in the order of evaluation, without deferred ones: tests of columns, then lookups by dropped rows
+    /// per cost, then EXISTS, then text.
     pub fn in_order(&self) -> Vec<&'a Filter> {
         let room = self.room_for_bits();
         let cost = |lookup: usize| match self.facts.bits.get(lookup) {
@@ -100,7 +102,7 @@ impl<'a> Planner<'a> {
         for conjunct in self.conjuncts() {
             match conjunct {
                 Filter::Found(lookup) if self.deferred.contains(lookup) => {}
-                conjunct if self.is_late(conjunct) || reads_matches(conjunct) => {}
+                conjunct if self.is_late(conjunct) || conjunct_reads_matches(conjunct) => {}
                 Filter::Found(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));
@@ -120,7 +122,7 @@ impl<'a> Planner<'a> {
         ordered
     }
 
-    /// Whether a conjunct goes through strings, which takes longer than all others.
+    /// Returns true if a conjunct scans strings, which takes longest.
     fn reads_text(&self, conjunct: &Filter) -> bool {
         let mut columns = vec![];
         columns_of_filter(conjunct, &mut columns);
@@ -128,7 +130,7 @@ impl<'a> Planner<'a> {
         columns.any(|column| self.columns[column].traits.has(Transform::Text))
     }
 
-    /// Share of the rows that lookups leave, as far as is known.
+    /// The share of the rows that pass all lookups; lookups without a known share pass all rows.
     pub fn expected_share(&self) -> f64 {
         let share = |filter: &Filter| match filter {
             Filter::Found(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
@@ -138,17 +140,18 @@ impl<'a> Planner<'a> {
         self.conjuncts().iter().map(share).product()
     }
 
-    /// Whether rows are grouped by the code.
-    fn is_code_wanted(&self, lookup: usize) -> bool {
+    /// Returns true if the code of a lookup is a group key.
+    fn is_code_grouped(&self, lookup: usize) -> bool {
         let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, self.task) else {
             return false;
         };
-        let wanted = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
-        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(wanted)
+        let is_key = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
+        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(is_key)
     }
 
-    /// The test whether a row's key is there.
-    pub fn found(&mut self, lookup: usize) -> Result<Test> {
+    /// The test if a row's key is in the table of `lookup`. Reserves shared memory for a copy of the table's bits if
+    /// there is room.
+    pub fn probe_test(&mut self, lookup: usize) -> Result<Test> {
         let codes = Arc::clone(self.codes_of(lookup)?);
         let column = self.pipeline.lookups[lookup].column;
         let traits = &self.columns[column].traits;
@@ -156,7 +159,7 @@ impl<'a> Planner<'a> {
             return self.codes(column, EntryTest::Found(codes), None, false);
         }
         let every = !std::mem::replace(&mut self.is_filtered, true);
-        // one copy of a lookup's bits, however often it is asked
+        // one copy of a lookup's bits, even if several tests probe it
         let copies = &self.bindings.copies;
         let mut copy = copies.iter().position(|copy| copy.lookup == lookup);
         if copy.is_none() && !self.tables[lookup].is_hashed {
@@ -180,8 +183,8 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Bytes of shared memory for bits of lookups: a few, of which several blocks of a multiprocessor can
-    /// have a copy each, or all there is, for one large block.
+    /// Bytes of shared memory for bits of lookups: little, so that several blocks of a multiprocessor can have a copy
+    /// each, or all that is free, for one large block.
     fn room_for_bits(&self) -> usize {
         if !self.has_block() {
             return 0;
@@ -198,45 +201,45 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Bytes of shared memory that a large block has for bits.
+    /// Bytes of shared memory for bits in a large block.
     fn room_of_large(&self) -> usize {
         let tiles = LARGE_WARPS as usize * self.warp_bytes as usize;
         let taken = tiles + self.table_bytes + SYSTEM_SHARED;
         self.facts.shared_bytes.saturating_sub(taken)
     }
 
-    /// Bytes for which the rows are enough to have each block copy them.
+    /// Maximum bytes of bits that are worth a copy per block for the launch's rows.
     fn worth_copying(&self) -> usize {
         usize::try_from(self.facts.rows / ROWS_PER_BYTE).unwrap_or(usize::MAX)
     }
 
-    /// Whether a multiprocessor should have one block only, which then is large: there is no room for more
-    /// copies of bits, or they are better used as a first level cache, for bits that are not copied.
+    /// Returns true if a multiprocessor should have only one block, a large one: there is no room for further copies of
+    /// bits, or it is better used as first level cache for bits that are not copied.
     pub fn is_large(&self) -> bool {
-        let is_cache_wanted = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
+        let needs_cache = self.has_bits_outside && self.shared_bits > 0 && self.leaves_few();
         let is_worth_it =
-            self.shared_bits > SHARED_BITS || is_cache_wanted && self.worth_copying() > SHARED_BITS;
+            self.shared_bits > SHARED_BITS || needs_cache && self.worth_copying() > SHARED_BITS;
         is_worth_it && self.shared_bits <= self.room_of_large()
     }
 
-    /// Whether lookups leave so few rows that a large block may pay.
+    /// Returns true if lookups keep so few rows that a large block may pay off.
     fn leaves_few(&self) -> bool {
         self.may_be_large && self.expected_share() <= SPARSE_SHARE
     }
 }
 
-/// Whether a conjunct is a condition of rows and their partners.
-fn reads_matches(conjunct: &Filter) -> bool {
-    let mut asks = false;
-    conjunct.for_exprs(&mut |expr| asks |= has_matches(expr));
-    asks
+/// Returns true if a conjunct reads matches that rows are combined with.
+fn conjunct_reads_matches(conjunct: &Filter) -> bool {
+    let mut reads = false;
+    conjunct.for_exprs(&mut |expr| reads |= has_matches(expr));
+    reads
 }
 
-/// Whether a conjunct asks about partners of a row one after the other.
+/// Returns true if a conjunct contains [`Expr::Exists`].
 fn has_exists(conjunct: &Filter) -> bool {
-    let mut asks = false;
+    let mut reads = false;
     conjunct.for_exprs(&mut |expr| {
-        asks |= expr.any(&|part| matches!(part, Expr::Exists(_)));
+        reads |= expr.any(&|part| matches!(part, Expr::Exists(_)));
     });
-    asks
+    reads
 }

@@ -1,4 +1,4 @@
-//! Loops over the rows of a vector that are left.
+//! Plans loops over the selected rows of a vector.
 
 use std::sync::Arc;
 
@@ -10,52 +10,52 @@ use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Matches};
 
-/// Where the partners of a row begin, and how many they are.
+/// Offset and count of a row's matches.
 pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
     let code = || Box::new(matches.code.clone());
     [&matches.first, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
 }
 
-/// How the lanes of a warp go through their rows.
+/// The order in which the lanes of a warp process rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LaneOrder {
-    /// Each its own, in their order.
+    /// Each lane processes its own rows, in row order.
     Each,
-    /// As is best, in any order.
+    /// Any order.
     Any,
-    /// All the same row at a time.
+    /// All lanes process the same row of their own at a time.
     Together,
 }
 
 impl Planner<'_> {
-    /// A loop that computes expressions, and finds codes in tables.
+    /// A loop that computes expressions and looks up the rows' codes in `tables`.
     pub fn row_loop(
         &mut self,
         exprs: &[Expr],
         tables: &[usize],
-        walk: LaneOrder,
+        order: LaneOrder,
     ) -> Result<RowLoop> {
         let mut columns = vec![];
-        let mut looked = tables.to_vec();
+        let mut all_tables = tables.to_vec();
         for expr in exprs {
             columns_of_expr(expr, &mut columns);
-            lookups_of_expr(expr, &mut looked);
+            lookups_of_expr(expr, &mut all_tables);
         }
-        let tables = looked;
+        let tables = all_tables;
         for lookup in &tables {
-            // those of entries are behind those of lookups, and there
+            // tables of dictionary values follow those of lookups, and always exist
             if *lookup >= self.tables.len() {
                 self.codes_of(*lookup)?;
             }
         }
         let keys = tables.iter().map(|table| self.tables[*table].column);
         let read: Vec<usize> = columns.iter().copied().chain(keys).collect();
-        let mut asked = read.clone();
+        let mut null_columns = read.clone();
         exprs
             .iter()
-            .for_each(|expr| columns_of_nulls(expr, &mut asked));
+            .for_each(|expr| columns_of_nulls(expr, &mut null_columns));
         let mut nullable = vec![];
-        for column in &asked {
+        for column in &null_columns {
             if self.columns[*column].traits.nullable() {
                 push(*column, &mut nullable);
             }
@@ -66,13 +66,13 @@ impl Planner<'_> {
         let tests = std::mem::take(&mut self.tests);
         let mut traits = read.iter().map(|column| &self.columns[*column].traits);
         let is_packed = traits.clone().all(|traits| traits.is_packed());
-        let picks = match (traits.all(|traits| traits.is_direct()), walk) {
+        let access = match (traits.all(|traits| traits.is_direct()), order) {
             (true, LaneOrder::Any) if self.expected_share() <= SPARSE_SHARE => SparseAccess::All,
             (true, LaneOrder::Any) => SparseAccess::Few,
             (true, LaneOrder::Each) if is_packed => SparseAccess::Own,
             _ => SparseAccess::Never,
         };
-        self.is_sparse = picks == SparseAccess::All;
+        self.is_sparse = access == SparseAccess::All;
         for column in read {
             self.read_by_row(column, self.is_sparse);
         }
@@ -82,22 +82,22 @@ impl Planner<'_> {
             columns,
             tables,
             nullable,
-            picks,
+            access,
             summed: None,
             combined: None,
         })
     }
 
-    /// The same of rows that are accumulated: once for each combination with their partners.
+    /// A loop over rows that are accumulated: it computes expressions once per combination of a row's matches.
     pub fn combined_loop(
         &mut self,
         exprs: &[Expr],
         tables: &[usize],
-        walk: LaneOrder,
+        order: LaneOrder,
     ) -> Result<RowLoop> {
         let matches = &self.pipeline.matches;
         if matches.is_empty() {
-            return self.row_loop(exprs, tables, walk);
+            return self.row_loop(exprs, tables, order);
         }
         if matches.iter().any(|of| has_matches(&of.code)) {
             return Err(Error::Unsupported("matches of matches".into()));
@@ -109,13 +109,13 @@ impl Planner<'_> {
             .chain(conditions)
             .chain(exprs.iter().cloned())
             .collect();
-        let mut rows = self.row_loop(&all, tables, walk)?;
+        let mut rows = self.row_loop(&all, tables, order)?;
         let exprs = rows.exprs.split_off(own);
         let mut lists = std::mem::replace(&mut rows.exprs, exprs).into_iter();
         let of_list = matches.iter().map_while(|of| {
-            let (first, count) = (lists.next()?, lists.next()?);
+            let (offset, count) = (lists.next()?, lists.next()?);
             Some(MatchesPlan {
-                list: ListPlan { first, count },
+                list: ListPlan { offset, count },
                 is_outer: of.is_outer,
             })
         });
@@ -123,15 +123,15 @@ impl Planner<'_> {
             matches: of_list.collect(),
             conditions: lists.collect(),
         });
-        // lanes that take their own rows would wait for those that have more partners
-        if rows.picks == SparseAccess::Own {
-            rows.picks = SparseAccess::Never;
+        // lanes that read their own rows would wait for lanes whose rows have more matches
+        if rows.access == SparseAccess::Own {
+            rows.access = SparseAccess::Never;
         }
         Ok(rows)
     }
 
-    /// How rows are accumulated: of sums of floats the order matters.
-    pub fn walk_of<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
+    /// The order in which rows are accumulated: sums of floats depend on it.
+    pub fn lane_order<'b>(&self, mut aggregates: impl Iterator<Item = &'b Aggregate>) -> LaneOrder {
         let is_ordered = |aggregate: &Aggregate| match aggregate {
             Aggregate::Sum(expr) => is_float(expr, &self.pipeline.columns),
             _ => false,

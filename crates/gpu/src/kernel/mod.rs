@@ -1,9 +1,8 @@
-//! What is decided about a kernel before any of it is written: [`plan`] makes a [`KernelPlan`] of a pipeline, of the
-//! traits of its columns and of what is known of the data.
+//! Kernel planning: [`plan`] turns a pipeline, the traits of its columns and known facts about the data into a
+//! [`KernelPlan`]. All decisions are made here, before any text is emitted.
 //!
-//! Integers are computed in the narrowest of 32, 64 and 128 bits that the data allow, by the bounds of
-//! the columns rounded out to powers of two. Constants are arguments, so that another constant is no
-//! other kernel: only how many bits it has matters.
+//! Integers are computed in the narrowest of 32, 64 and 128 bits that the bounds of the columns allow, rounded out to
+//! powers of two. Constants are arguments: a kernel depends only on the number of bits of a constant.
 
 mod accumulator;
 mod aggregates;
@@ -32,8 +31,9 @@ pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    Combined, Field, GroupsPlan, Kept, KernelPlan, KeySource, ListPlan, Node, OutputPlan,
-    RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test, ThreadsPlan, Typed,
+    AccumulatorLocation, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan, Node,
+    OutputPlan, RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test,
+    ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{

@@ -1,4 +1,4 @@
-//! What becomes of the rows that pass, without groups: they are written, or added up.
+//! Plans outputs without groups: rows that are written, and totals.
 
 use super::accumulator::{Accumulator, Accumulators, ResultSlots};
 use super::aggregates::Collected;
@@ -11,52 +11,52 @@ use crate::error::{Error, Result};
 use crate::plan::{Aggregate, Expr, Type};
 use vectile_kernels::{ColumnTraits, Transform};
 
-/// Rows of a launch that a thread sees, at most, as bits.
+/// Bits of the maximum number of rows that a thread processes in a launch.
 const THREAD_ROWS_BITS: u32 = 20;
 
 impl Planner<'_> {
     pub fn rows(&mut self, exprs: &[Expr], all: bool) -> Result<OutputPlan> {
-        let (mut computed, mut places, mut copied) = (vec![], vec![], vec![]);
-        let (mut asked, mut lookups) = (vec![], vec![]);
+        let (mut computed, mut indices, mut copied) = (vec![], vec![], vec![]);
+        let (mut null_columns, mut lookups) = (vec![], vec![]);
         for expr in exprs {
-            columns_of_nulls(expr, &mut asked);
+            columns_of_nulls(expr, &mut null_columns);
             lookups_of_expr(expr, &mut lookups);
         }
         // a column of strings may be the key of a lookup, too
         let keys = lookups
             .iter()
             .filter_map(|lookup| self.pipeline.lookups.get(*lookup));
-        asked.extend(keys.map(|lookup| lookup.column));
-        for (place, expr) in exprs.iter().enumerate() {
+        null_columns.extend(keys.map(|lookup| lookup.column));
+        for (index, expr) in exprs.iter().enumerate() {
             if let Some(column) = self.pipeline.strings(expr) {
-                // they have kernels of their own: nothing of the column is in this one, but for its nulls
-                if !asked.contains(&column) {
+                // strings have kernels of their own: this one reads only their nulls, if anything
+                if !null_columns.contains(&column) {
                     self.columns[column].traits = ColumnTraits::default();
                 }
                 continue;
             }
             match expr {
-                // columns without nulls of which every row is wanted need no loop, but those of 128 bits: residuals of
-                // 32 bits are not copied to such
+                // columns without nulls are copied without a loop if all rows are output, except those of 128 bits:
+                // there residuals of 32 bits cannot be copied
                 Expr::Column(column)
                     if all
                         && !self.columns[*column].traits.nullable()
                         && self.type_of(*column)? != Type::I128 =>
                 {
-                    copied.push((place, *column));
+                    copied.push((index, *column));
                     self.read_by_row(*column, false);
                 }
                 _ => {
                     computed.push(expr.clone());
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
         let mut planned = vec![];
         for together in loops(&computed) {
-            let places = together.iter().map(|expr| places[*expr]).collect();
+            let indices = together.iter().map(|expr| indices[*expr]).collect();
             let exprs: Vec<Expr> = together.iter().map(|e| computed[*e].clone()).collect();
-            planned.push((self.row_loop(&exprs, &[], LaneOrder::Together)?, places));
+            planned.push((self.row_loop(&exprs, &[], LaneOrder::Together)?, indices));
         }
         Ok(OutputPlan::Rows {
             columns: exprs.len(),
@@ -65,7 +65,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Lengths of strings of the only column. That they differ in width is no reason for another kernel.
+    /// Plans the lengths of strings of the only column. The kernel does not depend on the column's bit widths.
     pub fn lengths(&mut self) -> Result<OutputPlan> {
         let [column] = &mut self.columns[..] else {
             let reason = "strings of several columns";
@@ -77,7 +77,7 @@ impl Planner<'_> {
         Ok(OutputPlan::Lengths)
     }
 
-    /// The column of integers that an aggregate adds up.
+    /// The column of integers that an aggregate sums, if it is such a sum.
     fn summed(&self, aggregate: &Aggregate) -> Option<usize> {
         let Aggregate::Sum(expr) = aggregate else {
             return None;
@@ -93,12 +93,12 @@ impl Planner<'_> {
         (traits.has_only(Transform::Integers) && !traits.is_wide()).then_some(*column)
     }
 
-    /// Expressions to compute in one loop, and the column if all that is asked for is the sum of its values: such
-    /// have loops of their own.
+    /// Partitions expressions into loops; returns their indices, and the column if a loop only sums its values: such
+    /// sums have loops of their own.
     fn loops_of_totals(
         &self,
         exprs: &[Expr],
-        places: &[usize],
+        indices: &[usize],
         aggregates: &[Aggregate],
     ) -> Vec<(Vec<usize>, Option<usize>)> {
         let columns_of = |expr: &Expr| {
@@ -106,7 +106,7 @@ impl Planner<'_> {
             columns_of_expr(expr, &mut columns);
             columns
         };
-        let summed = places.iter().map(|place| self.summed(&aggregates[*place]));
+        let summed = indices.iter().map(|index| self.summed(&aggregates[*index]));
         let summed: Vec<Option<usize>> = summed.collect();
         let others = exprs.iter().zip(&summed);
         let others = others.filter(|(_, summed)| summed.is_none());
@@ -136,16 +136,16 @@ impl Planner<'_> {
     }
 
     pub fn totals(&mut self, aggregates: &[Aggregate]) -> Result<OutputPlan> {
-        let (mut exprs, mut places) = (vec![], vec![]);
+        let (mut exprs, mut indices) = (vec![], vec![]);
         let is_combined = !self.pipeline.matches.is_empty();
-        for (place, aggregate) in aggregates.iter().enumerate() {
+        for (index, aggregate) in aggregates.iter().enumerate() {
             match (aggregate, aggregate.argument()) {
                 // rows, and a column's values, are counted without a loop
                 (_, None) => {}
                 (Aggregate::Count(Expr::Column(_)), _) if !is_combined => {}
                 (_, Some(expr)) => {
                     exprs.push(expr.clone());
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
@@ -157,27 +157,27 @@ impl Planner<'_> {
         let mut results = vec![of_rows; aggregates.len()];
         let mut planned = vec![];
         let loops = match is_combined {
-            false => self.loops_of_totals(&exprs, &places, aggregates),
-            // rows are counted there, too
+            false => self.loops_of_totals(&exprs, &indices, aggregates),
+            // the loop counts rows, too
             true => vec![((0..exprs.len()).collect(), None)],
         };
         for (together, summed) in loops {
             let values: Vec<Expr> = together.iter().map(|expr| exprs[*expr].clone()).collect();
-            let places: Vec<usize> = together.iter().map(|expr| places[*expr]).collect();
-            let walk = self.walk_of(places.iter().map(|place| &aggregates[*place]));
-            let mut rows = self.combined_loop(&values, &[], walk)?;
+            let indices: Vec<usize> = together.iter().map(|expr| indices[*expr]).collect();
+            let order = self.lane_order(indices.iter().map(|index| &aggregates[*index]));
+            let mut rows = self.combined_loop(&values, &[], order)?;
             let first = collected.all.len();
-            for (argument, (place, value)) in places.iter().zip(&rows.exprs).enumerate() {
-                results[*place] = collected.add(&aggregates[*place], value, argument);
+            for (argument, (index, value)) in indices.iter().zip(&rows.exprs).enumerate() {
+                results[*index] = collected.add(&aggregates[*index], value, argument);
             }
             let all = first..collected.all.len();
-            let mut added = collected.all[all.clone()].iter();
-            // where few rows are left, each is looked up
-            if rows.picks != SparseAccess::All && added.all(|added| added.accumulator.is_of_words())
+            let mut slots = collected.all[all.clone()].iter();
+            // if few rows remain, they are read one by one
+            if rows.access != SparseAccess::All && slots.all(|slot| slot.accumulator.is_of_words())
             {
                 rows.summed = summed;
                 if summed.is_some() && self.conjuncts().is_empty() {
-                    rows.picks = SparseAccess::Never;
+                    rows.access = SparseAccess::Never;
                 }
             }
             planned.push((rows, all));

@@ -1,7 +1,7 @@
-//! What a kernel is, decided: all that its text depends on, and nothing else.
+//! The kernel plan: everything that the text of a kernel depends on, and nothing else.
 //!
-//! Two queries with equal plans have the same kernel. What may differ between them (constants, first keys, sizes
-//! of tables) are [`Bindings`](super::Bindings), which arguments bring to the kernel.
+//! Two queries with equal plans share a kernel. Values that may differ between them (constants, first keys, sizes
+//! of tables) are [`Bindings`](super::Bindings), which become arguments of the kernel.
 
 use std::ops::Range;
 
@@ -12,48 +12,48 @@ use super::task::{AccumulationScope, Task};
 use crate::plan::{Arithmetic, Comparison, DatePart, Type};
 use vectile_kernels::ColumnTraits;
 
-/// A kernel before it is written: the key of the cache of kernels.
+/// The plan of a kernel: the key of the kernel cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KernelPlan {
     pub task: Task,
     pub columns: Vec<ColumnPlan>,
     pub tables: Vec<TablePlan>,
-    /// Columns in the order in which conjuncts, and rows that are left, need them.
-    pub opened: Vec<usize>,
-    /// Those whose words are fetched before the first conjunct is decided.
+    /// Columns in the order in which conjuncts, then the remaining rows, read them.
+    pub open_order: Vec<usize>,
+    /// Columns whose words are fetched before the first conjunct is evaluated.
     pub fetched: Vec<usize>,
-    /// Which rows pass, one test after the other.
+    /// Rows pass if all of these are true; evaluated in this order.
     pub conjuncts: Vec<Test>,
-    /// Of each test of codes, whether its answers are bits, and not ranges.
+    /// Per [`CodeTest`](super::CodeTest): true if its result is a bitmap, false if it is a range of codes.
     pub bitmaps: Vec<bool>,
     pub output: OutputPlan,
-    /// Whether blocks have shared memory of their own.
+    /// True if blocks have shared memory beside that of their warps.
     pub has_block: bool,
-    /// Bytes of shared memory of a warp.
+    /// Bytes of shared memory per warp.
     pub warp_bytes: u32,
-    /// Warps of a block.
+    /// Warps per block.
     pub warps: u32,
     pub registers: Registers,
-    /// What accumulators are of.
+    /// The scope of accumulators.
     pub per: AccumulationScope,
 }
 
 impl KernelPlan {
-    /// Threads of a block.
+    /// Threads per block.
     pub fn threads(&self) -> u32 {
         self.warps * 32
     }
 }
 
-/// Registers that threads may take, as blocks that a multiprocessor should have room for.
+/// The register budget of threads: each variant has a minimum number of blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Registers {
     Plain,
     /// Threads have accumulators in shared memory.
     Threads,
-    /// There is no code to decode all rows.
+    /// The kernel has no code that decodes whole vectors.
     Sparse,
-    /// The same, with hash tables.
+    /// As [`Sparse`](Self::Sparse), with hash tables.
     Hashed,
 }
 
@@ -62,14 +62,14 @@ pub(crate) enum Registers {
 pub(crate) struct ColumnPlan {
     /// `None` for text.
     pub of: Option<Type>,
-    /// With bounds rounded out, and one scale or none.
+    /// The column's traits, with bounds rounded out and at most one scale.
     pub traits: ColumnTraits,
-    /// Byte of the warp's shared memory where the tile is that vectors are decoded in. Columns may share one.
+    /// Byte offset, in the warp's shared memory, of the tile that vectors are decoded into. Columns may share a tile.
     pub tile: Option<u32>,
 }
 
 impl ColumnPlan {
-    /// Bounds of the integers; of nothing else.
+    /// Bounds of integers; `0..=0` for other types.
     pub fn bounds(&self) -> Bounds {
         self.traits
             .bounds
@@ -77,18 +77,19 @@ impl ColumnPlan {
     }
 }
 
-/// A table that is looked up.
+/// A key table that the kernel looks up.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TablePlan {
-    /// The column whose values, or codes in a dictionary, are looked up.
+    /// The column whose values, or dictionary codes, are looked up.
     pub column: usize,
     pub source: TableSource,
-    /// Whether some chunk's keys are looked up in a hash table. Dictionaries' codes never are.
+    /// True if keys of some chunk are looked up in a hash table. Dictionary codes never are.
     pub is_hashed: bool,
-    /// Whether what it would say of a row is known without it: the code that the row has.
+    /// True if the row's dictionary code is already the result; the kernel skips the probe.
     pub is_coded: bool,
-    /// Whether rows that all conjuncts leave have a key that is there, and nothing has to be asked for that.
-    pub is_found: bool,
+    /// True if all rows that pass the conjuncts are known to have a key in the table; the kernel does not check it
+    /// again.
+    pub is_matched: bool,
     /// Bytes of a code.
     pub code_bytes: usize,
 }
@@ -99,7 +100,7 @@ pub(crate) enum Test {
     Constant(bool),
     IsNull(usize),
     IsNotNull(usize),
-    /// The value, or code, is in one of these ranges.
+    /// True if the value, or code, is in one of these ranges.
     Ranges {
         column: usize,
         ranges: Vec<RangeTest>,
@@ -110,61 +111,63 @@ pub(crate) enum Test {
     Or(Vec<Test>),
     Not(Box<Test>),
     Expr(RowLoop),
-    /// The key is in the table of a lookup.
+    /// True if the key is in the table of a lookup.
     Found {
         lookup: usize,
-        /// The copy of its bits in shared memory, by number.
+        /// The copy of the table's bits in shared memory, by its index in
+        /// [`Bindings::copies`](super::Bindings::copies).
         copy: Option<usize>,
-        /// Whether all rows are looked up, none of them dropped yet.
+        /// True if no row was dropped before, so all rows are looked up.
         every: bool,
     },
 }
 
-/// A range of values, and the codes that stand for it.
+/// A range of values, and its test on dictionary codes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RangeTest {
-    /// Its ends, by their numbers among constants.
+    /// The ends, by their indices among constants.
     pub low: usize,
     pub high: usize,
-    /// A test of codes, by number.
+    /// The test of codes, by its index in [`Bindings::code_tests`](super::Bindings::code_tests).
     pub codes: Option<usize>,
 }
 
-/// An expression with all that is known of its value.
+/// An expression with the type, bounds and validity of its value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Typed {
     pub node: Node,
     pub of: Type,
     pub bounds: Bounds,
-    /// What says whether it is not null; `None` if it never is.
+    /// The validity flag; `None` if the value is never null.
     pub valid: Option<Valid>,
 }
 
-/// What tells whether a value is null.
+/// The source of a validity flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Valid {
     Column(usize),
+    /// The value is always null.
     Never,
-    /// A name of its own.
+    /// A variable of this number.
     Named(u32),
 }
 
-/// How a value is computed.
+/// The operation that computes a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Node {
     Column(usize),
     Bool(bool),
     Null,
-    /// By its number among constants.
+    /// By its index among constants.
     Constant(usize),
     Compare(Comparison, Box<Typed>, Box<Typed>),
     And(Vec<Typed>),
     Or(Vec<Typed>),
     Not(Box<Typed>),
     IsNull(Box<Typed>),
-    /// Whether a column is null.
+    /// True if a column is null.
     IsMissing(usize),
-    /// Whether a test of the loop, by its number, passes.
+    /// The result of a test of the loop, by its number in [`RowLoop::tests`].
     Tested {
         column: usize,
         test: u32,
@@ -173,7 +176,7 @@ pub(crate) enum Node {
         operation: Arithmetic,
         a: Box<Typed>,
         b: Box<Typed>,
-        /// Whether it is cut to its type.
+        /// True if the result wraps around to its type.
         wraps: bool,
     },
     Negate {
@@ -181,140 +184,140 @@ pub(crate) enum Node {
         wraps: bool,
     },
     Cast(Box<Typed>),
-    /// A sum over a number of values.
+    /// A sum divided by a count.
     Average(Box<Typed>, Box<Typed>),
-    /// The nearest integer.
+    /// A double rounded to the nearest integer.
     Rounded(Box<Typed>),
     Case(Vec<(Typed, Typed)>, Box<Typed>),
     DatePart {
         part: DatePart,
         date: Box<Typed>,
-        /// Whether dates may be beyond the years that have parts.
+        /// True if dates may be outside the years that have parts.
         is_checked: bool,
     },
-    /// An attribute of a lookup, by its number among those of [`Bindings`](super::Bindings).
+    /// A payload of a lookup, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     Payload {
         lookup: usize,
-        attribute: usize,
+        payload: usize,
         nullable: bool,
     },
-    /// The code of a lookup.
+    /// The row's code in a lookup's table.
     Code(usize),
-    /// The place of the partner at hand, by the number of its [`MatchesPlan`].
+    /// Index of the current match, by the number of its [`MatchesPlan`] or [`Exists`](Self::Exists).
     Match(usize),
-    /// Whether a partner meets a condition, of which it is asked one after the other.
+    /// True if any match meets a condition, which is evaluated per match.
     Exists {
         list: Box<ListPlan>,
         number: usize,
         condition: Box<Typed>,
     },
-    /// The code of a computed key, in a table by its number among those of [`Bindings`](super::Bindings).
+    /// The code of a computed key in a table, by its index in [`Bindings::tables`](super::Bindings::tables).
     Probe {
         key: Box<Typed>,
         table: usize,
         is_hashed: bool,
-        /// Bytes of a code in the table; 0 if there is but one.
+        /// Bytes of a code in the table; 0 if there is only one code.
         bytes: usize,
     },
-    /// The value of a code, by the number of the attribute.
+    /// The payload of a computed code, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     PayloadOf {
         code: Box<Typed>,
-        attribute: usize,
+        payload: usize,
         nullable: bool,
     },
 }
 
-/// A loop over the rows of a vector that are left.
+/// A loop over the selected rows of a vector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowLoop {
     pub exprs: Vec<Typed>,
-    /// Tests of columns that expressions ask about, by numbers that no other loop has.
+    /// Tests of columns that expressions read, with numbers that are unique in the kernel.
     pub tests: Vec<(u32, Test)>,
     pub columns: Vec<usize>,
     pub tables: Vec<usize>,
-    /// Columns, those of tables among them, that may be null.
+    /// Columns that may be null, including the key columns of tables.
     pub nullable: Vec<usize>,
-    pub picks: SparseAccess,
-    /// The only column, if all that is asked for is the sum of its values: whole vectors are added up.
+    pub access: SparseAccess,
+    /// The column, if the loop only sums its values: then whole vectors are added up.
     pub summed: Option<usize>,
-    /// What rows are combined with, if they are.
+    /// The matches that rows are combined with, if any.
     pub combined: Option<Combined>,
 }
 
-/// What is computed of a row for each combination with its partners.
+/// The combinations of a row's matches that expressions are evaluated for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Combined {
     pub matches: Vec<MatchesPlan>,
-    /// Conditions that combinations have to meet.
+    /// Join filters, evaluated per combination.
     pub conditions: Vec<Typed>,
 }
 
-/// The partners of a row in a table.
+/// The list of a row's matches in a build table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ListPlan {
-    /// The place of the first one.
-    pub first: Typed,
-    /// How many there are, null if there is none.
+    /// The offset of the first match.
+    pub offset: Typed,
+    /// The number of matches; null if there is none.
     pub count: Typed,
 }
 
-/// Partners that a row is combined with.
+/// Matches that a row is combined with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct MatchesPlan {
     pub list: ListPlan,
-    /// Whether a row without a partner counts once.
+    /// True if a row without a match counts once (outer join).
     pub is_outer: bool,
 }
 
-/// Whether selected rows are read one by one.
+/// How a loop reads single rows without decoding the whole vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum SparseAccess {
-    /// All rows are decoded.
+    /// Never: all rows are decoded.
     Never,
-    /// If they are few: the lanes share them.
+    /// If few rows are selected: the lanes share them.
     Few,
-    /// However many: the lanes share them.
+    /// For any number of rows: the lanes share them.
     All,
-    /// If they are few: each lane takes its own, in their order.
+    /// If few rows are selected: each lane reads its own, in row order.
     Own,
 }
 
-/// What becomes of the rows that pass.
+/// The output of the rows that pass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum OutputPlan {
     Masks,
     Rows {
         columns: usize,
-        /// Columns that are copied: the output's place, the column.
+        /// Columns that are copied: (index of the output, column).
         copied: Vec<(usize, usize)>,
-        /// The outputs' places of each loop.
+        /// Loops, each with the indices of its outputs.
         loops: Vec<(RowLoop, Vec<usize>)>,
     },
-    /// Of strings in the only column.
+    /// The lengths of strings in the only column.
     Lengths,
     Totals {
         accumulators: Accumulators,
-        /// The accumulators of each loop, by number.
+        /// Loops, each with the indices of its accumulators.
         loops: Vec<(RowLoop, Range<usize>)>,
-        /// Accumulators of a column's values that count without a loop: number, column.
+        /// Accumulators that count a column's values without a loop: (index of the accumulator, column).
         counts: Vec<(usize, usize)>,
     },
     Groups(Box<GroupsPlan>),
 }
 
-/// How rows are grouped, and added up.
+/// How rows are grouped and accumulated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupsPlan {
-    /// Values of keys, conditions that rows have to meet, then arguments of aggregates.
+    /// Computes values of keys, then conditions, then arguments of aggregates.
     pub rows: RowLoop,
     pub keys: Vec<KeyPlan>,
-    /// Values of keys among those of the loop.
+    /// Number of the loop's expressions that are values of keys.
     pub key_values: usize,
-    /// Conditions among those of the loop.
+    /// Number of the loop's expressions that are conditions.
     pub conditions: usize,
-    /// Lookups that filter when a row is added.
+    /// Lookups that filter when a row is added to its group.
     pub deferred: Vec<usize>,
-    /// Whether numbers of groups take 64 bits.
+    /// True if group numbers take 64 bits.
     pub is_wide: bool,
     pub strategy: Strategy,
     pub accumulators: Accumulators,
@@ -326,63 +329,63 @@ pub(crate) struct GroupsPlan {
 pub(crate) enum Strategy {
     /// Each thread has accumulators of every group, in shared memory.
     Threads,
-    /// By number, in shared memory, then in global memory.
+    /// An array indexed by group number in shared memory, merged into one in global memory.
     Shared,
-    /// By number, in global memory.
+    /// An array indexed by group number in global memory.
     Numbered,
-    /// Where the number hashes to.
+    /// A hash table of group numbers in global memory.
     Hashed,
 }
 
-/// A digit of a group's number.
+/// A group key: a digit of the group number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct KeyPlan {
     pub source: KeySource,
     pub nullable: bool,
-    /// Whether it takes more than 32 bits.
+    /// True if the digit takes more than 32 bits.
     pub is_wide: bool,
 }
 
-/// Where a digit comes from.
+/// The source of a digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum KeySource {
-    /// A value, by its place among keys.
+    /// A value, by its index among the loop's expressions.
     Value(usize),
-    /// The code in a table.
+    /// The row's code in a table.
     Table(usize),
 }
 
-/// Accumulators that each thread has of every group.
+/// The layout of accumulators that each thread has for every group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ThreadsPlan {
     pub groups: u32,
-    /// Byte of a warp's shared memory where they begin.
-    pub at: u32,
-    /// Where each accumulator is.
-    pub kept: Vec<Kept>,
-    /// Bits that fields have in the end.
+    /// Byte offset of the accumulators in a warp's shared memory.
+    pub offset: u32,
+    /// The location of each accumulator.
+    pub locations: Vec<AccumulatorLocation>,
+    /// The bit fields.
     pub fields: Vec<Field>,
-    /// Words that are no fields'.
+    /// Number of words without fields.
     pub own_words: usize,
-    /// All words.
+    /// Number of all words.
     pub words: usize,
 }
 
-/// A part of a word.
+/// A bit field of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Field {
     pub word: usize,
-    /// Its lowest bit.
+    /// The lowest bit.
     pub first: u32,
     pub bits: u32,
     pub signed: bool,
 }
 
-/// How an accumulator is kept.
+/// The location of a thread's accumulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kept {
-    /// In a field, by its place among fields.
+pub(crate) enum AccumulatorLocation {
+    /// A bit field, by its index in [`ThreadsPlan::fields`].
     Field(usize),
-    /// In words of its own, the first of them.
+    /// Whole words, by the index of the first.
     Own(usize),
 }

@@ -1,4 +1,4 @@
-//! A plan in the making.
+//! State of the kernel planner.
 
 use super::bindings::Bindings;
 use super::bounds::Bounds;
@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 use crate::plan::{Expr, Filter, Pipeline, Type, code_bytes};
 use vectile_kernels::{ColumnTraits, Transform};
 
-/// Bytes of shared memory that a block takes at most: every device has more.
+/// Maximum bytes of shared memory of a block: every device has more.
 pub(super) const SHARED_BYTES: u32 = 64 << 10;
-/// Share of the rows that lookups are expected to leave up to which there is no code to decode all.
+/// If lookups are expected to keep at most this share of the rows, the kernel has no code that decodes whole vectors.
 pub(super) const SPARSE_SHARE: f64 = 0.15;
 
 pub(super) struct Planner<'a> {
@@ -22,36 +22,37 @@ pub(super) struct Planner<'a> {
     pub columns: Vec<ColumnPlan>,
     pub tables: Vec<TablePlan>,
     pub bindings: Bindings,
-    /// What was computed for a row so far.
+    /// Expressions that were computed for the current row, with their results.
     pub computed: Vec<(Expr, Typed)>,
-    /// Numbers of the questions about partners around the expression at hand.
-    pub asked: Vec<usize>,
-    /// Tests of the loop at hand, and how many there are of all loops.
+    /// Numbers of the [`Expr::Exists`] that enclose the current expression.
+    pub enclosing_exists: Vec<usize>,
+    /// Tests of columns in the current loop, each with a number that is unique in the kernel.
     pub tests: Vec<(u32, Test)>,
+    /// Number of tests in all loops so far.
     pub tests_before: u32,
-    /// Names of what tells nulls apart.
+    /// Number of names of validity flags so far.
     pub names: u32,
-    /// Lookups that filter when a row is added.
+    /// Lookups that filter when a row is added to its group.
     pub deferred: Vec<usize>,
-    /// Whether bits may take all the shared memory there is, for one large block.
+    /// True if bits may take all shared memory of a multiprocessor, for one large block.
     pub may_be_large: bool,
-    /// Bytes of bits of lookups in shared memory.
+    /// Bytes of the lookups' bits in shared memory.
     pub shared_bits: usize,
-    /// Bytes of a table of groups there; 0 if it is too large for that.
+    /// Bytes of the group table in shared memory; 0 if it is too large for that.
     pub table_bytes: usize,
-    /// Whether those of some lookup are not there.
+    /// True if the bits of some lookup are not in shared memory.
     pub has_bits_outside: bool,
-    /// Whether some conjunct may have dropped rows.
+    /// True if an earlier conjunct may have dropped rows.
     pub is_filtered: bool,
-    /// Whether the last loop over rows has no code to decode all.
+    /// True if the last loop over rows has no code that decodes whole vectors.
     pub is_sparse: bool,
-    /// Columns that loops read from their tiles.
+    /// Columns that loops read from tiles.
     pub kept_tiles: Vec<usize>,
-    /// Columns of which loops read picked rows where they lie.
+    /// Columns of which loops read single rows in their encoded form.
     pub picked: Vec<usize>,
-    /// Bytes of shared memory of a warp.
+    /// Bytes of shared memory per warp.
     pub warp_bytes: u32,
-    /// What accumulators are of.
+    /// The scope of accumulators.
     pub per: AccumulationScope,
 }
 
@@ -85,7 +86,7 @@ impl<'a> Planner<'a> {
             tables: vec![],
             bindings: Bindings::default(),
             computed: vec![],
-            asked: vec![],
+            enclosing_exists: vec![],
             tests: vec![],
             tests_before: 0,
             names: 0,
@@ -107,11 +108,11 @@ impl<'a> Planner<'a> {
             .map(|of| {
                 let (column, source) = (of.column, of.source);
                 let is_dict = this.traits[column].has_only(Transform::Dict);
-                let (is_hashed, is_coded, is_found, count) = match source {
+                let (is_hashed, is_coded, is_matched, count) = match source {
                     TableSource::Lookup(lookup) => (
                         facts.hashed.get(lookup) == Some(&true) && !is_dict,
                         false,
-                        this.is_found(lookup) && !this.deferred.contains(&lookup),
+                        this.is_matched(lookup) && !this.deferred.contains(&lookup),
                         pipeline.lookups[lookup].codes.count(),
                     ),
                     TableSource::Entries(entries) => (
@@ -126,7 +127,7 @@ impl<'a> Planner<'a> {
                     source,
                     is_hashed,
                     is_coded,
-                    is_found,
+                    is_matched,
                     code_bytes: code_bytes(count),
                 }
             })
@@ -134,13 +135,13 @@ impl<'a> Planner<'a> {
         Ok(this)
     }
 
-    /// A constant's number.
+    /// Adds a constant and returns its index in [`Bindings::constants`].
     pub fn constant(&mut self, value: i128) -> usize {
         self.bindings.constants.push(value);
         self.bindings.constants.len() - 1
     }
 
-    /// Whether blocks have shared memory of their own.
+    /// Returns true if blocks have shared memory beside that of their warps.
     pub fn has_block(&self) -> bool {
         match self.task {
             Task::Groups => true,
@@ -149,7 +150,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether some keys are looked up in a hash table.
+    /// Returns true if any keys are looked up in a hash table.
     pub fn has_hashed(&self) -> bool {
         let computed = &self.bindings.tables;
         self.tables.iter().any(|table| table.is_hashed) || computed.iter().any(|of| of.is_hashed())
@@ -164,9 +165,10 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether rows that are accumulated have a key that is there.
-    pub fn is_found(&self, lookup: usize) -> bool {
-        let found = |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
-        self.conjuncts().iter().any(found)
+    /// Returns true if the filter keeps only rows whose key is in the table of `lookup`.
+    pub fn is_matched(&self, lookup: usize) -> bool {
+        let keeps_matched =
+            |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
+        self.conjuncts().iter().any(keeps_matched)
     }
 }

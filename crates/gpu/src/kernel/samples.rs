@@ -1,4 +1,4 @@
-//! Pipelines, and columns for them, that tests plan.
+//! Sample pipelines and columns for tests of planning.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(crate) fn grouped() -> Pipeline {
     }
 }
 
-/// A table whose keys are 0, 1, .. `keys`, with as many codes as told.
+/// A lookup of the keys 0, 1, .. `keys - 1`, with `codes` codes.
 fn lookup(column: usize, keys: u32, codes: u32) -> Lookup {
     let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..i64::from(keys)));
     let of_keys: Vec<u32> = (0..keys).map(|key| key % codes).collect();
@@ -68,8 +68,8 @@ fn lookup(column: usize, keys: u32, codes: u32) -> Lookup {
     }
 }
 
-/// `SELECT year, sum(c2) JOIN dates USING (c0) JOIN parts USING (c1) GROUP BY year`, of which so many rows have
-/// a date, and a part.
+/// `SELECT year, sum(c2) JOIN dates USING (c0) JOIN parts USING (c1) GROUP BY year`; `shares` are the shares of rows
+/// that have a date, and a part.
 pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
     let lookups = vec![lookup(0, 2500, 7), lookup(1, 20_000, 1)];
     let facts = Facts {
@@ -91,7 +91,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
     (pipeline, facts)
 }
 
-/// Columns for it.
+/// Columns for [`star`].
 pub(crate) fn star_columns() -> Vec<ColumnTraits> {
     vec![
         integers(12, 0, 2499),

@@ -1,51 +1,51 @@
-//! Tables that kernels look up, and what is known of them beforehand.
+//! Tables that kernels look up, and facts about the data that are known before planning.
 
 use super::task::Task;
 use crate::plan::{GroupKey, Output, Pipeline};
 
-/// What is known beforehand of the data that lookups and groups meet. It decides which kernel is
-/// generated, not what comes out.
+/// Facts about the data of lookups and groups that are known before planning. They decide which kernel is
+/// generated, not its results.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
-    /// Of each lookup, the share of keys that are there.
+    /// Per lookup, the share of rows whose key is in the table.
     pub shares: Vec<f64>,
-    /// Of each lookup, bytes of the bits of its places.
+    /// Per lookup, bytes of the table's bits.
     pub bits: Vec<usize>,
-    /// Of each lookup, whether its keys are in a hash table.
+    /// Per lookup, true if its keys are in a hash table.
     pub hashed: Vec<bool>,
-    /// Of each key that is an entry of a dictionary, how many there are.
+    /// Per group key that is a dictionary value, the number of distinct values.
     pub entries: Vec<u32>,
-    /// Of each of those, whether the number of an entry is its code in every row group.
+    /// Per group key that is a dictionary value, true if codes mean the same value in every row group.
     pub coded: Vec<bool>,
-    /// Rows of a launch, at most.
+    /// Maximum rows of a launch.
     pub rows: u64,
-    /// Bytes that a table of groups may take.
+    /// Maximum bytes of a group table.
     pub table_bytes: u64,
-    /// Bytes of shared memory that a block can have.
+    /// Maximum bytes of shared memory of a block.
     pub shared_bytes: usize,
-    /// Whether groups stay on the device: then they are in a table, however few there are.
+    /// True if groups stay on the device: then they are in a table, regardless of their number.
     pub groups_stay: bool,
 }
 
 /// A table that a kernel looks up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableUse {
-    /// The column whose values, or codes in a dictionary, are looked up.
+    /// The column whose values, or dictionary codes, are looked up.
     pub column: usize,
     pub source: TableSource,
 }
 
-/// What a table has.
+/// The content of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum TableSource {
     /// The codes of a lookup.
     Lookup(usize),
-    /// For the codes of a dictionary, the numbers that its entries have among those of all
-    /// dictionaries. Counted without those of lookups.
+    /// Maps dictionary codes of a row group to numbers of the values among all dictionaries. The index does not count
+    /// lookups.
     Entries(usize),
 }
 
-/// The tables of a pipeline: those of lookups first.
+/// The tables of a pipeline, lookups first.
 pub(crate) fn tables_of(pipeline: &Pipeline, task: Task) -> Vec<TableUse> {
     let lookups = pipeline.lookups.iter().enumerate();
     let mut tables: Vec<TableUse> = lookups

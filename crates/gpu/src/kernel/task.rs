@@ -1,4 +1,4 @@
-//! What a kernel is for, what it is told, and what it leaves behind.
+//! Tasks of kernels: their arguments and results.
 
 use std::sync::Arc;
 
@@ -6,98 +6,99 @@ use vectile_encodings::Predicate;
 
 use crate::plan::{Automaton, KeyTable, ValueTest};
 
-/// Vectors that are summed by themselves, where the order of additions matters.
+/// Vectors per slot. Slots are summed separately if the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;
-/// Arguments with a fixed meaning: vectors, row groups, number of row groups, output, masks, counts. Of
-/// groups, the third last is the table, then come the entries of hashed ones, and whether it is full.
+/// Number of arguments with a fixed meaning: vectors, row groups, number of row groups, output, masks, counts. For
+/// [`Task::Groups`], the last three are the group table, the number of entries of a hashed one, and the flag that it
+/// is full.
 pub(crate) const FIXED_ARGUMENTS: usize = 6;
-/// Words of a row group before its columns: first vector, rows, first row.
+/// Words of a row group's descriptor before its columns: first vector, number of rows, first row.
 pub(crate) const GROUP_WORDS: usize = 3;
-/// Words of a row group for a table: bits, codes, first key, places; of a hash table keys, codes, the empty
-/// slot, its size.
+/// Words of a row group's descriptor per table: bits, codes, first key, range; for a hash table keys, codes, empty
+/// slot, size.
 pub(crate) const TABLE_WORDS: usize = 4;
 
-/// What a kernel leaves behind.
+/// The result of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Task {
-    /// Two words for each accumulator and warp.
+    /// Two words per accumulator and warp.
     Totals,
-    /// 32 words for each vector, bits in row order, and their number.
+    /// Per vector, 32 words of bits in row order, and the number of set bits.
     Masks,
-    /// Values at places that follow from masks and their numbers.
+    /// Values of the selected rows; masks and their counts determine the offsets.
     Values,
     /// Values of every row.
     AllValues,
-    /// Lengths of a column's strings, or their codes in a dictionary, at places that follow from masks; and the sum of
-    /// each vector's lengths.
+    /// Lengths of a column's strings, or their dictionary codes, for the selected rows; and the sum of each vector's
+    /// lengths. Masks and their counts determine the offsets.
     Lengths,
-    /// Accumulators of groups: a table, or as totals if there are few.
+    /// Accumulators of groups: a table, or as in [`Totals`](Self::Totals) if there are few.
     Groups,
 }
 
 impl Task {
-    /// Whether it is known which rows pass.
-    pub fn is_behind_filters(self) -> bool {
+    /// Returns true if the selected rows are known before the kernel runs.
+    pub fn follows_filters(self) -> bool {
         use Task::*;
         matches!(self, Values | AllValues | Lengths)
     }
 }
 
-/// An argument behind the fixed ones: where its value comes from among [`Bindings`](super::Bindings).
+/// An argument after the fixed ones, by the source of its value in [`Bindings`](super::Bindings).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Argument {
-    /// Bytes of shared memory that are the block's.
+    /// Bytes of the block's own shared memory.
     BlockBytes,
-    /// Where in them the table of groups is.
+    /// Offset of the group table in them.
     TableAt,
     /// The low word of a constant.
     Low(usize),
-    /// The high word of one.
+    /// The high word of a constant.
     High(usize),
-    /// The address of a table: smallest and largest integer of a range for each scale of ALP. The ends of the
-    /// range are constants.
+    /// The address of a table with the smallest and largest integer of a range per scale of ALP. The ends of the range
+    /// are constants.
     Scales {
         column: usize,
         low: usize,
         high: usize,
     },
-    /// Where in the block's memory a copy of bits is, by its number.
+    /// Offset of a copy of bits in the block's shared memory, by the copy's index.
     CopyAt(usize),
     /// Words of the copy.
     CopyWords(usize),
-    /// The address that it is of.
+    /// The address of the copied bits.
     CopyOf(usize),
-    /// A word of a table of computed keys: table, word.
+    /// A word of a table of computed keys: (table, word).
     TableWord(usize, usize),
-    /// Where in the block's memory the table of a test of strings is, by the test's number; all ones if it does
+    /// Offset of the table of a string test in the block's shared memory, by the test's index; all ones if it does
     /// not fit there.
     TextAt(usize),
-    /// The address of an attribute's values, one for each code.
+    /// The address of a payload column's values, one per code.
     Values(usize),
     /// The address of their validity, a byte each.
     Validity(usize),
-    /// What the first digit of a key stands for.
+    /// The value of digit 0 of a key.
     KeyFirst(usize),
-    /// The digit of a key that is null.
+    /// The digit of null for a key.
     KeyNull(usize),
-    /// What the digit of a key is multiplied by.
+    /// The factor of a key's digit in the group number.
     Stride(usize),
-    /// Groups that there may be; of hashed ones, entries of their table.
+    /// Number of possible groups; for a hash table, its number of entries.
     Groups,
-    /// Entries of the table of groups in global memory.
+    /// Number of entries of the group table in global memory.
     Entries,
 }
 
-/// A test of the entries of a dictionary, answered for each row group: a word of the group.
+/// A test of dictionary values, evaluated per row group: a word of the row group's descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct CodeTest {
     pub column: usize,
     pub test: EntryTest,
-    /// The same of strings that are in no dictionary, where there are some.
+    /// The equivalent test of strings that are in no dictionary, if the column has any.
     pub automaton: Option<Arc<Automaton>>,
 }
 
-/// What is asked of entries.
+/// The kind of a [`CodeTest`].
 #[derive(Clone, Debug)]
 pub(crate) enum EntryTest {
     Predicate(Predicate),
@@ -106,7 +107,7 @@ pub(crate) enum EntryTest {
 }
 
 impl EntryTest {
-    /// The automaton that does it, if there is one.
+    /// The equivalent automaton, if there is one.
     pub fn automaton(&self) -> Option<Arc<Automaton>> {
         match self {
             Self::Predicate(predicate) => Automaton::of_predicate(predicate).map(Arc::new),
@@ -116,13 +117,13 @@ impl EntryTest {
     }
 }
 
-/// What there is a result of.
+/// The scope of accumulators: each of these has its own result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum AccumulationScope {
     /// Each warp.
     Warp,
-    /// Each block. A warp may take so many vectors.
+    /// Each block. A warp may take at most this many vectors.
     Block { vectors_per_warp: usize },
-    /// Each slot of [`SLOT_VECTORS`] vectors of a row group: then it does not depend on who computes it.
+    /// Each slot of [`SLOT_VECTORS`] vectors of a row group: then results do not depend on the computing warp.
     Slot,
 }

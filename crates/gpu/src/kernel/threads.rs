@@ -1,57 +1,58 @@
-//! Few groups: each thread has accumulators of every group, in shared memory.
+//! Plans few groups: each thread has accumulators of every group, in shared memory.
 //!
 //! ```text
 //! own + at:   group 0: word 0 of lanes 0..31, word 1 of lanes 0..31, ..
 //!             group 1: ..
 //!             ..
-//!             a last one: rows that do not count, so that no row needs a branch
+//!             last group: for rows that do not count, so that no row needs a branch
 //! ```
 //!
-//! A row adds to the words of its group, whatever the number of groups, and no two lanes meet in a word or in a
-//! bank. What counts is how many words there are. Counts and sums of integers share words, as fields: a field has
-//! the bits of one value, and those that it grows by over the rows of a thread. How many rows these may be is
-//! chosen so that there are few words, and the launch has as many blocks as that takes.
+//! A row updates the words of its group, regardless of the number of groups, and no two lanes share a word or a
+//! bank. Cost depends on the number of words. Counts and sums of integers share words, as bit fields: a field has
+//! the bits of one value plus its growth over the rows of a thread. The maximum rows of a thread are chosen so that
+//! there are few words, and the launch has as many blocks as that needs.
 
 use super::accumulator::{Accumulator, Accumulators};
-use super::plan::{Field as PlacedField, Kept, ThreadsPlan, Typed};
+use super::plan::{AccumulatorLocation, Field, ThreadsPlan, Typed};
 use super::planner::{Planner, SHARED_BYTES};
 use super::task::AccumulationScope;
 
-/// Words of a thread, of all groups and the last one together: 16 KiB of a warp, four warps of a block.
+/// Maximum words of a thread, including the last group: 16 KiB per warp, for four warps per block.
 const MOST_WORDS: u64 = 64;
-/// Bits that fields grow by, at least and at most: a warp then takes 16 vectors, or 2^15.
+/// Minimum and maximum growth of fields, in bits: a warp then takes at most 16 vectors, or 2^15.
 const GROWTH: std::ops::RangeInclusive<u32> = 9..=20;
-/// The same where results are of slots: a thread has 2^10 rows of one.
+/// Growth of fields if results are per slot: a thread has 2^10 rows of a slot.
 pub(super) const SLOT_GROWTH: u32 = 10;
 
-/// A field, as wide as one value.
+/// A field before it is placed, as wide as one value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Field {
+struct FieldType {
     bits: u32,
     signed: bool,
 }
 
-impl Field {
+impl FieldType {
     /// Bits of the sum of 2^growth values.
     fn bits(self, growth: u32) -> u32 {
         self.bits + growth + u32::from(self.signed)
     }
 }
 
-/// Where a field is.
+/// The position of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct BitPosition {
     word: usize,
-    /// Of its lowest bit.
+    /// The lowest bit.
     first: u32,
 }
 
-/// Puts fields into words of 64 bits, the widest first, each where there is room. None is wider than a word.
-fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
+/// Packs fields into words of 64 bits, first fit in order of decreasing width. Returns their positions and the number
+/// of words. No field may be wider than a word.
+fn pack(fields: &[FieldType], growth: u32) -> (Vec<BitPosition>, usize) {
     let mut order: Vec<usize> = (0..fields.len()).collect();
     order.sort_by_key(|field| std::cmp::Reverse(fields[*field].bits(growth)));
     let mut used: Vec<u32> = vec![];
-    let mut places = vec![Place { word: 0, first: 0 }; fields.len()];
+    let mut positions = vec![BitPosition { word: 0, first: 0 }; fields.len()];
     for field in order {
         let bits = fields[field].bits(growth);
         let word = used.iter().position(|used| used + bits <= 64);
@@ -59,17 +60,17 @@ fn pack(fields: &[Field], growth: u32) -> (Vec<Place>, usize) {
             used.push(0);
             used.len() - 1
         });
-        places[field] = Place {
+        positions[field] = BitPosition {
             word,
             first: used[word],
         };
         used[word] += bits;
     }
-    (places, used.len())
+    (positions, used.len())
 }
 
-/// The growth for which there are fewest words, the largest such.
-fn growth_of(fields: &[Field]) -> u32 {
+/// The largest growth that needs no more words than the smallest one.
+fn growth_of(fields: &[FieldType]) -> u32 {
     let words = |growth| pack(fields, growth).1;
     let fewest = words(*GROWTH.start());
     let mut growths = GROWTH.rev();
@@ -80,35 +81,35 @@ fn growth_of(fields: &[Field]) -> u32 {
 }
 
 impl Planner<'_> {
-    /// Where threads keep accumulators of groups. `None` if they would need too much memory.
+    /// Plans the accumulators of threads and reserves their shared memory. `None` if they need too much.
     pub fn threads(
         &mut self,
         groups: u64,
         arguments: &[Typed],
         accumulators: &Accumulators,
     ) -> Option<ThreadsPlan> {
-        let (mut kept, mut fields, mut own_words) = (vec![], vec![], 0);
-        for added in &accumulators.all {
-            let field = match (added.accumulator, added.argument) {
-                (Accumulator::Count { .. }, _) => Some(Field {
+        let (mut locations, mut fields, mut own_words) = (vec![], vec![], 0);
+        for slot in &accumulators.all {
+            let field = match (slot.accumulator, slot.argument) {
+                (Accumulator::Count { .. }, _) => Some(FieldType {
                     bits: 1,
                     signed: false,
                 }),
                 (Accumulator::Sum { .. }, Some(argument)) => {
                     let bounds = arguments[argument].bounds;
                     let (bits, signed) = (bounds.bits(), bounds.0 < 0);
-                    Some(Field { bits, signed })
+                    Some(FieldType { bits, signed })
                 }
                 _ => None,
             };
             match field.filter(|field| field.bits(SLOT_GROWTH) <= 64) {
                 Some(field) => {
-                    kept.push(Kept::Field(fields.len()));
+                    locations.push(AccumulatorLocation::Field(fields.len()));
                     fields.push(field);
                 }
                 None => {
-                    kept.push(Kept::Own(own_words));
-                    own_words += added.accumulator.words();
+                    locations.push(AccumulatorLocation::Own(own_words));
+                    own_words += slot.accumulator.words();
                 }
             }
         }
@@ -117,19 +118,19 @@ impl Planner<'_> {
             true => SLOT_GROWTH,
             false => growth_of(&fields),
         };
-        let (places, words) = pack(&fields, growth);
+        let (positions, words) = pack(&fields, growth);
         let all_words = own_words + words;
-        let wanted = (groups + 1).saturating_mul(all_words as u64);
+        let needed = (groups + 1).saturating_mul(all_words as u64);
         let before = u64::from(self.bindings.block_bytes) + u64::from(self.warp_bytes);
-        if wanted > MOST_WORDS || before + wanted * 256 > SHARED_BYTES.into() {
+        if needed > MOST_WORDS || before + needed * 256 > SHARED_BYTES.into() {
             return None;
         }
-        let at = self.warp_bytes;
-        self.warp_bytes += wanted as u32 * 256;
-        let fields = places.iter().zip(&fields);
-        let fields = fields.map(|(place, field)| PlacedField {
-            word: own_words + place.word,
-            first: place.first,
+        let offset = self.warp_bytes;
+        self.warp_bytes += needed as u32 * 256;
+        let fields = positions.iter().zip(&fields);
+        let fields = fields.map(|(position, field)| Field {
+            word: own_words + position.word,
+            first: position.first,
             bits: field.bits(growth),
             signed: field.signed,
         });
@@ -141,9 +142,9 @@ impl Planner<'_> {
         };
         Some(ThreadsPlan {
             groups: groups as u32,
-            at,
+            offset,
             fields: fields.collect(),
-            kept,
+            locations,
             own_words,
             words: all_words,
         })
@@ -154,24 +155,24 @@ impl Planner<'_> {
 mod tests {
     use super::*;
 
-    fn fields(bits: &[(u32, bool)]) -> Vec<Field> {
-        let field = |(bits, signed): &(u32, bool)| Field {
+    fn fields(bits: &[(u32, bool)]) -> Vec<FieldType> {
+        let field = |(bits, signed): &(u32, bool)| FieldType {
             bits: *bits,
             signed: *signed,
         };
         bits.iter().map(field).collect()
     }
 
-    /// No two fields have a bit in common, and none is beyond its word.
-    fn check(fields: &[Field], growth: u32) {
-        let (places, words) = pack(fields, growth);
+    /// Asserts that fields do not overlap and do not exceed their words.
+    fn check(fields: &[FieldType], growth: u32) {
+        let (positions, words) = pack(fields, growth);
         let mut taken = vec![0u64; words];
-        for (field, place) in fields.iter().zip(places) {
+        for (field, position) in fields.iter().zip(positions) {
             let bits = field.bits(growth);
-            assert!(place.first + bits <= 64, "{fields:?} by {growth}");
-            let mask = u64::MAX >> (64 - bits) << place.first;
-            assert_eq!(taken[place.word] & mask, 0, "{fields:?} by {growth}");
-            taken[place.word] |= mask;
+            assert!(position.first + bits <= 64, "{fields:?} by {growth}");
+            let mask = u64::MAX >> (64 - bits) << position.first;
+            assert_eq!(taken[position.word] & mask, 0, "{fields:?} by {growth}");
+            taken[position.word] |= mask;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Tiles: shared memory of a warp in which vectors are decoded as a whole.
+//! Plans tiles: shared memory of a warp that whole vectors are decoded into.
 
 use super::columns::{
     columns_by_row, columns_of_expr, columns_of_filter, lookups_of_expr, lookups_of_filter, push,
@@ -7,7 +7,7 @@ use super::planner::{Planner, SHARED_BYTES};
 use crate::error::{Error, Result};
 
 impl Planner<'_> {
-    /// Says that a loop reads a column row by row, all rows or only those that are picked.
+    /// Records that a loop reads a column row by row: all rows, or only picked ones.
     pub fn read_by_row(&mut self, column: usize, is_picked: bool) {
         match is_picked && !self.traits[column].picks_from_tile() {
             true => push(column, &mut self.picked),
@@ -15,7 +15,7 @@ impl Planner<'_> {
         }
     }
 
-    /// The columns of tests, which come before rows are picked.
+    /// The columns of tests, which are evaluated before rows are picked.
     fn tested(&self) -> Vec<usize> {
         let filter = &self.pipeline.filter;
         let (mut tested, mut lookups) = (vec![], vec![]);
@@ -29,9 +29,13 @@ impl Planner<'_> {
         tested
     }
 
-    /// Gives columns their tiles, once loops over rows are known. What is read after other columns have been decoded
-    /// has one of its own. The others share one: each is decoded where it is tested, and nothing of it is needed later.
-    /// Columns from which rows are only picked have none.
+    /// Assigns tiles to columns, once loops over rows are known. A column that is read after other columns have been
+    /// decoded has its own tile. The others share one: each is decoded for its test, and not read later. Columns of
+    /// which rows are only picked have none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the tiles exceed the shared memory of a block.
     pub fn place_tiles(&mut self) -> Result<()> {
         let mut kept = self.kept_tiles.clone();
         // loops of filters are planned later
@@ -100,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Tiles of a star join over columns of these kinds, bytes of a warp, and copies of bits; of the rows, this share has
-    /// a first key.
+    /// Plans a star join over columns of these kinds, of whose rows `share` match the first lookup. Returns tiles,
+    /// bytes per warp, and the number of copies of bits.
     fn tiles(kinds: [SequenceKind; 3], share: f64) -> (Vec<Option<u32>>, u32, usize) {
         let (pipeline, facts) = star([share, 0.3]);
         let [first, second, third] = kinds;
@@ -126,7 +130,7 @@ mod tests {
         assert!(tile < rows);
         let own = vec![Some(rows), Some(rows), Some(0)];
         assert_eq!(tiles([GpuFor, GpuFor, Delta], 0.3), (own, rows + tile, 2));
-        // no room is left for bits
+        // there is no room for bits
         let own = vec![Some(0), Some(2 * rows), Some(rows)];
         assert_eq!(tiles([Delta; 3], 0.3), (own, 3 * rows, 0));
         assert_eq!(tiles([Ffor; 3], 0.3), (vec![None; 3], 0, 2));
@@ -146,11 +150,11 @@ mod tests {
     fn keys_of_values_that_a_filter_compares_have_tiles_of_their_own() {
         use SequenceKind::{Delta, GpuFor};
         let (mut pipeline, facts) = star([0.3, 0.3]);
-        let looked = |lookup: usize, codes| {
+        let payload = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
             Box::new(Expr::Payload(lookup, PayloadColumn::new(values)))
         };
-        let compared = Expr::Compare(Comparison::Less, looked(0, 7), looked(1, 1));
+        let compared = Expr::Compare(Comparison::Less, payload(0, 7), payload(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);
         let traits = [
             of(GpuFor, 12, 2499),

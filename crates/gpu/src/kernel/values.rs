@@ -1,4 +1,4 @@
-//! Expressions: types, bounds and nulls of their values, and whether there is a kernel for them.
+//! Plans expressions: types, bounds and validity of their values; rejects those that have no kernel.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::plan::{
     Arithmetic, Exists, Expr, KeyTable, Literal, PayloadColumn, Type, ValueTest, code_bytes,
 };
 
-/// The dates that arrow-rs knows, which are those of chrono: -262143-01-01 to 262142-12-31.
+/// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.
 pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
 
 impl Typed {
@@ -41,7 +41,7 @@ impl Typed {
 }
 
 impl Planner<'_> {
-    /// A name for what tells nulls, if there may be any.
+    /// A new validity flag, if the value may be null.
     fn named(&mut self, is_nullable: bool) -> Option<Valid> {
         is_nullable.then(|| {
             self.names += 1;
@@ -49,7 +49,12 @@ impl Planner<'_> {
         })
     }
 
-    /// What is known of an expression's value.
+    /// Plans an expression.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if it has no kernel, for example if decimals may overflow; [`Error::Internal`] if types
+    /// do not fit each other.
     pub fn typed(&mut self, expr: &Expr) -> Result<Typed> {
         Ok(match expr {
             Expr::Column(column) => {
@@ -86,7 +91,7 @@ impl Planner<'_> {
                 _ => Typed::boolean(Node::IsNull(self.typed(part)?.into()), None),
             },
             Expr::Arithmetic(operation, a, b) => {
-                // of what is looked up, not all values have a name
+                // values of lookups may have no name
                 let has_name = !has_lookups(expr);
                 let same = self.computed.iter().find(|(known, _)| known == expr);
                 if let Some((_, value)) = same.filter(|_| has_name) {
@@ -140,7 +145,7 @@ impl Planner<'_> {
                 };
                 Typed::new(node, Type::I32, bounds, valid)
             }
-            Expr::Payload(lookup, attribute) => self.looked(*lookup, attribute)?,
+            Expr::Payload(lookup, payload) => self.payload(*lookup, payload)?,
             Expr::Code(lookup) => {
                 let count = self.codes_of(*lookup)?.count();
                 let valid = self.named(true);
@@ -154,7 +159,7 @@ impl Planner<'_> {
             Expr::Match(number) => {
                 let matches = self.pipeline.matches.get(*number);
                 let no_such = || Error::Internal(format!("there are no matches {number}"));
-                let is_outer = match self.asked.contains(number) {
+                let is_outer = match self.enclosing_exists.contains(number) {
                     true => false,
                     false => matches.ok_or_else(no_such)?.is_outer,
                 };
@@ -165,8 +170,8 @@ impl Planner<'_> {
             }
             Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
             Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
-            Expr::PayloadOf(code, attribute) => {
-                self.once(expr, |this| this.entry(code, attribute))?
+            Expr::PayloadOf(code, payload) => {
+                self.once(expr, |this| this.payload_of(code, payload))?
             }
             Expr::Average(sum, count) => {
                 let (sum, count) = (self.typed(sum)?, self.typed(count)?);
@@ -174,7 +179,7 @@ impl Planner<'_> {
             }
             Expr::Rounded(part, most) => {
                 let largest = self.largest(part)?.ceil();
-                // not more than what the limit itself is rounded to
+                // as a double, the limit itself may be rounded up
                 if largest.is_nan() || largest >= *most as f64 {
                     return Err(Error::Unsupported("a double that may not fit".into()));
                 }
@@ -191,7 +196,7 @@ impl Planner<'_> {
         })
     }
 
-    /// The largest magnitude of a double, nearly; infinity if it is not known.
+    /// An upper bound of a double's magnitude; infinity if none is known.
     fn largest(&mut self, expr: &Expr) -> Result<f64> {
         // each operation rounds
         let slack = 1.0 + 1e-12;
@@ -227,7 +232,7 @@ impl Planner<'_> {
         })
     }
 
-    /// Bounds of an integer that kernels do not depend on, and so need not be rounded out.
+    /// Exact bounds of an integer, if known. Kernels must not depend on them: they are not rounded out.
     pub fn exact_bounds(&self, expr: &Expr) -> Option<Bounds> {
         Some(match expr {
             Expr::Column(column) => {
@@ -315,24 +320,24 @@ impl Planner<'_> {
         ))
     }
 
-    /// What the key that a row has stands for.
-    fn looked(&mut self, lookup: usize, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
+    /// Plans the payload of a row's key.
+    fn payload(&mut self, lookup: usize, payload: &Arc<PayloadColumn>) -> Result<Typed> {
         let count = self.codes_of(lookup)?.count() as usize;
-        if attribute.len() != count {
-            let reason = format!("{} values for {count} codes", attribute.len());
+        if payload.len() != count {
+            let reason = format!("{} values for {count} codes", payload.len());
             return Err(Error::Internal(reason));
         }
-        let (of, bounds) = known_of(attribute)?;
+        let (of, bounds) = payload_type(payload)?;
         let node = Node::Payload {
             lookup,
-            attribute: self.bindings.attribute(attribute),
-            nullable: attribute.is_nullable(),
+            payload: self.bindings.payload(payload),
+            nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
     }
 
-    /// Whether values of a column pass a test.
+    /// Plans a test of a column's values.
     fn value_test(&mut self, column: usize, test: &ValueTest) -> Result<Typed> {
         let valid = self.columns[column].traits.nullable();
         let valid = valid.then_some(Valid::Column(column));
@@ -347,7 +352,7 @@ impl Planner<'_> {
         Ok(Typed::boolean(node, valid))
     }
 
-    /// What `make` says of an expression, or what it said of the same one before.
+    /// Plans an expression with `make`, unless the same one was planned before in this loop.
     fn once(
         &mut self,
         expr: &Expr,
@@ -361,31 +366,32 @@ impl Planner<'_> {
         Ok(value)
     }
 
-    /// Whether a partner meets a condition.
+    /// Plans EXISTS over a row's matches.
     fn exists(&mut self, some: &Exists) -> Result<Typed> {
-        if some.number < self.pipeline.matches.len() || self.asked.contains(&some.number) {
+        if some.number < self.pipeline.matches.len() || self.enclosing_exists.contains(&some.number)
+        {
             let reason = format!("matches {} that are others as well", some.number);
             return Err(Error::Internal(reason));
         }
-        let [first, count] = list_of(&some.matches);
-        let (first, count) = (self.typed(&first)?, self.typed(&count)?);
-        self.asked.push(some.number);
+        let [offset, count] = list_of(&some.matches);
+        let (offset, count) = (self.typed(&offset)?, self.typed(&count)?);
+        self.enclosing_exists.push(some.number);
         let condition = self.typed(&some.condition);
-        self.asked.pop();
+        self.enclosing_exists.pop();
         let condition = condition?;
         if condition.of != Type::Bool {
             let reason = format!("a condition of type {:?}", condition.of);
             return Err(Error::Internal(reason));
         }
         let node = Node::Exists {
-            list: Box::new(ListPlan { first, count }),
+            list: Box::new(ListPlan { offset, count }),
             number: some.number,
             condition: condition.into(),
         };
         Ok(Typed::boolean(node, None))
     }
 
-    /// The code of a computed key.
+    /// Plans the code of a computed key.
     fn probe(&mut self, key: &Expr, codes: &Arc<KeyTable>) -> Result<Typed> {
         let key = self.typed(key)?;
         let is_integer = !key.of.is_float() && key.of != Type::Bool;
@@ -405,38 +411,38 @@ impl Planner<'_> {
         Ok(Typed::new(node, Type::U32, bounds, valid))
     }
 
-    /// The value of a code.
-    fn entry(&mut self, code: &Expr, attribute: &Arc<PayloadColumn>) -> Result<Typed> {
+    /// Plans the payload of a computed code.
+    fn payload_of(&mut self, code: &Expr, payload: &Arc<PayloadColumn>) -> Result<Typed> {
         let code = self.typed(code)?;
-        let (of, bounds) = known_of(attribute)?;
+        let (of, bounds) = payload_type(payload)?;
         if code.of != Type::U32 {
             let reason = format!("codes of type {:?}", code.of);
             return Err(Error::Internal(reason));
         }
         let node = Node::PayloadOf {
             code: code.into(),
-            attribute: self.bindings.attribute(attribute),
-            nullable: attribute.is_nullable(),
+            payload: self.bindings.payload(payload),
+            nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
         Ok(Typed::new(node, of, bounds, valid))
     }
 }
 
-/// Bounds of codes below a number.
+/// Bounds of codes below `count`.
 fn bounds_of_codes(count: u32) -> Bounds {
     Bounds::rounded(0, i128::from(count.saturating_sub(1)))
 }
 
-/// The machine type of an attribute, and bounds of its values.
-fn known_of(attribute: &PayloadColumn) -> Result<(Type, Bounds)> {
-    let data_type = attribute.data_type();
+/// The machine type of a payload column, and bounds of its values.
+fn payload_type(payload: &PayloadColumn) -> Result<(Type, Bounds)> {
+    let data_type = payload.data_type();
     let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
     let of = Type::of(data_type).ok_or_else(unsupported)?;
     let bounds = match of {
         Type::Bool => Bounds(0, 1),
         Type::F32 | Type::F64 => Bounds(0, 0),
-        of => match attribute.bounds() {
+        of => match payload.bounds() {
             Some((low, high)) => Bounds::rounded(low, high),
             None => Bounds::of(of),
         },
@@ -444,7 +450,7 @@ fn known_of(attribute: &PayloadColumn) -> Result<(Type, Bounds)> {
     Ok((of, bounds))
 }
 
-/// The bounds of a result, and whether it is cut to its type.
+/// The bounds of a result, and true if it wraps around to its type.
 fn arithmetic(
     operation: Arithmetic,
     a: &Typed,
@@ -471,7 +477,7 @@ fn arithmetic(
             if of == Type::I128 {
                 return Err(Error::Unsupported("division of decimals".into()));
             }
-            // a dividend is of its type, whatever is known of what it is computed from
+            // the dividend fits its type, even if the bounds of its operands do not show it
             let (low, high) = (
                 a.bounds.0.max(range.0).min(0),
                 a.bounds.1.min(range.1).max(0),
@@ -480,7 +486,7 @@ fn arithmetic(
             match (operation, constant) {
                 (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
                 (Arithmetic::Remainder, Some(divisor)) => {
-                    // those of all divisors of about this size: they are arguments
+                    // the bounds of all divisors of the same size class: they are arguments
                     let Bounds(least, greatest) = Bounds::literal(divisor);
                     let Bounds(low, high) = Bounds(low, high).remainders(greatest - least);
                     Some((low, high))
@@ -496,7 +502,7 @@ fn arithmetic(
     }
 }
 
-/// What is known of an average: it is no larger than the sum.
+/// Plans an average: its magnitude is at most that of the sum.
 fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
     if sum.of.is_float() || count.of != Type::I64 || count.bounds.0 < 0 {
         let reason = format!("averages of {:?} by {:?}", sum.of, count.of);

@@ -1,6 +1,6 @@
-//! Deterministic automata over bytes: which strings pass a test.
+//! Deterministic automata over bytes, for tests of strings.
 //!
-//! Operations answer `None` if the result would have too many states.
+//! Operations return `None` if the result would have too many states.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +11,14 @@ use vectile_encodings::Predicate;
 
 use super::key_table::for_bytes;
 
-/// States that an automaton may have before it is minimized.
+/// Maximum states of an automaton before it is minimized.
 const MOST_EXPLORED: usize = 512;
 
-/// Tells, byte by byte, whether a string passes a test. States are numbers; from one it goes to the next with each
-/// byte, and the string passes if the last one accepts.
+/// A test of strings, byte by byte. Each byte leads from one state, a number, to the next; a string passes if its last
+/// state accepts.
 ///
-/// Automata have as few states as they can, numbered as the strings that lead to them sort, shorter ones first. So two
-/// are equal if the same strings pass.
+/// Automata are minimal, and states are numbered in the order of the strings that lead to them, shorter ones first. So
+/// two automata are equal if the same strings pass.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Automaton {
     /// For each state, the next one for each byte.
@@ -27,7 +27,7 @@ pub struct Automaton {
 }
 
 impl Automaton {
-    /// States that an automaton has at most: entries of tables are bytes, of which one bit says something else.
+    /// Maximum states of an automaton: a state takes 7 bits of a table's bytes, the last bit has another meaning.
     pub const MOST_STATES: usize = 127;
 
     /// The first state.
@@ -46,14 +46,14 @@ impl Automaton {
         next.map_or(0, |next| next[usize::from(byte)])
     }
 
-    /// Whether a string passes that ends in this state.
+    /// Returns true if strings that end in this state pass.
     pub fn accepts(&self, state: u8) -> bool {
         self.accepts
             .get(usize::from(state))
             .is_some_and(|accepts| *accepts)
     }
 
-    /// Whether a string passes.
+    /// Returns true if a string passes.
     pub fn matches(&self, bytes: &[u8]) -> bool {
         let last = bytes
             .iter()
@@ -61,40 +61,40 @@ impl Automaton {
         self.accepts(last)
     }
 
-    /// The strings that pass, or with `true` those that do not, if they are not more than `most`.
+    /// The strings that pass and `false`, or the strings that fail and `true`; `None` if both are more than `most`.
     pub fn few(&self, most: usize) -> Option<(Vec<Vec<u8>>, bool)> {
         let few = |others: bool| Some((self.reaching(!others, most)?, others));
         few(false).or_else(|| few(true))
     }
 
-    /// The strings that end where `accepts` is as given, if they are not more than `most`.
+    /// The strings whose last state accepts or does not, as `accepts` says; `None` if they are more than `most`.
     fn reaching(&self, accepts: bool, most: usize) -> Option<Vec<Vec<u8>>> {
-        // states are as few as they can be: from all but such a one, some string ends as it should
+        // the automaton is minimal: from every state that is not dead, some string reaches such an end
         let is_dead = |state: u8| {
             let next = &self.next[usize::from(state)];
             self.accepts(state) != accepts && next.iter().all(|next| *next == state)
         };
-        let (mut found, mut ways) = (vec![], vec![]);
-        ways.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
-        while let Some((state, string)) = ways.pop() {
-            // who comes by a state twice can come by it again
-            if string.len() >= self.states() || found.len() + ways.len() > most {
+        let (mut strings, mut pending) = (vec![], vec![]);
+        pending.extend((!is_dead(self.start())).then(|| (self.start(), vec![])));
+        while let Some((state, string)) = pending.pop() {
+            // a string that visits a state twice can repeat the loop any number of times
+            if string.len() >= self.states() || strings.len() + pending.len() > most {
                 return None;
             }
             for byte in 0..=u8::MAX {
                 let next = self.step(state, byte);
                 if !is_dead(next) {
-                    ways.push((next, [&string[..], &[byte]].concat()));
+                    pending.push((next, [&string[..], &[byte]].concat()));
                 }
             }
             if self.accepts(state) == accepts {
-                found.push(string);
+                strings.push(string);
             }
         }
-        (found.len() <= most).then_some(found)
+        (strings.len() <= most).then_some(strings)
     }
 
-    /// All strings pass, or none.
+    /// Passes all strings, or none.
     pub fn constant(passes: bool) -> Self {
         Self {
             next: vec![[0; 256]],
@@ -102,9 +102,9 @@ impl Automaton {
         }
     }
 
-    /// The strings that compare with `constant` in a way that `passes`, byte by byte, as Arrow compares them.
+    /// Passes strings whose order relative to `constant` `passes`, byte by byte, as in Arrow.
     pub fn compared(constant: &[u8], passes: impl Fn(Ordering) -> bool) -> Option<Self> {
-        // The bytes that are equal so far, or how the first other one compares.
+        // A state is the number of equal bytes so far, or the order of the first unequal one.
         let step = |state: &Result<usize, Ordering>, byte: u8| {
             let equal = (*state)?;
             let other = constant.get(equal).ok_or(Ordering::Greater)?;
@@ -119,7 +119,7 @@ impl Automaton {
         })
     }
 
-    /// The strings between two bounds.
+    /// Passes the strings between two bounds.
     pub fn range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> Option<Self> {
         let above = match low {
             Bound::Unbounded => Self::constant(true),
@@ -134,9 +134,9 @@ impl Automaton {
         above.and(&below)
     }
 
-    /// These strings.
+    /// Passes these strings.
     pub fn one_of<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Option<Self> {
-        // What may follow.
+        // A state is the set of possible rests of the string.
         let rests: BTreeSet<&[u8]> = values.into_iter().collect();
         if rests.len() > MOST_EXPLORED {
             return None;
@@ -152,18 +152,18 @@ impl Automaton {
         })
     }
 
-    /// The strings of so many bytes that it `passes`. Longer ones than `most` pass if that does.
+    /// Passes strings whose number of bytes `passes`. Longer ones than `most` pass if `most` does.
     pub fn of_bytes(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
         Self::build(0, |count, _| most.min(count + 1), |count| passes(*count))
     }
 
-    /// The strings of so many characters, of UTF-8, that it `passes`. Longer ones than `most` pass if that does.
+    /// Passes UTF-8 strings whose number of characters `passes`. Longer ones than `most` pass if `most` does.
     pub fn of_characters(most: usize, passes: impl Fn(usize) -> bool) -> Option<Self> {
         let step = |count: &usize, byte| most.min(count + usize::from(begins_character(byte)));
         Self::build(0, step, |count| passes(*count))
     }
 
-    /// The strings of UTF-8 whose first `most` characters pass.
+    /// Passes the UTF-8 strings whose first `most` characters pass `self`.
     pub fn of_front(&self, most: usize) -> Option<Self> {
         let step = |&(state, count): &(u8, usize), byte| {
             let count = count + usize::from(begins_character(byte));
@@ -175,7 +175,7 @@ impl Automaton {
         Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
     }
 
-    /// The strings of UTF-8 that pass once their first `most` characters are cut off.
+    /// Passes the UTF-8 strings that pass `self` without their first `most` characters.
     pub fn of_rest(&self, most: usize) -> Option<Self> {
         let step = |&(state, count): &(u8, usize), byte| {
             let count = count + usize::from(begins_character(byte));
@@ -187,7 +187,7 @@ impl Automaton {
         Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
     }
 
-    /// The strings that pass a predicate, of those that are not null. `None` also for tests of nulls and of other types.
+    /// Passes the strings that pass a predicate; nulls are not considered. `None` also for null tests and other types.
     pub fn of_predicate(predicate: &Predicate) -> Option<Self> {
         let (passed, negated) = match predicate {
             Predicate::Range { low, high, negated } => {
@@ -206,7 +206,7 @@ impl Automaton {
         Some(if negated { passed.not() } else { passed })
     }
 
-    /// The strings that do not pass.
+    /// Passes the strings that fail `self`.
     pub fn not(&self) -> Self {
         Self {
             next: self.next.clone(),
@@ -214,12 +214,12 @@ impl Automaton {
         }
     }
 
-    /// The strings that pass both.
+    /// Passes the strings that pass both.
     pub fn and(&self, other: &Self) -> Option<Self> {
         self.product(other, |one, other| one && other)
     }
 
-    /// The strings that pass either.
+    /// Passes the strings that pass either.
     pub fn or(&self, other: &Self) -> Option<Self> {
         self.product(other, |one, other| one || other)
     }
@@ -232,7 +232,7 @@ impl Automaton {
         )
     }
 
-    /// The automaton, minimized, that begins in the state `start`, and that `step` takes from one to the next.
+    /// Builds the minimal automaton of a transition function `step`, from the state `start`.
     pub(super) fn build<S: Clone + Ord>(
         start: S,
         step: impl Fn(&S, u8) -> S,
@@ -258,7 +258,7 @@ impl Automaton {
         Self::minimize(&next, states.iter().map(accepts).collect())
     }
 
-    /// Moore's algorithm: two states are different if one accepts only, or a byte leads to different states.
+    /// Moore's algorithm: two states are different if only one accepts, or a byte leads to different states.
     fn minimize(next: &[[usize; 256]], accepts: Vec<bool>) -> Option<Self> {
         let mut classes: Vec<usize> = accepts.iter().copied().map(usize::from).collect();
         let mut count = 0;
@@ -293,12 +293,12 @@ impl Automaton {
     }
 }
 
-/// Whether a byte of UTF-8 is the first of a character.
+/// Returns true if a byte of UTF-8 is the first of a character.
 pub(super) fn begins_character(byte: u8) -> bool {
     byte & 0xc0 != 0x80
 }
 
-/// The bytes of each string; `None` if they are others.
+/// The bytes of each string that is not null; `None` for arrays of other types.
 fn strings(array: &ArrayRef) -> Option<Vec<Vec<u8>>> {
     let mut strings = vec![];
     let pushed = for_bytes(array, |_, bytes| {
@@ -308,7 +308,7 @@ fn strings(array: &ArrayRef) -> Option<Vec<Vec<u8>>> {
     pushed.ok().map(|()| strings)
 }
 
-/// The bound that an array of one string is.
+/// The bytes of a bound that is an array of one string; `None` for other types.
 fn bound(bound: &Bound<ArrayRef>) -> Option<Bound<Vec<u8>>> {
     let only = |array| strings(array)?.pop();
     Some(match bound {
@@ -425,7 +425,7 @@ mod tests {
             few.sort();
             prop_assert!(few.into_iter().eq(values.clone()) && others == negated);
             prop_assert_eq!(values.len().checked_sub(1).and_then(|most| automaton.few(most)), None);
-            // with one beginning, there are as many strings as one likes
+            // infinitely many strings have a given prefix
             let begins = |from: &[u8]| Automaton::range(Bound::Included(from), Bound::Unbounded).unwrap();
             let infinite = begins(&[other.as_bytes(), b"a"].concat());
             prop_assert_eq!(infinite.few(1000), None);

@@ -1,11 +1,11 @@
-//! Codes, one for each place of a table.
+//! Codes of a key table: one per index of a perfect hash table, or per slot of a hash table.
 
 use crate::error::{Error, Result};
 
-/// Bytes that a table of codes takes at most.
+/// Maximum bytes of a table of codes.
 pub(super) const MOST_BYTES: u64 = 2 << 30;
 
-/// Bytes of a code below `count`, with one more for what is missing; 0 if there is but one.
+/// Bytes of a code below `count`, with one further value for missing keys; 0 if there is only one code.
 pub(crate) fn code_bytes(count: u32) -> usize {
     match count {
         0 | 1 => 0,
@@ -15,7 +15,7 @@ pub(crate) fn code_bytes(count: u32) -> usize {
     }
 }
 
-/// Codes in as few bytes as they need.
+/// Codes, each in as few bytes as `code_bytes` allows.
 pub(crate) enum CodeTable {
     One,
     U8(Vec<u8>),
@@ -39,7 +39,7 @@ impl CodeTable {
         })
     }
 
-    /// Bytes of a code; 0 if there is one.
+    /// Bytes of a code; 0 if there is only one code.
     fn width(&self) -> usize {
         match self {
             Self::One => 0,
@@ -58,18 +58,18 @@ impl CodeTable {
         }
     }
 
-    /// The codes of places.
+    /// A table with the code of each index, if it has one.
     pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
         let mut table = Self::new(count, places.len() as u64)?;
-        for (place, code) in places.iter().enumerate() {
+        for (index, code) in places.iter().enumerate() {
             if let Some(code) = code {
-                table.set(place, *code);
+                table.set(index, *code);
             }
         }
         Ok(table)
     }
 
-    /// That of these bytes, in the device's order.
+    /// Reads a table from the device's layout.
     pub fn read(count: u32, bytes: Vec<u8>) -> Self {
         match code_bytes(count) {
             0 => Self::One,
@@ -85,7 +85,7 @@ impl CodeTable {
         }
     }
 
-    /// Its bytes, in the device's order.
+    /// Writes the table in the device's layout.
     pub fn write(&self, to: &mut [u8]) {
         match self {
             Self::One => {}
@@ -103,26 +103,26 @@ impl CodeTable {
         }
     }
 
-    /// How many bytes that are.
+    /// Number of bytes that [`write`](Self::write) writes.
     pub fn bytes(&self) -> usize {
         self.len() * self.width()
     }
 
-    pub fn set(&mut self, place: usize, code: u32) {
+    pub fn set(&mut self, index: usize, code: u32) {
         match self {
             Self::One => {}
-            Self::U8(codes) => codes[place] = code as u8,
-            Self::U16(codes) => codes[place] = code as u16,
-            Self::U32(codes) => codes[place] = code,
+            Self::U8(codes) => codes[index] = code as u8,
+            Self::U16(codes) => codes[index] = code as u16,
+            Self::U32(codes) => codes[index] = code,
         }
     }
 
-    pub fn get(&self, place: usize) -> u32 {
+    pub fn get(&self, index: usize) -> u32 {
         match self {
             Self::One => 0,
-            Self::U8(codes) => codes[place].into(),
-            Self::U16(codes) => codes[place].into(),
-            Self::U32(codes) => codes[place],
+            Self::U8(codes) => codes[index].into(),
+            Self::U16(codes) => codes[index].into(),
+            Self::U32(codes) => codes[index],
         }
     }
 }

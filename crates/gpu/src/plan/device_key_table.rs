@@ -1,4 +1,4 @@
-//! Tables of keys that a device has made. They are copied back when somebody asks for them here.
+//! Key tables that were built on a device. They are copied to the host lazily.
 
 use std::sync::OnceLock;
 
@@ -6,56 +6,56 @@ use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
 use super::hash_table::HashedKeys;
-use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, other_keys};
+use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
 
-/// Copies some bytes of a table back, from a byte on.
+/// Copies bytes of a table to the host: (offset, length).
 type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
 
-/// Counts those of some values that are keys of a table.
-type Find = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
+/// Counts how many of the values are keys of a table.
+type CountKeys = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 
-/// Copies something back from a device.
+/// Copies data from a device to the host.
 pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
-/// A table on a device.
+/// A key table on a device, with a lazily fetched copy on the host.
 pub(super) struct DeviceKeyTable {
-    pub form: DeviceKeyTableLayout,
+    pub layout: DeviceKeyTableLayout,
     fetch: FetchBytes,
-    find: Find,
-    here: OnceLock<Here>,
+    count_keys: CountKeys,
+    host: OnceLock<HostKeyTable>,
 }
 
-/// A table that was copied back.
-pub(super) enum Here {
+/// A table that was copied to the host.
+pub(super) enum HostKeyTable {
     PerfectHashTable(PerfectHashTable),
     Hashed(HashedKeys, CodeTable),
 }
 
-/// How a table lies on the device: keys, and behind them, from a multiple of 256 bytes on, codes.
+/// Layout of a table on the device: keys, then codes, which start at a multiple of 256 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeviceKeyTableLayout {
     pub keys: DeviceKeyLayout,
-    /// Codes are below it.
+    /// Number of codes; each code is below it.
     pub count: u32,
 }
 
-/// How keys lie there.
+/// Layout of the keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum DeviceKeyLayout {
-    /// A bit for each number from the first on, and one behind the last.
+    /// A bit per integer from `first` on, and one behind the last.
     PerfectHashTable { first: i64, range: u64 },
-    /// As [`HashedKeys`] have them.
+    /// The slots of [`HashedKeys`].
     Hashed {
         slots: usize,
         empty: i64,
-        /// Buckets that were looked into for some key.
+        /// Maximum number of buckets that a probe reads.
         probes: u32,
     },
 }
 
 impl DeviceKeyTableLayout {
-    /// Bytes of keys.
+    /// Bytes of the keys.
     pub fn keys_bytes(self) -> usize {
         match self.keys {
             DeviceKeyLayout::PerfectHashTable { range, .. } => {
@@ -65,21 +65,21 @@ impl DeviceKeyTableLayout {
         }
     }
 
-    /// Bytes of a code for each place, if there is more than one.
+    /// Bytes of the codes; 0 if there is only one code.
     pub fn codes_bytes(self) -> usize {
-        let places = match self.keys {
+        let indices = match self.keys {
             DeviceKeyLayout::PerfectHashTable { range, .. } => range as usize,
             DeviceKeyLayout::Hashed { slots, .. } => slots,
         };
-        places * code_bytes(self.count)
+        indices * code_bytes(self.count)
     }
 
-    /// Where codes begin.
+    /// Offset of the codes, in bytes.
     pub fn codes_at(self) -> usize {
         self.keys_bytes().next_multiple_of(256)
     }
 
-    /// What kernels get to know beside the table.
+    /// Arguments of kernels beside the table: first key and range, or empty slot and size.
     pub fn words(self) -> [u64; 2] {
         match self.keys {
             DeviceKeyLayout::PerfectHashTable { first, range } => [first as u64, range],
@@ -91,13 +91,17 @@ impl DeviceKeyTableLayout {
         }
     }
 
-    /// That of `keys` keys from `least` to `greatest`: dense, or where they lie too far apart, hashed.
+    /// Chooses the layout of `keys` keys from `least` to `greatest`: dense, or hashed if the range is too large.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there are too many keys for a hash table, or no integer that is not a key is known.
     pub fn of(least: i64, greatest: i64, keys: u64, count: u32) -> Result<Self> {
         let range = greatest.abs_diff(least).saturating_add(1);
         let too_many = || Error::Unsupported("more keys than a table has room for".into());
         let expected = usize::try_from(keys).map_err(|_| too_many());
         let slots = expected.and_then(HashedKeys::slots_for);
-        // a large range is better than nothing
+        // a dense table of a large range is better than none
         if is_dense(range, keys, count) || slots.is_err() && range <= MOST_RANGE {
             let first = least;
             return Ok(Self {
@@ -123,51 +127,51 @@ impl DeviceKeyTableLayout {
 
 impl DeviceKeyTable {
     pub fn new(
-        form: DeviceKeyTableLayout,
+        layout: DeviceKeyTableLayout,
         fetch: impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
-        find: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
+        count_keys: impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
     ) -> Self {
         Self {
-            form,
+            layout,
             fetch: Box::new(fetch),
-            find: Box::new(find),
-            here: OnceLock::new(),
+            count_keys: Box::new(count_keys),
+            host: OnceLock::new(),
         }
     }
 
-    /// The table, here.
-    pub fn here(&self) -> Result<&Here> {
-        if let Some(here) = self.here.get() {
-            return Ok(here);
+    /// The table on the host; the first call copies it.
+    pub fn host(&self) -> Result<&HostKeyTable> {
+        if let Some(host) = self.host.get() {
+            return Ok(host);
         }
-        let codes = match self.form.codes_bytes() {
+        let codes = match self.layout.codes_bytes() {
             0 => CodeTable::One,
             bytes => {
-                let codes = (self.fetch)(self.form.codes_at(), bytes)?;
-                CodeTable::read(self.form.count, codes)
+                let codes = (self.fetch)(self.layout.codes_at(), bytes)?;
+                CodeTable::read(self.layout.count, codes)
             }
         };
-        let here = self.copied(codes)?;
-        Ok(self.here.get_or_init(|| here))
+        let host = self.copied(codes)?;
+        Ok(self.host.get_or_init(|| host))
     }
 
-    /// How many of the values are keys.
-    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+    /// Counts the values that are keys, on the device.
+    pub fn count_keys(&self, values: &ArrayRef) -> Result<usize> {
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let valid = (0..values.len()).filter(|row| values.is_valid(*row));
         let valid: Vec<i64> = valid.map(|row| integers[row]).collect();
         match valid.is_empty() {
             true => Ok(0),
-            false => (self.find)(&valid),
+            false => (self.count_keys)(&valid),
         }
     }
 
-    fn copied(&self, codes: CodeTable) -> Result<Here> {
-        let keys = (self.fetch)(0, self.form.keys_bytes())?;
-        Ok(match self.form.keys {
+    fn copied(&self, codes: CodeTable) -> Result<HostKeyTable> {
+        let keys = (self.fetch)(0, self.layout.keys_bytes())?;
+        Ok(match self.layout.keys {
             DeviceKeyLayout::PerfectHashTable { first, range } => {
                 let bits = keys.as_chunks::<4>().0.iter();
-                Here::PerfectHashTable(PerfectHashTable {
+                HostKeyTable::PerfectHashTable(PerfectHashTable {
                     first,
                     range,
                     bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
@@ -177,13 +181,13 @@ impl DeviceKeyTable {
             DeviceKeyLayout::Hashed { empty, probes, .. } => {
                 let slots = keys.as_chunks::<8>().0.iter();
                 let slots = slots.map(|slot| i64::from_le_bytes(*slot)).collect();
-                Here::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
+                HostKeyTable::Hashed(HashedKeys::of_slots(slots, empty, probes)?, codes)
             }
         })
     }
 }
 
-impl Here {
+impl HostKeyTable {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match self {
@@ -192,7 +196,7 @@ impl Here {
         }
     }
 
-    /// Writes keys in the device's order, and gives the codes.
+    /// Writes the keys in the device's layout and returns the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         match self {
             Self::PerfectHashTable(dense) => dense.write(to),

@@ -1,4 +1,4 @@
-//! Expressions: a value for each row.
+//! Expressions, evaluated per row.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::key_table::KeyTable;
 use super::payload_column::PayloadColumn;
 use super::types::{Literal, Type};
 
-/// How two values of one type compare; floats in their total order, as arrow-rs does.
+/// A comparison of two values of one type; floats compare in their total order, as in arrow-rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `=`
@@ -38,12 +38,12 @@ pub enum Arithmetic {
     Multiply,
     /// `/`; integers only by a constant other than 0 and -1, rounding towards zero.
     Divide,
-    /// `%`; as division.
+    /// `%`; restricted like [`Divide`](Self::Divide).
     Remainder,
 }
 
-/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null beyond the
-/// years that arrow-rs knows, -262143 to 262142.
+/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null outside the
+/// years that arrow-rs supports, -262143 to 262142.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatePart {
     /// The year.
@@ -60,103 +60,105 @@ pub enum DatePart {
     DayOfYear,
 }
 
-/// A value for each row.
+/// An expression, evaluated per row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A column, by its number in [`Pipeline::columns`](super::Pipeline::columns).
+    /// A column, by its index in [`Pipeline::columns`](super::Pipeline::columns).
     Column(usize),
-    /// The same for every row. An argument of the kernel: another one is no other kernel.
+    /// A constant. It is an argument of the kernel: pipelines that differ only in constants share a kernel.
     Literal(Literal),
-    /// A constant of this type that is not known yet, by its number among such. There is no kernel for it: a literal takes
-    /// its place before the pipeline runs.
+    /// A constant of this type that is not known yet, by its index among parameters. A literal must replace it before
+    /// the pipeline runs: no kernel is generated for it.
     Parameter(usize, Type),
     /// Compares two values of one type.
     Compare(Comparison, Box<Expr>, Box<Expr>),
-    /// All are true (three-valued).
+    /// True if all are (three-valued).
     And(Vec<Expr>),
-    /// Some is true (three-valued).
+    /// True if any is (three-valued).
     Or(Vec<Expr>),
-    /// Neither (three-valued).
+    /// The negation (three-valued).
     Not(Box<Expr>),
-    /// Whether it is null; never null itself. Of a column, of which the values are not read, it may be of any type.
+    /// True if the value is null; never null itself. A column may be of any type here, as its values are not read.
     IsNull(Box<Expr>),
-    /// Arithmetic on two values of one type, which is the result's. Integers wrap around, but for
-    /// `I128` (decimals, whose overflow is an error for DataFusion): there the data must rule
-    /// overflow out, or no kernel is generated. Floats are rounded after each operation.
+    /// Arithmetic on two values of one type; the result has the same type. Integers wrap around, except
+    /// `I128` (decimals, whose overflow is an error in DataFusion): there the data must rule overflow out, or no kernel
+    /// is generated. Floats are rounded after each operation.
     Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
-    /// `0 - x`, as [`Expr::Arithmetic`].
+    /// `0 - x`, with the overflow rules of [`Expr::Arithmetic`].
     Negate(Box<Expr>),
     /// Conversion that cannot fail: integers to wider integers or to narrower ones if the data fit
     /// (else no kernel is generated), integers and floats to floats, to the nearest.
     Cast(Box<Expr>, Type),
-    /// The value behind the first condition that is true, else the last one (or null).
+    /// The value of the first condition that is true, else the default (null without one).
     Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
     /// A part of a date in days.
     DatePart(DatePart, Box<Expr>),
-    /// Whether a value of a column passes a test; null where it is null. As [`Filter::Values`](super::Filter::Values) has it.
+    /// True if a column's value passes a test; null for null. Restricted like
+    /// [`Filter::Values`](super::Filter::Values).
     Values(usize, ValueTest),
-    /// What the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups) stands for: the value of the
-    /// key's code. Null where the key is not there.
+    /// The payload of a row's key in one of [`Pipeline::lookups`](super::Pipeline::lookups): the value of the key's
+    /// code. Null if the key is not in the table.
     Payload(usize, Arc<PayloadColumn>),
-    /// The code of the key that a row has in one of [`Pipeline::lookups`](super::Pipeline::lookups), a `U32`. Null where
-    /// the key is not there.
+    /// The code of a row's key in one of [`Pipeline::lookups`](super::Pipeline::lookups), a `U32`. Null if the key is
+    /// not in the table.
     Code(usize),
-    /// The code that a computed key, an integer, has in a table, a `U32`. Null where the key is null or not there.
+    /// The code of a computed integer key in a table, a `U32`. Null if the key is null or not in the table.
     Probe(Box<Expr>, Arc<KeyTable>),
-    /// The value of a code, which an expression gives. Null where the code is.
+    /// The payload of a computed code. Null if the code is null.
     PayloadOf(Box<Expr>, Arc<PayloadColumn>),
-    /// Which partner is at hand, of those of that number in [`Pipeline::matches`](super::Pipeline::partners) or of the
-    /// [`Exists`] around it: its place among all, a `U32`. Null if the row has none.
+    /// Index of the current match, a `U32`, among the matches of all codes. The number selects an element of
+    /// [`Pipeline::matches`](super::Pipeline::matches) or the enclosing [`Exists`]. Null if the row has no match.
     Match(usize),
-    /// Whether some partner of the row meets a condition. Never null.
+    /// True if any match of the row meets a condition. Never null.
     Exists(Box<Exists>),
-    /// The sum of some values over their number, rounded towards zero; null where that is 0. The number is an `I64` that is
-    /// not negative, the sum an integer of any type.
+    /// A sum divided by a count, rounded towards zero; null if the count is 0. The sum is an integer of any type, the
+    /// count a non-negative `I64`.
     Average(Box<Expr>, Box<Expr>),
-    /// A double as the nearest integer, an `I128`; of two that are as near, the one farther from zero. What it is computed of
-    /// must rule out that it is more than this, or less than its negative: integers, and constants.
+    /// A double rounded to the nearest integer, an `I128`; ties round away from zero. Its operands (integers and
+    /// constants) must guarantee that its absolute value is at most this bound.
     Rounded(Box<Expr>, i128),
-    /// A column of text or binary, as the number that its value has among all of the batch: only as an output of which
-    /// [`Build`](crate::Build) makes tables.
+    /// The dense id of a text or binary column's value within the batch. Only as an output of which
+    /// [`Build`](crate::Build) builds tables.
     Numbered(usize),
-    /// The row's number in the batch, an `I64`: only as such an output, too.
+    /// The row's index in the batch, an `I64`. Only as an output of which [`Build`](crate::Build) builds tables.
     RowNumber,
 }
 
-/// Those that a row has in a table where a key may be there more than once.
+/// A row's matches in a build table with duplicate keys: an offset and a count per code.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matches {
-    /// The code of the row's key, a `U32`; null if it has no partner.
+    /// The code of the row's key, a `U32`; null if the row has no match.
     pub code: Expr,
-    /// Of each code, where its partners begin: a `UInt32`. They lie one behind the other, as
-    /// [`Expr::Match`] numbers them.
+    /// Per code, the offset of its first match, a `UInt32`. Matches of a code are consecutive; [`Expr::Match`] is their
+    /// index.
     pub first: Arc<PayloadColumn>,
-    /// Of each code, how many there are: a `UInt32`.
+    /// Per code, the number of its matches, a `UInt32`.
     pub count: Arc<PayloadColumn>,
-    /// Partners of the code that has most of them.
+    /// The maximum of `count`.
     pub most: u32,
-    /// Whether a row without a partner counts once, where rows count once for each of them.
+    /// True if a row without a match counts once (outer join). Rows with matches count once per match.
     pub is_outer: bool,
 }
 
-/// A question about partners of a row, which count once however many there are: that of `EXISTS`.
+/// EXISTS over a row's matches: the row counts once, regardless of how many meet the condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exists {
-    /// Those that the row has. Whether a row without any counts does not matter.
+    /// The row's matches. `is_outer` is ignored.
     pub matches: Matches,
-    /// The number by which the condition asks for [`Expr::Match`]: beyond those of
-    /// [`Pipeline::matches`](super::Pipeline::partners), and another one for each such question.
+    /// The number of [`Expr::Match`] in the condition: unique for each `Exists`, and not an index of
+    /// [`Pipeline::matches`](super::Pipeline::matches).
     pub number: usize,
-    /// What one of them has to meet, a boolean.
+    /// The condition on a match, a boolean.
     pub condition: Expr,
 }
 
 impl Expr {
-    /// The same with others in the place of the parts of which `other` says one; it is not asked about their parts.
+    /// Replaces, from the root down, each subexpression for which `other` returns another one. `other` is not called
+    /// for the parts of a replaced subexpression.
     ///
     /// # Errors
     ///
-    /// Those of `other`.
+    /// The errors of `other`.
     pub fn replaced<E>(
         &self,
         other: &mut impl FnMut(&Self) -> Result<Option<Self>, E>,
@@ -211,14 +213,14 @@ impl Expr {
         })
     }
 
-    /// Whether it, or some part of it, is such an expression.
+    /// Returns true if `is_such` holds for the expression or any part of it.
     pub(crate) fn any(&self, is_such: &impl Fn(&Self) -> bool) -> bool {
         let mut any = is_such(self);
         self.for_parts(|part| any = any || part.any(is_such));
         any
     }
 
-    /// Calls `f` with each of the values that it is made of.
+    /// Calls `f` with each direct operand.
     pub(crate) fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
         match self {
             Self::Column(_)
@@ -257,8 +259,8 @@ impl Expr {
     }
 }
 
-/// A deterministic test of one column's values: an entry for each, null counts as false. Nulls are
-/// not asked about.
+/// A deterministic test of one column's values. The function returns one boolean per value; null counts as false. It
+/// is not called with nulls.
 #[derive(Clone)]
 pub struct ValueTest {
     function: Arc<ValueFunction>,
@@ -266,7 +268,7 @@ pub struct ValueTest {
 }
 
 impl ValueTest {
-    /// The test that `function` does.
+    /// Creates a test from `function`.
     pub fn new(function: Arc<ValueFunction>) -> Self {
         Self {
             function,
@@ -274,16 +276,16 @@ impl ValueTest {
         }
     }
 
-    /// Which values pass.
+    /// Evaluates the test for each value.
     ///
     /// # Errors
     ///
-    /// Those of the function.
+    /// The errors of the function.
     pub fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<BooleanArray> {
         (self.function)(values)
     }
 
-    /// The same of text, which `automaton` tells byte by byte: then it need not be in dictionaries.
+    /// Adds an equivalent automaton over the bytes of text. With one, the column need not be stored as dictionaries.
     pub fn with_automaton(mut self, automaton: Option<Arc<Automaton>>) -> Self {
         self.automaton = automaton;
         self
@@ -297,7 +299,7 @@ impl PartialEq for ValueTest {
     }
 }
 
-/// What a [`ValueTest`] does.
+/// The function of a [`ValueTest`].
 pub type ValueFunction = dyn Fn(&ArrayRef) -> vectile_encodings::Result<BooleanArray> + Send + Sync;
 
 impl fmt::Debug for ValueTest {

@@ -1,50 +1,53 @@
-//! Keys that lie too far apart for a bit each: a hash table, which kernels read as it lies here
+//! Hash tables for integer keys whose range is too large for a bit each. Kernels read the same layout
 //! (`kernels/hashed.cuh`).
 //!
 //! ```text
-//! slot      64 bits: a key; or the empty one, a number that is no key
-//! bucket    4 slots, 32 bytes: what memory hands out at once. The first slots are taken first
-//! table     2^n buckets. A key is in the one that it hashes to or, where that is full, in one of the
-//!           next, around the end
+//! slot      64 bits: a key, or the empty value, an integer that is no key
+//! bucket    4 slots, 32 bytes: one memory transaction. Slots are filled in order
+//! table     2^n buckets. A key is in the bucket that it hashes to or, if that is full, in one of the
+//!           following ones, with wrap-around
 //! ```
 //!
-//! At most half of the slots are taken, so that 19 of 20 keys are in their own bucket, and as many
-//! questions are settled there. No key is farther than [`MOST_PROBES`] buckets from its own, nor than
-//! `probes`, which is counted: there kernels stop.
+//! At most half of the slots are taken, so 19 of 20 keys are in their own bucket, and as many probes read one bucket.
+//! A key is within [`MOST_PROBES`] buckets. `probes` is the maximum that occurs in a table; kernels stop there.
 
 use arrow::array::{Array, ArrayRef};
 
 use super::code_table::CodeTable;
-use super::perfect_hash::{integers, other_keys};
+use super::perfect_hash::{integers, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
 pub(crate) const BUCKET: usize = 4;
-/// Slots for each key, at least.
+/// Minimum slots per key.
 const SLOTS_PER_KEY: usize = 2;
-/// Buckets that are looked into for a key, at most. Of half full ones it takes a few, whatever keys: more
-/// means that keys were made to collide. `build.cuh` has the same.
+/// Maximum buckets that a probe reads. Half full tables need a few for any keys; more means that keys were crafted to
+/// collide. `build.cuh` has the same.
 const MOST_PROBES: u32 = 32;
-/// Slots for each key up to which a table may grow for the sake of few probes.
+/// Maximum slots per key of a table that grows to reduce probes.
 const MOST_SLOTS_PER_KEY: usize = 32;
-/// Slots, at most: 2 GiB. Places are of 32 bits in kernels.
+/// Maximum slots: 2 GiB. Slot indices have 32 bits in kernels.
 const MOST_SLOTS: usize = 1 << 28;
 
-/// A set of integers, each of which has a place.
+/// A set of integers, each in a slot.
 pub(crate) struct HashedKeys {
-    /// As many as buckets of a power of two have.
+    /// The number of buckets is a power of two.
     slots: Vec<i64>,
     empty: i64,
-    /// Buckets that were looked into for some key.
+    /// Maximum buckets that a probe for a key reads.
     probes: u32,
     len: usize,
 }
 
 impl HashedKeys {
-    /// Buckets that may be looked into for a key.
+    /// Maximum buckets that a probe reads.
     pub const MOST_PROBES: u32 = MOST_PROBES;
 
-    /// A table of these keys, some of which may be the same; with room for `expected` from the start.
+    /// Creates a table of keys, with or without duplicates, and with initial room for `expected` distinct ones.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there are too many keys, or if their hashes collide too often.
     pub fn new(keys: impl Iterator<Item = i64> + Clone, expected: usize) -> Result<Self> {
         let mut table = Self::empty(Self::slots_for(expected)?, no_key(keys.clone()))?;
         for key in keys {
@@ -53,7 +56,11 @@ impl HashedKeys {
         Ok(table)
     }
 
-    /// Slots for so many keys.
+    /// Number of slots for `keys` keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there are too many.
     pub fn slots_for(keys: usize) -> Result<usize> {
         let slots = keys.checked_mul(SLOTS_PER_KEY).ok_or_else(too_many)?;
         let slots = slots.checked_next_power_of_two().ok_or_else(too_many)?;
@@ -63,7 +70,7 @@ impl HashedKeys {
         }
     }
 
-    /// The table of these slots, which a device has filled.
+    /// Creates a table from slots that a device has filled.
     pub fn of_slots(slots: Vec<i64>, empty: i64, probes: u32) -> Result<Self> {
         let len = slots.iter().filter(|slot| **slot != empty).count();
         match slots.len() >= BUCKET && slots.len().is_power_of_two() {
@@ -90,56 +97,56 @@ impl HashedKeys {
         })
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Their slots.
+    /// All slots.
     pub fn slots(&self) -> &[i64] {
         &self.slots
     }
 
-    /// What a slot without a key has.
+    /// The value of a slot without a key.
     pub fn empty_slot(&self) -> i64 {
         self.empty
     }
 
-    /// Buckets, less one, in the low half; how many to look into in the high one.
+    /// Number of buckets minus one in the low 32 bits, maximum probes in the high 32 bits.
     pub fn size_word(&self) -> u64 {
         Self::size_word_of(self.slots.len(), self.probes)
     }
 
-    /// The same of a table of so many slots.
+    /// The [`size_word`](Self::size_word) of a table of `slots` slots.
     pub fn size_word_of(slots: usize, probes: u32) -> u64 {
         (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
     }
 
-    /// Writes slots in the device's order.
+    /// Writes the slots in the device's layout.
     pub fn write(&self, to: &mut [u8]) {
         let words = to.as_chunks_mut::<8>().0.iter_mut();
         let slots = words.zip(&self.slots);
         slots.for_each(|(to, slot)| *to = slot.to_le_bytes());
     }
 
-    /// The code of each value, of which `codes` has one for each slot.
+    /// The code of each value, `None` for nulls and values that are no keys. `codes` has one code per slot.
     pub fn codes_of(&self, values: &ArrayRef, codes: &CodeTable) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let code = |row: usize| {
             let key = Some(integers[row]).filter(|_| values.is_valid(row));
-            let place = key.and_then(|key| self.place(key));
-            place.map(|place| codes.get(place))
+            let slot_index = key.and_then(|key| self.slot_index(key));
+            slot_index.map(|slot_index| codes.get(slot_index))
         };
         Ok((0..values.len()).map(code).collect())
     }
 
-    /// The place of a key.
-    pub fn place(&self, key: i64) -> Option<usize> {
+    /// The slot index of a key, if it is in the table.
+    pub fn slot_index(&self, key: i64) -> Option<usize> {
         if key == self.empty {
             return None;
         }
         match self.search(key, self.probes) {
-            Some((place, _)) if self.slots[place] == key => Some(place),
+            Some((slot_index, _)) if self.slots[slot_index] == key => Some(slot_index),
             _ => None,
         }
     }
@@ -148,8 +155,8 @@ impl HashedKeys {
         self.slots.len() / BUCKET - 1
     }
 
-    /// The slot that has the key or, if there is none, the one that it should get, and the buckets looked
-    /// into for it; `None` if all near are taken.
+    /// The index of the slot that has the key or, if there is none, of the slot for it, and the number of buckets read;
+    /// `None` if all slots of `probes` buckets are taken.
     fn search(&self, key: i64, probes: u32) -> Option<(usize, u32)> {
         let mut bucket = hash_of(key) as usize & self.mask();
         for probe in 1..=probes {
@@ -167,7 +174,7 @@ impl HashedKeys {
     }
 
     fn insert(&mut self, key: i64) -> Result<()> {
-        if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.place(key).is_none() {
+        if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.slot_index(key).is_none() {
             self.grow()?;
         }
         while !self.try_insert(key) {
@@ -176,20 +183,20 @@ impl HashedKeys {
         Ok(())
     }
 
-    /// Whether there was room near, or the key was there.
+    /// Inserts a key. Returns false if there is no free slot within [`MOST_PROBES`] buckets.
     fn try_insert(&mut self, key: i64) -> bool {
-        let Some((place, probes)) = self.search(key, MOST_PROBES) else {
+        let Some((slot_index, probes)) = self.search(key, MOST_PROBES) else {
             return false;
         };
-        if self.slots[place] == self.empty {
-            self.slots[place] = key;
+        if self.slots[slot_index] == self.empty {
+            self.slots[slot_index] = key;
             self.probes = self.probes.max(probes);
             self.len += 1;
         }
         true
     }
 
-    /// Has twice as many slots, or more.
+    /// Grows to at least twice as many slots.
     fn grow(&mut self) -> Result<()> {
         let mut slots = self.slots.len();
         'larger: loop {
@@ -209,7 +216,7 @@ impl HashedKeys {
     }
 }
 
-/// A number that is no key.
+/// Returns an integer that is no key.
 fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
     let (mut least, mut greatest, mut count) = (i64::MAX, i64::MIN, 0usize);
     for key in keys.clone() {
@@ -220,7 +227,7 @@ fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
         (Some(below), _) => below,
         (None, Some(above)) => above,
         (None, None) => {
-            // keys fill all but one of the places behind the smallest, at most: it is a key, too
+            // both extremes are keys, so one of the `count` integers after the smallest is free
             let mut taken = vec![false; count];
             for key in keys {
                 let behind = usize::try_from(key.abs_diff(i64::MIN)).unwrap_or(usize::MAX);
@@ -234,7 +241,7 @@ fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
     }
 }
 
-/// The same as in `hash.cuh`.
+/// The hash function of `hash.cuh`.
 fn hash_of(key: i64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let mut x = key as u64;
@@ -256,7 +263,7 @@ mod tests {
         HashedKeys::new(keys.iter().copied(), expected).unwrap()
     }
 
-    /// What the same number was before it was hashed: each step has an inverse.
+    /// The inverse of `hash_of`: each of its steps has one.
     fn key_of(hash: u64) -> i64 {
         // Newton's iteration, modulo 2^64
         let factor = 0xd6e8_feb8_6659_fd93u64;
@@ -273,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_have_places_of_their_own_and_others_none() {
+    fn keys_have_slots_of_their_own_and_others_none() {
         let keys: Vec<i64> = (0..5000)
             .map(|i: i64| i.wrapping_mul(0x5851_f42d_4c95_7f2d))
             .collect();
@@ -283,13 +290,18 @@ mod tests {
             assert!(table.slots().len() >= SLOTS_PER_KEY * keys.len());
             assert!(table.slots().len().is_power_of_two());
             assert!(table.probes < 8);
-            let mut places: Vec<usize> =
-                keys.iter().map(|key| table.place(*key).unwrap()).collect();
-            places.sort_unstable();
-            places.dedup();
-            assert_eq!(places.len(), keys.len());
-            assert!(keys.iter().all(|key| table.place(key ^ 1 << 50).is_none()));
-            assert_eq!(table.place(table.empty_slot()), None);
+            let mut slots: Vec<usize> = keys
+                .iter()
+                .map(|key| table.slot_index(*key).unwrap())
+                .collect();
+            slots.sort_unstable();
+            slots.dedup();
+            assert_eq!(slots.len(), keys.len());
+            assert!(
+                keys.iter()
+                    .all(|key| table.slot_index(key ^ 1 << 50).is_none())
+            );
+            assert_eq!(table.slot_index(table.empty_slot()), None);
         }
     }
 
@@ -308,8 +320,8 @@ mod tests {
             let table = table(keys, keys.len());
             let empty = table.empty_slot();
             assert!(!keys.contains(&empty), "{keys:?}");
-            assert_eq!(table.place(empty), None);
-            assert!(keys.iter().all(|key| table.place(*key).is_some()));
+            assert_eq!(table.slot_index(empty), None);
+            assert!(keys.iter().all(|key| table.slot_index(*key).is_some()));
         }
         let last = table(cases[5], 5);
         assert_eq!((last.len(), last.empty_slot()), (4, i64::MIN + 2));
@@ -323,16 +335,16 @@ mod tests {
     }
 
     #[test]
-    fn full_buckets_go_on_in_the_next() {
+    fn full_buckets_overflow_into_the_next() {
         // all in the last of 8 buckets; then in the first, around the end
         let keys: Vec<i64> = (0..10).map(|i| key_of(i << 40 | 7)).collect();
         let table = table(&keys, 16);
         assert_eq!((table.slots().len(), table.probes), (32, 3));
         assert_eq!(table.size_word(), 7 | 3 << 32);
-        let places: Vec<_> = keys.iter().map(|key| table.place(*key)).collect();
+        let slots: Vec<_> = keys.iter().map(|key| table.slot_index(*key)).collect();
         let expected = [28, 29, 30, 31, 0, 1, 2, 3, 4, 5];
-        assert_eq!(places, expected.map(Some));
-        assert_eq!(table.place(key_of(99 << 40 | 7)), None);
+        assert_eq!(slots, expected.map(Some));
+        assert_eq!(table.slot_index(key_of(99 << 40 | 7)), None);
     }
 
     #[test]
@@ -340,7 +352,7 @@ mod tests {
         let near: Vec<i64> = (0..300).map(|i| key_of(i << 8)).collect();
         let large = table(&near, near.len());
         assert!(large.slots().len() > 1024 && large.probes <= MOST_PROBES);
-        assert!(near.iter().all(|key| large.place(*key).is_some()));
+        assert!(near.iter().all(|key| large.slot_index(*key).is_some()));
         let far = (0..300).map(|i| key_of(i << 40));
         let error = HashedKeys::new(far, 300).err().unwrap();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");

@@ -1,4 +1,4 @@
-//! Codes of the keys of a small table: what a join looks up.
+//! Key tables: the keys of a join's build table, each with a code.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -11,43 +11,43 @@ use arrow::datatypes::DataType;
 use super::code_table::CodeTable;
 use super::device_key_table::{DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout};
 use super::hash_table::HashedKeys;
-use super::perfect_hash::{PerfectHashTable, integers, is_dense, other_keys};
+use super::perfect_hash::{PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
 
-/// The keys of a table, each with a code: which of the rows that matter it has. Many keys may have the
-/// same code, as many customers have one nation.
+/// The keys of a build table, each with a code that identifies its payload. Several keys may share a code, as many
+/// customers share a nation.
 ///
-/// Kernels look integers up by their distance from the smallest: for each there is a bit, and a code
-/// where some are told apart. If they lie too far apart for that, they are looked up in a hash table.
-/// Make one `KeyTable` and keep it: the table stays on the device.
+/// Kernels look integers up by their distance from the smallest: each has a bit and, if there are several codes, a
+/// code. If the range of keys is too large for that, they are looked up in a hash table.
+/// Create a `KeyTable` once and keep it: its copy on the device is reused.
 pub struct KeyTable {
     keys: Keys,
-    /// Codes are below it. With one, there is nothing to tell apart.
+    /// Number of codes; each code is below it. With one, no codes are stored.
     count: u32,
-    found: usize,
-    /// The share of rows that are found, once somebody has looked.
+    len: usize,
+    /// The share of probed rows that match. Computed lazily.
     share: OnceLock<f64>,
-    /// Its copies on devices.
+    /// The copies of the table on devices.
     device: DeviceCopies,
 }
 
 enum Keys {
     Integers(PerfectHashTable),
-    /// Those of a table that was made on a device.
+    /// A table that was built on a device.
     DeviceKeyTable(DeviceKeyTable),
     Hashed {
         table: HashedKeys,
-        /// A code for each slot, if there is more than one.
+        /// A code per slot, if there is more than one code.
         codes: CodeTable,
     },
     Bytes(HashMap<Box<[u8]>, u32>),
 }
 
-/// The copies of a table on devices, one for each engine that uses it, whatever that is to who made them.
+/// The copies of a table on devices, one per engine that uses it. Only the module that adds them knows their type.
 pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 impl KeyTable {
-    /// The share of rows that are found, as `sample` says when it is asked for the first time.
+    /// The share of probed rows that match. The first call computes it with `sample`; an error is not kept.
     pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
         match self.share.get() {
             Some(share) => Ok(*share),
@@ -58,22 +58,22 @@ impl KeyTable {
         }
     }
 
-    /// Whether a key is there is all that is asked. Nulls are left out; a key may be there more than
-    /// once.
+    /// Creates a set of keys with one code. Nulls are ignored, and keys may be duplicates.
     ///
     /// # Errors
     ///
-    /// As [`KeyTable::new`], but for keys that are there twice.
+    /// The errors of [`KeyTable::new`], except for duplicates.
     pub fn of_keys(keys: &ArrayRef) -> Result<Self> {
         Self::build(keys, None, 1)
     }
 
-    /// The code of each key; codes are below `count`. Nulls are left out.
+    /// Creates a table of keys with their codes; codes are below `count`. Null keys are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a key is there twice, if keys are no integers (or dates, times,
-    /// decimals of up to 64 bits) nor text, or if there are too many for a table.
+    /// [`Error::Unsupported`] if keys have duplicates, if they are neither integers (or dates, times, decimals of up to
+    /// 64 bits) nor text, or if there are too many for a table. [`Error::Internal`] if the codes do not fit the keys or
+    /// `count`.
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
         if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
             let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
@@ -85,7 +85,7 @@ impl KeyTable {
     fn build(keys: &ArrayRef, codes: Option<&[u32]>, count: u32) -> Result<Self> {
         let twice = || Error::Unsupported("a key that is there more than once".into());
         let code = |row: usize| codes.map_or(0, |codes| codes[row]);
-        let mut found = 0;
+        let mut len = 0;
         let keys = if let Some(values) = integers(keys)? {
             let present = || (0..values.len()).filter(|row| keys.is_valid(*row));
             let bounds = present().fold(None, |bounds: Option<(i64, i64)>, row| {
@@ -98,17 +98,17 @@ impl KeyTable {
                 let mut table = CodeTable::new(count, range)?;
                 let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
                 for row in present() {
-                    let place = values[row].abs_diff(first) as usize;
-                    let bit = 1 << (place % 32);
-                    if bits[place / 32] & bit != 0 {
+                    let index = values[row].abs_diff(first) as usize;
+                    let bit = 1 << (index % 32);
+                    if bits[index / 32] & bit != 0 {
                         match codes {
                             Some(_) => return Err(twice()),
                             None => continue,
                         }
                     }
-                    bits[place / 32] |= bit;
-                    table.set(place, code(row));
-                    found += 1;
+                    bits[index / 32] |= bit;
+                    table.set(index, code(row));
+                    len += 1;
                 }
                 Keys::Integers(PerfectHashTable {
                     first,
@@ -118,31 +118,31 @@ impl KeyTable {
                 })
             } else {
                 let rows = present().count();
-                // where keys may be there more than once, how many differ is not known
+                // the number of distinct keys is not known if duplicates are allowed
                 let expected = codes.map_or(0, |_| rows);
                 let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
-                found = table.len();
-                if codes.is_some() && found < rows {
+                len = table.len();
+                if codes.is_some() && len < rows {
                     return Err(twice());
                 }
-                let mut of_slots = CodeTable::new(count, table.slots().len() as u64)?;
+                let mut slot_codes = CodeTable::new(count, table.slots().len() as u64)?;
                 if count > 1 {
                     for row in present() {
-                        if let Some(place) = table.place(values[row]) {
-                            of_slots.set(place, code(row));
+                        if let Some(index) = table.slot_index(values[row]) {
+                            slot_codes.set(index, code(row));
                         }
                     }
                 }
                 Keys::Hashed {
                     table,
-                    codes: of_slots,
+                    codes: slot_codes,
                 }
             }
         } else {
             let mut known = HashMap::with_capacity(keys.len());
             for_bytes(keys, |row, bytes| {
                 let before = known.insert(Box::<[u8]>::from(bytes), code(row));
-                found += usize::from(before.is_none());
+                len += usize::from(before.is_none());
                 match (before, codes) {
                     (Some(_), Some(_)) => Err(twice()),
                     _ => Ok(()),
@@ -153,32 +153,32 @@ impl KeyTable {
         Ok(Self {
             keys,
             count,
-            found,
+            len,
             share: OnceLock::new(),
             device: Mutex::default(),
         })
     }
 
-    /// Codes are below it.
+    /// The number of codes; each code is below it.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The number of keys.
+    /// The number of distinct keys.
     pub fn len(&self) -> usize {
-        self.found
+        self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no keys.
     pub fn is_empty(&self) -> bool {
-        self.found == 0
+        self.len == 0
     }
 
-    /// A table of that form on a device, of `found` keys. The functions copy so many of its bytes back, from a byte on, and
-    /// count those of some values that are keys.
+    /// A table of `len` keys that was built on a device with this layout. `fetch` copies bytes (offset, length)
+    /// of it to the host, `find` counts the values that are keys.
     pub(crate) fn made(
-        form: DeviceKeyTableLayout,
-        found: usize,
+        layout: DeviceKeyTableLayout,
+        len: usize,
         (fetch, find): (
             impl Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync + 'static,
             impl Fn(&[i64]) -> Result<usize> + Send + Sync + 'static,
@@ -186,56 +186,69 @@ impl KeyTable {
         device: DeviceCopies,
     ) -> Self {
         Self {
-            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(form, fetch, find)),
-            count: form.count,
-            found,
+            keys: Keys::DeviceKeyTable(DeviceKeyTable::new(layout, fetch, find)),
+            count: layout.count,
+            len,
             share: OnceLock::new(),
             device,
         }
     }
 
-    /// Has a table that was made on a device be here, too.
+    /// Copies a table that was built on a device to the host, unless that was done before.
     pub(crate) fn fetch(&self) -> Result<()> {
         match &self.keys {
-            Keys::DeviceKeyTable(made) => made.here().map(drop),
+            Keys::DeviceKeyTable(device_table) => device_table.host().map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Bytes in memory, nearly; on the device integers take as many.
+    /// Approximate bytes in host memory. Tables of integers take as many on the device.
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
-            Keys::DeviceKeyTable(made) => made.form.keys_bytes() + made.form.codes_bytes(),
+            Keys::DeviceKeyTable(device_table) => {
+                device_table.layout.keys_bytes() + device_table.layout.codes_bytes()
+            }
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
     }
 
-    /// Bytes of a bit for each place, if there is one.
+    /// Bytes of the bits of a dense table; `usize::MAX` for other tables.
     pub(crate) fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
-            Keys::DeviceKeyTable(made) if !self.is_hashed() => made.form.keys_bytes(),
+            Keys::DeviceKeyTable(device_table) if !self.is_hashed() => {
+                device_table.layout.keys_bytes()
+            }
             Keys::DeviceKeyTable(_) => usize::MAX,
             Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
         }
     }
 
-    /// Whether keys are looked up in a hash table, but for those of dictionaries.
+    /// Returns true if integer keys are looked up in a hash table.
     pub(crate) fn is_hashed(&self) -> bool {
         match &self.keys {
             Keys::Hashed { .. } => true,
-            Keys::DeviceKeyTable(made) => matches!(made.form.keys, DeviceKeyLayout::Hashed { .. }),
+            Keys::DeviceKeyTable(device_table) => {
+                matches!(device_table.layout.keys, DeviceKeyLayout::Hashed { .. })
+            }
             Keys::Integers(_) | Keys::Bytes(_) => false,
         }
     }
 
-    /// Where codes begin in the table of keys that are integers, as devices have it, and its bytes.
+    /// The offset of the codes in the device layout of a table of integers, and the table's size, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for text, which has no device layout.
     pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
-            Keys::DeviceKeyTable(made) => (made.form.keys_bytes(), made.form.codes_bytes()),
+            Keys::DeviceKeyTable(device_table) => (
+                device_table.layout.keys_bytes(),
+                device_table.layout.codes_bytes(),
+            ),
             Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
             Keys::Bytes(_) => {
                 let reason = "text that is in no dictionary, looked up";
@@ -246,11 +259,14 @@ impl KeyTable {
         Ok((codes_at, codes_at + codes_bytes))
     }
 
-    /// Writes that table, of which codes begin at `codes_at`, if it is here.
+    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a
+    /// table that was built on a device cannot be fetched.
     pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
-            Keys::DeviceKeyTable(made) => made.here().ok().map(|here| here.write(to)),
+            Keys::DeviceKeyTable(device_table) => {
+                device_table.host().ok().map(|host| host.write(to))
+            }
             Keys::Hashed { table, codes } => {
                 table.write(to);
                 Some(codes)
@@ -262,42 +278,42 @@ impl KeyTable {
         }
     }
 
-    /// What kernels get to know beside it: first key and places, or the empty slot and the size.
+    /// Arguments of kernels beside the table: first key and range, or empty slot and size.
     pub(crate) fn table_words(&self) -> [u64; 2] {
         match &self.keys {
             Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
-            Keys::DeviceKeyTable(made) => made.form.words(),
+            Keys::DeviceKeyTable(device_table) => device_table.layout.words(),
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
             Keys::Bytes(_) => [0, 0],
         }
     }
 
-    /// Where who executes keeps the table's copies on devices.
+    /// Where `exec` keeps the copies of the table on devices.
     pub(crate) fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 
-    /// How many of the values are there.
+    /// Counts the values that are keys of the table.
     ///
     /// # Errors
     ///
-    /// As [`KeyTable::of`]; those of the driver.
+    /// The errors of [`KeyTable::of`]; the driver's errors.
     pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
         match &self.keys {
-            Keys::DeviceKeyTable(made) => made.found_among(values),
+            Keys::DeviceKeyTable(device_table) => device_table.count_keys(values),
             _ => Ok(self.of(values)?.iter().flatten().count()),
         }
     }
 
-    /// The code of each value; none of what is not there, and of nulls.
+    /// Looks values up: the code of each, `None` for nulls and values that are no keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if the values are of another kind than the keys.
+    /// [`Error::Unsupported`] if the values are of another kind than the keys; the driver's errors.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
             Keys::Integers(dense) => dense.of(values),
-            Keys::DeviceKeyTable(made) => made.here()?.of(values),
+            Keys::DeviceKeyTable(device_table) => device_table.host()?.of(values),
             Keys::Hashed { table, codes } => table.codes_of(values, codes),
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
@@ -320,12 +336,16 @@ impl PartialEq for KeyTable {
 
 impl fmt::Debug for KeyTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (keys, codes) = (self.found, self.count);
+        let (keys, codes) = (self.len, self.count);
         write!(f, "KeyTable({keys} keys, {codes} codes)")
     }
 }
 
-/// Calls `f` with the row and the bytes of each text that is not null.
+/// Calls `f` with the row and the bytes of each value of a text or binary array that is not null.
+///
+/// # Errors
+///
+/// The errors of `f`; [`Error::Unsupported`] for arrays of other types.
 pub(crate) fn for_bytes(
     keys: &ArrayRef,
     mut f: impl FnMut(usize, &[u8]) -> Result<()>,
@@ -346,7 +366,7 @@ pub(crate) fn for_bytes(
         DataType::Binary => each!(keys.as_binary::<i32>()),
         DataType::LargeBinary => each!(keys.as_binary::<i64>()),
         DataType::BinaryView => each!(keys.as_binary_view()),
-        _ => return Err(other_keys(keys)),
+        _ => return Err(unsupported_keys(keys)),
     }
     Ok(())
 }
@@ -369,8 +389,8 @@ mod tests {
         array(Int64Array::from_iter_values(values))
     }
 
-    /// Numbers of 64 bits from anywhere, the same every time.
-    fn anywhere(number: i64) -> i64 {
+    /// Pseudo-random, reproducible numbers of 64 bits.
+    fn scattered(number: i64) -> i64 {
         number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
     }
 
@@ -391,7 +411,7 @@ mod tests {
         };
         assert!(!of_few((1 << 24) - 1));
         assert!(of_few(1 << 24));
-        // what a table of codes may take counts, too
+        // the codes have a limit of bytes, too
         assert!(is_dense(MOST_RANGE, MOST_RANGE, 2));
         assert!(!is_dense(MOST_RANGE, MOST_RANGE, 300));
         assert!(!is_dense(MOST_RANGE + 1, MOST_RANGE + 1, 1));
@@ -399,9 +419,9 @@ mod tests {
     }
 
     #[test]
-    fn keys_from_anywhere_have_their_codes() {
+    fn scattered_keys_have_their_codes() {
         let keys: Vec<i64> = (0..3000)
-            .map(anywhere)
+            .map(scattered)
             .chain([i64::MIN, i64::MAX, -1])
             .collect();
         for count in [1, 2, 255, 256, 65_535, 65_536, u32::MAX] {
@@ -413,26 +433,26 @@ mod tests {
             assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
             let all = codes.of(&numbers(keys.clone())).unwrap();
             assert!((0..keys.len()).all(|row| all[row] == Some(code(row))));
-            let others = numbers((3000..6000).map(anywhere).chain([1, i64::MIN + 1]));
+            let others = numbers((3000..6000).map(scattered).chain([1, i64::MIN + 1]));
             assert!(codes.of(&others).unwrap().iter().all(Option::is_none));
         }
     }
 
     #[test]
-    fn nulls_are_left_out_and_not_found() {
+    fn nulls_are_ignored() {
         let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
         let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
         assert!(codes.is_hashed() && codes.len() == 2);
-        let found = codes.of(&array(keys)).unwrap();
-        assert_eq!(found, [Some(1), None, Some(0), None]);
+        let codes_of_keys = codes.of(&array(keys)).unwrap();
+        assert_eq!(codes_of_keys, [Some(1), None, Some(0), None]);
         let only_nulls = Int64Array::new_null(5);
         let codes = KeyTable::of_keys(&array(only_nulls)).unwrap();
         assert!(codes.is_empty());
     }
 
     #[test]
-    fn keys_are_there_twice_if_codes_do_not_matter() {
-        let keys = numbers((0..1000).map(|row| anywhere(row % 10)));
+    fn sets_of_keys_may_have_duplicates() {
+        let keys = numbers((0..1000).map(|row| scattered(row % 10)));
         let codes = KeyTable::of_keys(&keys).unwrap();
         assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
         let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();
@@ -448,7 +468,7 @@ mod tests {
             array(Decimal64Array::from(vec![-(1 << 59), 7, 1 << 59])),
         ];
         for keys in keys {
-            // of a slice, what it has
+            // only the rows of a slice count
             let codes = KeyTable::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
             assert!(codes.is_hashed());
             assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);
@@ -466,9 +486,9 @@ mod tests {
     fn dense_keys_and_text_have_their_codes() {
         let codes = KeyTable::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
         assert!(!codes.is_hashed());
-        let found = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
+        let codes_of_keys = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
         let expected = [None, Some(2), None, Some(0), Some(1), None, None];
-        assert_eq!(found.unwrap(), expected);
+        assert_eq!(codes_of_keys.unwrap(), expected);
         let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
         let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
         assert!(!codes.is_hashed() && codes.len() == 2);

@@ -1,34 +1,34 @@
-//! Patterns of `LIKE` as automata, which match what arrow-rs does.
+//! Patterns of `LIKE` as automata, with the semantics of arrow-rs.
 
 use std::collections::BTreeSet;
 
 use super::automaton::{Automaton, begins_character};
 
-/// Before a character of a pattern that stands for itself.
+/// The escape character of patterns: the character after it stands for itself.
 const ESCAPE: char = '\\';
 
-/// What a part of a string has to be.
+/// A part of a pattern.
 enum PatternPart {
     /// Any characters.
     Any,
     /// One character.
     One,
-    /// One of these bytes: the spellings of a character.
+    /// One of these byte sequences: the spellings of a character.
     Bytes(Vec<Vec<u8>>),
 }
 
-/// What a string has to go on with: the rest of a spelling, and then the piece of this number and those behind it.
+/// A position in a pattern: the index of the next part, and the rest of a spelling that must come before it.
 type Position<'a> = (usize, &'a [u8]);
 
 impl Automaton {
-    /// The strings that start with `text`.
+    /// Passes the strings that start with `text`.
     pub fn starts_with(text: &str) -> Option<Self> {
-        of_pieces(exactly(text).chain([PatternPart::Any]).collect())
+        of_parts(exactly(text).chain([PatternPart::Any]).collect())
     }
 
-    /// The strings that end with `text`.
+    /// Passes the strings that end with `text`.
     pub fn ends_with(text: &str) -> Option<Self> {
-        of_pieces(
+        of_parts(
             [PatternPart::Any]
                 .into_iter()
                 .chain(exactly(text))
@@ -36,30 +36,31 @@ impl Automaton {
         )
     }
 
-    /// The strings that contain `text`.
+    /// Passes the strings that contain `text`.
     pub fn contains(text: &str) -> Option<Self> {
         let back = exactly(text).chain([PatternPart::Any]);
-        of_pieces([PatternPart::Any].into_iter().chain(back).collect())
+        of_parts([PatternPart::Any].into_iter().chain(back).collect())
     }
 
-    /// The strings that are `LIKE` a pattern, or `ILIKE` it: then `None` also if not all of the pattern is ASCII.
+    /// Passes the strings that are `LIKE` a pattern, or `ILIKE` if case is ignored. `None` also for an `ILIKE` pattern
+    /// that is not ASCII.
     pub fn like(pattern: &str, ignores_case: bool) -> Option<Self> {
         let literal = |character| match ignores_case {
             true => PatternPart::either_case(character),
             false => Some(PatternPart::exactly(character)),
         };
-        let mut pieces = vec![];
+        let mut parts = vec![];
         let mut characters = pattern.chars();
         while let Some(character) = characters.next() {
-            pieces.push(match character {
+            parts.push(match character {
                 '%' => PatternPart::Any,
                 '_' => PatternPart::One,
-                // The last one stands for itself.
+                // An escape at the end stands for itself.
                 ESCAPE => literal(characters.next().unwrap_or(ESCAPE))?,
                 other => literal(other)?,
             });
         }
-        of_pieces(pieces)
+        of_parts(parts)
     }
 }
 
@@ -68,7 +69,7 @@ impl PatternPart {
         Self::Bytes(vec![bytes_of(character)])
     }
 
-    /// Unicode has one more spelling of some letters: the sign of the Kelvin, and the long s.
+    /// A letter in both cases, with the further spellings of Unicode (Kelvin sign, long s); `None` if it is not ASCII.
     fn either_case(character: char) -> Option<Self> {
         let (lower, upper) = (
             character.to_ascii_lowercase(),
@@ -94,29 +95,29 @@ fn bytes_of(character: char) -> Vec<u8> {
     character.encode_utf8(&mut [0; 4]).as_bytes().to_vec()
 }
 
-/// The strings that consist of these pieces. States are the sets of positions at which a string may be.
-fn of_pieces(pieces: Vec<PatternPart>) -> Option<Automaton> {
-    let all = pieces.len();
-    let read = pieces
+/// Passes the strings that match a sequence of parts. A state is the set of possible positions.
+fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
+    let all = parts.len();
+    let read = parts
         .iter()
-        .filter(|piece| !matches!(piece, PatternPart::Any));
+        .filter(|part| !matches!(part, PatternPart::Any));
     // Each byte of the shortest string has a state of its own.
     if read.count() >= Automaton::MOST_STATES {
         return None;
     }
     Automaton::build(
-        settled(&pieces, [(0, [].as_slice())].into()),
+        settled(&parts, [(0, [].as_slice())].into()),
         |positions, byte| {
-            let next = positions.iter().flat_map(|at| after(&pieces, *at, byte));
-            settled(&pieces, next.collect())
+            let next = positions.iter().flat_map(|at| after(&parts, *at, byte));
+            settled(&parts, next.collect())
         },
         |positions| positions.contains(&(all, [].as_slice())),
     )
 }
 
-/// Where a byte leads from a position.
+/// The positions that a byte leads to from a position.
 fn after<'a>(
-    pieces: &'a [PatternPart],
+    parts: &'a [PatternPart],
     (behind, rest): Position<'a>,
     byte: u8,
 ) -> Vec<Position<'a>> {
@@ -124,10 +125,10 @@ fn after<'a>(
         let reads = first == &byte;
         return reads.then_some((behind, rest)).into_iter().collect();
     }
-    let before = behind.checked_sub(1).and_then(|before| pieces.get(before));
-    match (before, pieces.get(behind)) {
+    let before = behind.checked_sub(1).and_then(|before| parts.get(before));
+    match (before, parts.get(behind)) {
         (_, Some(PatternPart::Any)) => vec![(behind, rest)],
-        // More of the character before.
+        // A further byte of the character before.
         (Some(PatternPart::One), _) | (_, Some(PatternPart::One)) if !begins_character(byte) => {
             vec![(behind, rest)]
         }
@@ -140,21 +141,22 @@ fn after<'a>(
     }
 }
 
-/// Adds the position behind each [`PatternPart::Any`], and drops those before the last: what passes from them passes from it.
+/// Adds the position behind each [`PatternPart::Any`], and drops positions before the last `Any`: strings that match
+/// from them match from it, too.
 fn settled<'a>(
-    pieces: &[PatternPart],
+    parts: &[PatternPart],
     mut positions: BTreeSet<Position<'a>>,
 ) -> BTreeSet<Position<'a>> {
     let mut last = None;
-    for (place, piece) in pieces.iter().enumerate() {
-        let here: Position<'_> = (place, &[]);
-        if matches!(piece, PatternPart::Any) && positions.contains(&here) {
-            positions.insert((place + 1, &[]));
-            last = Some(here);
+    for (index, part) in parts.iter().enumerate() {
+        let position: Position<'_> = (index, &[]);
+        if matches!(part, PatternPart::Any) && positions.contains(&position) {
+            positions.insert((index + 1, &[]));
+            last = Some(position);
         }
     }
-    if let Some((place, _)) = last {
-        positions.retain(|(behind, rest)| *behind > place || *behind == place && rest.is_empty());
+    if let Some((index, _)) = last {
+        positions.retain(|(behind, rest)| *behind > index || *behind == index && rest.is_empty());
     }
     positions
 }
@@ -167,7 +169,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether the strings that pass are those of which the kernel says so.
+    /// Asserts that the automaton passes the same strings as arrow-rs.
     fn check(automaton: &Automaton, strings: &StringArray, passed: &BooleanArray, what: &str) {
         for (string, passed) in strings
             .iter()
@@ -208,7 +210,7 @@ mod tests {
         prop::collection::vec(one, 0..7).prop_map(|parts| parts.concat())
     }
 
-    /// A pattern, and strings for what matches any characters in it, or one.
+    /// A pattern, and strings that fill its placeholders.
     fn pattern() -> impl Strategy<Value = (String, Vec<String>)> {
         let piece = prop_oneof![
             3 => prop::sample::select(vec!["a", "b", "k", "S", "é", "\\\\", "\\%", "\\a", "\n"]),
@@ -243,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn parts_are_found_as_in_arrow(part in text(), strings in prop::collection::vec((text(), text()), 16)) {
+        fn substrings_match_as_in_arrow(part in text(), strings in prop::collection::vec((text(), text()), 16)) {
             let each = strings.iter().flat_map(|(front, back)| {
                 [format!("{front}{part}{back}"), format!("{front}{back}"), format!("{part}{back}"), format!("{front}{part}")]
             });

@@ -1,10 +1,9 @@
-//! What a kernel computes: a filter over the columns of a table, and what becomes of the rows that
-//! pass.
+//! Pipelines: the description of what a kernel computes. A pipeline filters the rows of a table and selects,
+//! projects or aggregates those that pass.
 //!
-//! Expressions are typed by the machine ([`Type`]); what Arrow's types mean beyond that (scales of
-//! decimals, units of timestamps) is made explicit by whoever builds them. Values may be null, with
-//! SQL's rules. Whether intermediate results fit 32 or 64 bits is worked out from the data when
-//! code is generated.
+//! Expressions have machine types ([`Type`]); their builder makes explicit what Arrow types mean beyond that (scales
+//! of decimals, units of timestamps). Values may be null, with SQL's rules. The kernel planner derives from the data
+//! if intermediate results fit 32 or 64 bits.
 
 mod automaton;
 mod code_table;

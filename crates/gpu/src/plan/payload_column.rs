@@ -1,4 +1,4 @@
-//! Values of the codes of a lookup.
+//! Payload columns: a value per code of a key table.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -12,25 +12,25 @@ use super::key_table::DeviceCopies;
 use super::perfect_hash::integers;
 use crate::error::{Error, Result};
 
-/// A value for each code of a lookup. Make one and keep it: values stay on the device.
+/// A value per code of a key table. Create it once and keep it: its copy on the device is reused.
 pub struct PayloadColumn {
     data_type: DataType,
     len: usize,
     is_nullable: bool,
-    /// Those that are made when they are wanted are not here before somebody asks for all.
+    /// Computed lazily if there is a `source`.
     values: OnceLock<ArrayRef>,
-    made: Option<Make>,
-    /// The smallest and the largest integer, once somebody has asked.
+    source: Option<LazyValues>,
+    /// The smallest and the largest integer. Computed lazily.
     bounds: OnceLock<Option<(i128, i128)>>,
-    /// Their copies on devices.
+    /// The copies of the values on devices.
     device: DeviceCopies,
 }
 
-/// How values come about.
-enum Make {
-    /// All are copied back from the device.
+/// The source of values that are computed lazily.
+enum LazyValues {
+    /// Copies all values back from the device.
     Fetch(Fetch<ArrayRef>),
-    /// Each is computed of its code.
+    /// Computes each value from its code.
     Each(EachValue),
 }
 
@@ -38,20 +38,21 @@ enum Make {
 type EachValue = Box<dyn Fn(&[Option<u32>]) -> Result<ArrayRef> + Send + Sync>;
 
 impl PayloadColumn {
-    /// Those of an array, by the position of each.
+    /// Creates a column from an array: the value of code `i` is `values[i]`.
     pub fn new(values: ArrayRef) -> Arc<Self> {
         Arc::new(Self {
             data_type: values.data_type().clone(),
             len: values.len(),
             is_nullable: values.null_count() > 0,
             values: values.into(),
-            made: None,
+            source: None,
             bounds: OnceLock::new(),
             device: DeviceCopies::default(),
         })
     }
 
-    /// Those that are on the device, as `like` has them, and may be fetched.
+    /// Creates a column whose values are on the device. `like` is its type, length and nullability; `fetch` copies the
+    /// values back.
     pub(crate) fn made(
         like: (DataType, usize, bool),
         bounds: Option<(i128, i128)>,
@@ -64,13 +65,13 @@ impl PayloadColumn {
             len,
             is_nullable,
             values: OnceLock::new(),
-            made: Some(Make::Fetch(fetch)),
+            source: Some(LazyValues::Fetch(fetch)),
             bounds: bounds.into(),
             device,
         })
     }
 
-    /// Those of so many codes that `each` computes; null codes have null.
+    /// Creates a column of `len` codes whose values `each` computes; it returns null for null codes.
     pub(crate) fn computed(
         data_type: DataType,
         len: usize,
@@ -82,77 +83,77 @@ impl PayloadColumn {
             len,
             is_nullable,
             values: OnceLock::new(),
-            made: Some(Make::Each(Box::new(each))),
+            source: Some(LazyValues::Each(Box::new(each))),
             bounds: bounds.into(),
             device: DeviceCopies::default(),
         })
     }
 
-    /// The type of values.
+    /// The type of the values.
     pub fn data_type(&self) -> &DataType {
         &self.data_type
     }
 
-    /// How many there are.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether some may be null.
+    /// Returns true if values may be null.
     pub(crate) fn is_nullable(&self) -> bool {
         self.is_nullable
     }
 
-    /// The values. Those that were made on the device are copied back at first.
+    /// The values. The first call copies values that are only on the device back.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// The driver's errors.
     pub fn values(&self) -> Result<ArrayRef> {
         if let Some(values) = self.values.get() {
             return Ok(Arc::clone(values));
         }
-        let values = match &self.made {
-            Some(Make::Fetch(fetch)) => fetch()?,
-            Some(Make::Each(each)) => {
+        let values = match &self.source {
+            Some(LazyValues::Fetch(fetch)) => fetch()?,
+            Some(LazyValues::Each(each)) => {
                 let codes: Vec<Option<u32>> = (0..self.len as u32).map(Some).collect();
                 each(&codes)?
             }
-            None => return Err(Error::Internal("an attribute without values".into())),
+            None => return Err(Error::Internal("a payload column without values".into())),
         };
         Ok(Arc::clone(self.values.get_or_init(|| values)))
     }
 
-    /// The values of some codes, without all others if that is possible; null codes have null.
+    /// The values of `codes`, null for null codes. Does not compute the values of other codes if possible.
     ///
     /// # Errors
     ///
-    /// As [`values`](Self::values); if there is no such code.
+    /// The errors of [`values`](Self::values); if there is no such code.
     pub fn at(&self, codes: &UInt32Array) -> Result<ArrayRef> {
-        if let (None, Some(Make::Each(each))) = (self.values.get(), &self.made) {
-            let is_there = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
+        if let (None, Some(LazyValues::Each(each))) = (self.values.get(), &self.source) {
+            let is_code = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
             let codes: Vec<Option<u32>> = codes.iter().collect();
-            return match codes.iter().copied().all(is_there) {
+            return match codes.iter().copied().all(is_code) {
                 true => each(&codes),
-                false => Err(Error::Internal("a code that is not there".into())),
+                false => Err(Error::Internal("a code that does not exist".into())),
             };
         }
         let values = take(&self.values()?, codes, None);
         Ok(values.map_err(vectile_encodings::Error::from)?)
     }
 
-    /// The smallest and the largest of integers; `None` if that is not known, or there are none.
+    /// The smallest and the largest integer; `None` if they are not known or there are no integers.
     pub(crate) fn bounds(&self) -> Option<(i128, i128)> {
         let of_values = || self.values.get().and_then(bounds_of);
         *self.bounds.get_or_init(of_values)
     }
 
-    /// Where who executes keeps their copies on devices.
+    /// Where `exec` keeps the copies of the values on devices.
     pub(crate) fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
@@ -169,7 +170,7 @@ fn bounds_of(values: &ArrayRef) -> Option<(i128, i128)> {
     Some((least.into(), greatest.into()))
 }
 
-/// Attributes are equal if their values are.
+/// Columns are equal if they are the same one or if both have their values and these are equal.
 impl PartialEq for PayloadColumn {
     fn eq(&self, other: &Self) -> bool {
         let both = self.values.get().zip(other.values.get());

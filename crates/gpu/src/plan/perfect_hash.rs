@@ -1,4 +1,4 @@
-//! Keys that are integers, looked up by their distance from the smallest: a bit for each number, and a code.
+//! Perfect hash tables of integer keys, indexed by the distance from the smallest key: a bit per integer, and a code.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
@@ -7,46 +7,46 @@ use super::code_table::{CodeTable, MOST_BYTES, code_bytes};
 use super::types::Type;
 use crate::error::{Error, Result};
 
-/// Bits of a dense table for each key, at most: as many as a hash table has, of four slots for a key.
+/// Maximum bits per key of a dense table: as many as a hash table with four slots per key has.
 const BITS_PER_KEY: u64 = 256;
-/// Numbers, from the smallest key to the largest, of which a table is dense, however few are keys: their bits
-/// take 2 MiB, which caches hold.
+/// Maximum range, from the smallest key to the largest, for which a table is dense regardless of the number of keys:
+/// its bits take 2 MiB, which fit caches.
 const SMALL_RANGE: u64 = 1 << 24;
-/// Numbers, from the smallest key to the largest, that kernels can tell apart in a dense table.
+/// Maximum range, from the smallest key to the largest, of a dense table in kernels.
 pub(super) const MOST_RANGE: u64 = 1 << 31;
 
-/// Integers that are looked up by their distance from the first.
+/// A dense table of integer keys, indexed by the distance from `first`.
 pub(super) struct PerfectHashTable {
     pub first: i64,
-    /// From the first to the last.
+    /// Number of integers from the first key to the last.
     pub range: u64,
-    /// A bit for each.
+    /// A bit per integer of the range: set if it is a key.
     pub bits: Vec<u32>,
-    /// A code for each, if there is more than one; of those that are missing, all ones.
+    /// A code per integer, if there is more than one code; all ones for integers that are not keys.
     pub codes: CodeTable,
 }
 
 impl PerfectHashTable {
     /// The code of each value.
     pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| other_keys(values))?;
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let code = |row: usize| {
-            let place = integers[row]
+            let index = integers[row]
                 .checked_sub(self.first)
                 .filter(|_| values.is_valid(row));
-            let place = place.and_then(|place| u64::try_from(place).ok());
-            let place = place
-                .filter(|place| *place < self.range)
+            let index = index.and_then(|index| u64::try_from(index).ok());
+            let index = index
+                .filter(|index| *index < self.range)
                 .unwrap_or(self.range) as usize;
-            match self.bits[place / 32] >> (place % 32) & 1 {
+            match self.bits[index / 32] >> (index % 32) & 1 {
                 0 => None,
-                _ => Some(self.codes.get(place)),
+                _ => Some(self.codes.get(index)),
             }
         };
         Ok((0..values.len()).map(code).collect())
     }
 
-    /// Writes the bits in the device's order, and gives the codes.
+    /// Writes the bits in the device's layout and returns the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         let words = to.as_chunks_mut::<4>().0.iter_mut();
         words
@@ -56,9 +56,9 @@ impl PerfectHashTable {
     }
 }
 
-/// Whether integers are looked up by their distance from the smallest key, rather than in a hash table:
-/// a bit for each of `range` numbers takes no more memory than slots for `keys` do, or is little in any
-/// case. Its rows ask for one bit, where those of a hash table ask for 32 bytes, and more than once.
+/// Returns true if keys get a dense table rather than a hash table: a bit for each of `range` integers takes at most
+/// the memory of slots for `keys`, or is small in any case. A probe of a dense table reads one bit; a probe of a hash
+/// table reads 32 bytes, possibly several times.
 pub(super) fn is_dense(range: u64, keys: u64, count: u32) -> bool {
     let width = code_bytes(count) as u64;
     range
@@ -68,11 +68,15 @@ pub(super) fn is_dense(range: u64, keys: u64, count: u32) -> bool {
         && range.saturating_mul(width) <= MOST_BYTES
 }
 
-pub(super) fn other_keys(keys: &ArrayRef) -> Error {
+pub(super) fn unsupported_keys(keys: &ArrayRef) -> Error {
     Error::Unsupported(format!("keys of type {}", keys.data_type()))
 }
 
-/// The values of integers and what is stored as such; `None` of text.
+/// Widens integers, and types stored as integers, to 64 bits; `None` for text and binary.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] for all other types.
 pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
     use DataType::*;
     if matches!(
@@ -83,10 +87,13 @@ pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
     }
     let of = Type::of(keys.data_type()).filter(|of| !of.is_float() && *of != Type::Bool);
     let of = of.filter(|of| !matches!(of, Type::I128 | Type::U64));
-    let of = of.ok_or_else(|| other_keys(keys))?;
+    let of = of.ok_or_else(|| unsupported_keys(keys))?;
     let data = keys.to_data();
     let (offset, len) = (data.offset(), data.len());
-    let buffer = data.buffers().first().ok_or_else(|| other_keys(keys))?;
+    let buffer = data
+        .buffers()
+        .first()
+        .ok_or_else(|| unsupported_keys(keys))?;
     macro_rules! widened {
         ($native:ty) => {
             buffer.typed_data::<$native>()[offset..offset + len]

@@ -1,4 +1,4 @@
-//! Which rows pass, and what becomes of them.
+//! The pipeline: filter, key table lookups, matches of join keys, and output.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use super::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
 use super::key_table::KeyTable;
 use super::types::{Literal, Type};
 
-/// Which rows pass: those for which it is true. A null row passes no test but
-/// [`Predicate::IsNull`].
+/// Rows pass if the filter is true for them. A null value passes no test but [`Predicate::IsNull`].
 #[derive(Clone, Debug)]
 pub enum Filter {
     /// Every row, or none.
@@ -18,44 +17,44 @@ pub enum Filter {
     /// A range, membership or null test of a column, evaluated on its encoded form.
     Column(usize, Predicate),
     /// Any other test of a column that is stored as a dictionary in every row group (else no kernel
-    /// is generated), evaluated once for each entry.
+    /// is generated), evaluated once per dictionary value.
     Values(usize, ValueTest),
-    /// All pass.
+    /// All are true.
     And(Vec<Filter>),
-    /// Some passes.
+    /// At least one is true.
     Or(Vec<Filter>),
     /// A boolean expression is true.
     Expr(Expr),
-    /// The row's key is in one of [`Pipeline::lookups`]; a null is not.
+    /// True if the row's key is in the table of this index in [`Pipeline::lookups`]; false for null.
     Found(usize),
-    /// The row's key is not there, or null.
+    /// True if the row's key is not in that table, or null.
     Missing(usize),
 }
 
-/// A small table, to be looked up by the values of a column: what a join becomes.
+/// A key table that the values of a column are looked up in; a join becomes one.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    /// The column that holds the keys, by its number in [`Pipeline::columns`].
+    /// The column that holds the keys, by its index in [`Pipeline::columns`].
     pub column: usize,
-    /// The keys that are there, and the code of each.
+    /// The keys of the table, and the code of each.
     pub codes: Arc<KeyTable>,
 }
 
-/// What rows are grouped by.
+/// An expression that rows are grouped by.
 #[derive(Clone, Debug, PartialEq)]
 pub enum GroupKey {
-    /// An integer or boolean. Comes back as an array of the Arrow type that a column of its machine
-    /// type has: `Int32` for [`Type::I32`] and so on.
+    /// An integer or boolean. The result is an array of the Arrow type of its machine type: `Int32` for [`Type::I32`]
+    /// and so on.
     Value(Expr),
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
-    /// text above all. Comes back as an array of the column's type.
+    /// usually text. The result is an array of the column's type.
     Entry(usize),
-    /// The code in one of [`Pipeline::lookups`]; null where the key is not there. Comes back as
-    /// `UInt32`.
+    /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is
+    /// a `UInt32` array.
     Code(usize),
 }
 
-/// An aggregate over the rows that pass. Nulls of its argument are left out.
+/// An aggregate over the rows that pass. It ignores nulls of its argument.
 #[derive(Clone, Debug)]
 pub enum Aggregate {
     /// The number of rows.
@@ -71,7 +70,7 @@ pub enum Aggregate {
 }
 
 impl Filter {
-    /// Calls `f` with what is computed row by row.
+    /// Calls `f` with each expression that is computed row by row.
     pub(crate) fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
         match self {
             Self::Expr(expr) => f(expr),
@@ -83,16 +82,16 @@ impl Filter {
     }
 }
 
-/// Partners that are asked about for a row at most.
-fn most_asked(expr: &Expr) -> u64 {
-    let mut asked = 0u64;
-    expr.for_parts(|part| asked = asked.saturating_add(most_asked(part)));
+/// Maximum number of matches for which a row evaluates the [`Exists`](Expr::Exists) of an expression.
+fn max_exists_matches(expr: &Expr) -> u64 {
+    let mut examined = 0u64;
+    expr.for_parts(|part| examined = examined.saturating_add(max_exists_matches(part)));
     match expr {
         Expr::Exists(some) => {
             let most = u64::from(some.matches.most);
-            most.saturating_mul(asked.saturating_add(1))
+            most.saturating_mul(examined.saturating_add(1))
         }
-        _ => asked,
+        _ => examined,
     }
 }
 
@@ -108,10 +107,10 @@ fn by(operation: Arithmetic, a: Expr, b: Expr) -> Expr {
     Expr::Arithmetic(operation, Box::new(a), Box::new(b))
 }
 
-/// How many partners a row has at most, an `I128`: exactly, if its code asks for no others.
+/// Upper bound of a row's matches, an `I128`; exact if its code reads no other matches.
 fn count_of(of: &Matches) -> Expr {
     let code = match &of.code {
-        // of rows some of whose partners meet a condition
+        // the code of rows with a match that meets a condition, else null
         Expr::Case(whens, None) => match &whens[..] {
             [(_, then)] => then,
             _ => &of.code,
@@ -127,8 +126,8 @@ fn count_of(of: &Matches) -> Expr {
     }
 }
 
-/// How many times a row counts at most for its partners.
-fn times_of(of: &Matches) -> Expr {
+/// Upper bound of how many times a row counts for its matches.
+fn max_times(of: &Matches) -> Expr {
     let count = count_of(of);
     let some = Expr::Compare(
         Comparison::Greater,
@@ -139,20 +138,20 @@ fn times_of(of: &Matches) -> Expr {
     Expr::Case(vec![(some, count)], Some(Box::new(none)))
 }
 
-/// Adds the partners that an expression asks about for a row at most.
-fn asks_of(expr: &Expr, asked: &mut Expr) {
+/// Adds to `examined` an upper bound of the matches that an expression examines for a row.
+fn add_exists_matches(expr: &Expr, examined: &mut Expr) {
     let Expr::Exists(some) = expr else {
-        return expr.for_parts(|part| asks_of(part, asked));
+        return expr.for_parts(|part| add_exists_matches(part, examined));
     };
     let mut within = 1u64;
-    expr.for_parts(|part| within = within.saturating_add(most_asked(part)));
-    let own = by(Arithmetic::Multiply, times_of(&some.matches), int(within));
-    let before = std::mem::replace(asked, int(0));
-    *asked = by(Arithmetic::Add, before, own);
+    expr.for_parts(|part| within = within.saturating_add(max_exists_matches(part)));
+    let own = by(Arithmetic::Multiply, max_times(&some.matches), int(within));
+    let before = std::mem::replace(examined, int(0));
+    *examined = by(Arithmetic::Add, before, own);
 }
 
 impl Aggregate {
-    /// What it aggregates; rows are counted by themselves.
+    /// The aggregated expression; `None` for [`CountRows`](Self::CountRows).
     pub(crate) fn argument(&self) -> Option<&Expr> {
         match self {
             Self::CountRows => None,
@@ -160,11 +159,11 @@ impl Aggregate {
         }
     }
 
-    /// The same over another argument, which `of` says.
+    /// Replaces the argument by the result of `of`.
     ///
     /// # Errors
     ///
-    /// Those of `of`.
+    /// The errors of `of`.
     pub fn over<E>(&self, of: &mut impl FnMut(&Expr) -> Result<Expr, E>) -> Result<Self, E> {
         Ok(match self {
             Self::CountRows => Self::CountRows,
@@ -176,44 +175,43 @@ impl Aggregate {
     }
 }
 
-/// What becomes of the rows that pass.
+/// The result for the rows that pass.
 #[derive(Clone, Debug)]
 pub enum Output {
-    /// Which they are.
+    /// A mask of the rows that pass.
     Selection,
-    /// Values of each, in the order of the rows. A column of text or binary may be one of them, by itself.
+    /// These expressions for each row, in row order. A column of text or binary may be one, but only unchanged.
     Rows(Vec<Expr>),
-    /// One result for each aggregate.
+    /// One result per aggregate.
     Aggregates(Vec<Aggregate>),
-    /// One result for each aggregate and group: the rows that have the same keys, where null is a
-    /// key like any other.
+    /// One result per aggregate and group. A group is the rows with equal keys; null is a key like any other.
     Groups(Vec<GroupKey>, Vec<Aggregate>),
 }
 
-/// What a kernel computes.
+/// The computation of one kernel.
 #[derive(Clone, Debug)]
 pub struct Pipeline {
-    /// The columns that expressions and filters number.
+    /// The types of the columns, which expressions and filters refer to by index.
     pub columns: Vec<DataType>,
-    /// The tables that filters, expressions and keys look up, by number.
+    /// The key tables, which filters, expressions and group keys refer to by index.
     pub lookups: Vec<Lookup>,
-    /// Rows that pass count once for each combination of their partners in these; only where they are
-    /// aggregated.
+    /// Rows that pass count once per combination of their matches in these. Only for outputs that aggregate.
     pub matches: Vec<Matches>,
-    /// Which rows pass; those of its conjuncts that ask for [`Expr::Match`] say which combinations.
+    /// The rows that pass; conjuncts that read [`Expr::Match`] select combinations of matches.
     pub filter: Filter,
-    /// What becomes of them.
+    /// The result for these rows.
     pub output: Output,
 }
 
 impl Pipeline {
-    /// How many times a row counts at most.
+    /// Upper bound of the combinations of matches of a row.
     pub(crate) fn most_combinations(&self) -> u64 {
         let most = self.matches.iter().map(|of| u64::from(of.most.max(1)));
         most.fold(1, u64::saturating_mul)
     }
 
-    /// Bits of that, so that few kernels differ by it; none if a row counts once.
+    /// Bits of [`most_combinations`](Self::most_combinations), so that kernels differ by few values; 0 if a row counts
+    /// once.
     pub(crate) fn combination_bits(&self) -> u32 {
         match self.most_combinations() {
             1 => 0,
@@ -221,39 +219,39 @@ impl Pipeline {
         }
     }
 
-    /// How many partners, or combinations of them, are looked at for a row at most.
+    /// Upper bound of the matches and combinations of matches that a row examines.
     pub(crate) fn most_matches(&self) -> u64 {
-        let mut asked = 1u64;
-        self.for_exprs(&mut |expr| asked = asked.saturating_add(most_asked(expr)));
-        self.most_combinations().saturating_mul(asked)
+        let mut examined = 1u64;
+        self.for_exprs(&mut |expr| examined = examined.saturating_add(max_exists_matches(expr)));
+        self.most_combinations().saturating_mul(examined)
     }
 
-    /// Counts the partners, and combinations of them, that are looked at, as the sum that is its only aggregate: those of
-    /// all rows, and at least as many. Its own rows have no partners.
+    /// A pipeline whose only aggregate is an upper bound of the matches, and combinations of them, that all rows of
+    /// `self` examine. It has no matches itself.
     pub(crate) fn counting(&self) -> Self {
-        let mut asked = int(1);
-        self.for_exprs(&mut |expr| asks_of(expr, &mut asked));
-        let times = self.matches.iter().map(times_of);
+        let mut examined = int(1);
+        self.for_exprs(&mut |expr| add_exists_matches(expr, &mut examined));
+        let times = self.matches.iter().map(max_times);
         let times = times.reduce(|a, b| by(Arithmetic::Multiply, a, b));
-        // a row asks before it is combined, too
+        // a row is also examined once before its matches are combined
         let all = match times {
             Some(times) => by(
                 Arithmetic::Multiply,
                 by(Arithmetic::Add, times, int(1)),
-                asked,
+                examined,
             ),
-            None => asked,
+            None => examined,
         };
-        let asks = |filter: &Filter| {
-            let mut asks = false;
-            filter.for_exprs(&mut |expr| asks |= reads_matches(expr));
-            asks
+        let reads = |filter: &Filter| {
+            let mut reads = false;
+            filter.for_exprs(&mut |expr| reads |= reads_matches(expr));
+            reads
         };
         let filter = match &self.filter {
             Filter::And(parts) => {
-                Filter::And(parts.iter().filter(|part| !asks(part)).cloned().collect())
+                Filter::And(parts.iter().filter(|part| !reads(part)).cloned().collect())
             }
-            filter if asks(filter) => Filter::Constant(true),
+            filter if reads(filter) => Filter::Constant(true),
             filter => filter.clone(),
         };
         Self {
@@ -285,8 +283,8 @@ impl Pipeline {
         }
     }
 
-    /// The columns whose values are keys: of groups, if they are entries of dictionaries, of lookups, and of tables that
-    /// are made of what is put out.
+    /// The columns whose values are keys: group keys that are dictionary values, keys of lookups, and keys of tables
+    /// that are built from the output.
     pub fn key_columns(&self) -> impl Iterator<Item = usize> {
         let (keys, outputs) = match &self.output {
             Output::Groups(keys, _) => (keys.as_slice(), [].as_slice()),
@@ -305,7 +303,7 @@ impl Pipeline {
         keys.chain(numbered).chain(lookups)
     }
 
-    /// With another column for the keys of one. Filter and expressions read it as before.
+    /// Replaces column `of` by `other` as a key. Filter and expressions still read `of`.
     pub(crate) fn with_other_keys(mut self, of: usize, other: usize) -> Self {
         match &mut self.output {
             Output::Groups(keys, _) => {
@@ -326,7 +324,7 @@ impl Pipeline {
         self
     }
 
-    /// The column of an output that is one of strings: there is no machine type for it.
+    /// The column's index if an output is a string column, which has no machine type.
     pub(crate) fn strings(&self, output: &Expr) -> Option<usize> {
         let Expr::Column(column) = output else {
             return None;

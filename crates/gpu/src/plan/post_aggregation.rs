@@ -1,32 +1,32 @@
-//! Computations over groups, before they leave the device.
+//! Computations over groups on the device, before the groups are copied back.
 
 use super::expr::Expr;
 use super::pipeline::Aggregate;
 use super::types::Type;
 
-/// A computation over groups: some of them are wanted, or they are grouped again. Expressions are over
+/// Prunes groups (conditions, top-k) or aggregates them into coarser groups. Expressions read
 /// [`columns`](Self::columns).
 #[derive(Clone, Debug, Default)]
 pub struct PostAggregation {
-    /// What [`Expr::Column`] numbers.
+    /// The columns that [`Expr::Column`] indexes.
     pub columns: Vec<GroupColumn>,
-    /// Only groups are wanted for which all of these are true.
+    /// Keeps only groups for which all of these are true.
     pub conditions: Vec<Expr>,
-    /// If only the first ones are wanted. There may come more, so that others need not be known.
+    /// Keeps the first groups of an order. The result may have further groups; the caller cuts them off.
     pub first: Option<FirstGroups>,
-    /// If they are grouped again.
+    /// Aggregates the groups into coarser ones.
     pub again: Option<NestedAggregation>,
 }
 
 /// A column of groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupColumn {
-    /// A key, by its number, as this type. One that is a code or an entry of dictionaries has no values here: it may be
-    /// grouped by, as an `I64`.
+    /// A key, by its index, as this type. A key that is a code or a dictionary value can only be grouped by, as an
+    /// `I64`: its value is not known here.
     Key(usize, Type),
-    /// How many values an aggregate counted, by its number; an `I64`.
+    /// The number of values of an aggregate, by its index; an `I64`.
     Count(usize),
-    /// What an aggregate came to, as this type. Null where nothing was counted.
+    /// The value of an aggregate, by its index, as this type. Null if its count is 0.
     Value(usize, Type),
 }
 
@@ -37,19 +37,19 @@ pub struct FirstGroups {
     pub by: Expr,
     /// Its type.
     pub of: Type,
-    /// Whether the largest come first.
+    /// True if the largest come first.
     pub descending: bool,
-    /// Whether nulls come before all others.
+    /// True if nulls come before all others.
     pub nulls_first: bool,
-    /// How many are wanted. Others that are equal to the last one are, too.
+    /// Number of groups to keep. Ties with the last one are kept, too.
     pub count: usize,
 }
 
-/// How groups are grouped again.
+/// Aggregates groups into coarser groups.
 #[derive(Clone, Debug)]
 pub struct NestedAggregation {
-    /// Integers, or keys as they are.
+    /// Integers, or unchanged group keys.
     pub keys: Vec<Expr>,
-    /// Over the groups that have these keys.
+    /// Aggregates over the groups with equal keys.
     pub aggregates: Vec<Aggregate>,
 }

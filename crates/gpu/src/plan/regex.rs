@@ -1,4 +1,5 @@
-//! Regular expressions as automata, which match what the crate `regex` does, by the automata of its makers.
+//! Regular expressions as automata. They match the same strings as the crate `regex`, whose `regex-automata` builds
+//! them.
 
 use regex_automata::dfa::Automaton as _;
 use regex_automata::dfa::dense::{Builder, Config};
@@ -7,12 +8,12 @@ use regex_automata::{Anchored, MatchKind};
 
 use super::automaton::Automaton;
 
-/// Bytes that an automaton may take before it is minimized, and what makes it.
+/// Maximum bytes of an automaton before it is minimized, and of its construction.
 const MOST_BYTES: usize = 1 << 20;
 
 impl Automaton {
-    /// The strings of UTF-8 in which a regular expression finds something. `None` also if it is none, or looks at
-    /// words of all alphabets.
+    /// Accepts the UTF-8 strings in which a regular expression has a match. `None` also if the pattern is invalid, or
+    /// uses Unicode word boundaries.
     pub fn regex(pattern: &str, ignores_case: bool) -> Option<Self> {
         let config = Config::new()
             .match_kind(MatchKind::All)
@@ -24,7 +25,7 @@ impl Automaton {
         let dfa = dfa.ok()?;
         let start = start::Config::new().anchored(Anchored::No);
         let start = dfa.start_state(&start).ok()?;
-        // Once something is found, what follows does not matter. States say so a byte late.
+        // After a match, the rest of the string does not matter. States report a match one byte late.
         let unless_found = |state| (!dfa.is_match_state(state)).then_some(state);
         let step = |state: &Option<_>, byte| unless_found(dfa.next_state((*state)?, byte));
         Self::build(Some(start), step, |state| {

@@ -1,44 +1,44 @@
-//! What a pipeline comes to.
+//! Results of pipelines.
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::compute::filter;
 
 use crate::error::{Error, Result};
 
-/// The result of an aggregate, or of a part of the rows.
+/// The result of an aggregate, over all rows or some.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Total {
-    /// Values that went in.
+    /// Number of values that were aggregated.
     pub count: u64,
-    /// What they came to; `None` if there were none. A count's is its count.
+    /// The aggregate's value; `None` if no values were aggregated. The value of a count is the count.
     pub value: Option<Number>,
 }
 
-/// The results of some groups: an entry of each array for a group.
+/// The results of some groups: each array has one element per group.
 #[derive(Clone, Debug)]
 pub struct Groups {
-    /// How many there are.
+    /// Number of groups.
     pub count: usize,
-    /// Their keys, as [`GroupKey`](super::GroupKey) says.
+    /// Their keys, of the types that [`GroupKey`](super::GroupKey) defines.
     pub keys: Vec<ArrayRef>,
-    /// What each aggregate came to.
+    /// The results of each aggregate.
     pub totals: Vec<GroupTotals>,
 }
 
 impl Groups {
-    /// Those groups alone for which `wanted` is true.
+    /// Keeps the groups for which `mask` is true.
     ///
     /// # Errors
     ///
-    /// If it is not as long as there are groups.
-    pub fn filtered(&self, wanted: &BooleanArray) -> Result<Self> {
-        if wanted.len() != self.count {
-            let reason = format!("{} of {} groups", wanted.len(), self.count);
+    /// [`Error::Internal`] if `mask` does not have one element per group.
+    pub fn filtered(&self, mask: &BooleanArray) -> Result<Self> {
+        if mask.len() != self.count {
+            let reason = format!("{} of {} groups", mask.len(), self.count);
             return Err(Error::Internal(reason));
         }
         let of = |error| Error::from(vectile_encodings::Error::from(error));
-        let keys = self.keys.iter().map(|key| filter(key, wanted).map_err(of));
-        let rows: Vec<usize> = wanted.values().set_indices().collect();
+        let keys = self.keys.iter().map(|key| filter(key, mask).map_err(of));
+        let rows: Vec<usize> = mask.values().set_indices().collect();
         let totals = self.totals.iter().map(|totals| GroupTotals {
             counts: rows.iter().map(|row| totals.counts[*row]).collect(),
             values: match &totals.values {
@@ -55,12 +55,12 @@ impl Groups {
     }
 }
 
-/// What an aggregate came to in each group.
+/// The results of one aggregate, one per group.
 #[derive(Clone, Debug)]
 pub struct GroupTotals {
-    /// Values that went in.
+    /// Number of values that were aggregated.
     pub counts: Vec<u64>,
-    /// The values, of which those of groups without any are arbitrary; empty for a count.
+    /// The aggregate's values; arbitrary for groups whose count is 0. Empty for a count.
     pub values: Numbers,
 }
 
@@ -73,7 +73,7 @@ pub enum Numbers {
     Float(Vec<f64>),
 }
 
-/// A number that an aggregate came to.
+/// The value of an aggregate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// An exact one.

@@ -1,4 +1,4 @@
-//! Machine types, and constants of them.
+//! Machine types and their constants.
 
 pub use vectile_kernels::Type;
 

@@ -1,4 +1,4 @@
-//! Counts, sums, extremes.
+//! Counts, sums, minimum and maximum.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ fn batches_share_kernels() {
     assert_eq!(recorder.take().len(), 0, "that for all");
 }
 
-/// A kernel is for what occurred in earlier batches, too, such as strings that a later one does not have.
+/// A kernel also covers everything that occurred in earlier batches, such as strings that a later one does not have.
 #[test]
 fn batches_without_strings_behind_one_with_them() {
     let Some(engine) = engine() else { return };
@@ -131,7 +131,7 @@ fn batches_without_strings_behind_one_with_them() {
     }
 }
 
-/// The same for strings that are keys.
+/// A kernel also covers strings as keys of earlier batches.
 #[test]
 fn batches_whose_keys_are_strings_and_entries() {
     let Some(engine) = engine() else { return };
@@ -145,7 +145,7 @@ fn batches_whose_keys_are_strings_and_entries() {
         let keys = vec![GroupKey::Entry(0)];
         let output = Output::Groups(keys, vec![Aggregate::CountRows]);
         let mut execution = start(&engine, &with, Filter::Constant(true), output);
-        for (inputs, found) in [
+        for (inputs, expected) in [
             (first, None),
             (&entries, Some("a 1, b 1")),
             (&with, Some("a 2, ab 1, null 1")),
@@ -163,14 +163,14 @@ fn batches_whose_keys_are_strings_and_entries() {
                 all.extend(named.map(|(key, count)| format!("{key} {count}")));
             }
             all.sort();
-            if let Some(found) = found {
-                assert_eq!(all.join(", "), found);
+            if let Some(expected) = expected {
+                assert_eq!(all.join(", "), expected);
             }
         }
     }
 }
 
-/// The last lane of rows is bounded by where the next one starts, which needs more than 32 bits here.
+/// The last lane of rows is bounded by the start of the next one, which needs more than 32 bits here.
 #[test]
 fn rising_beyond_32_bits_where_rows_end() {
     let Some(engine) = engine() else { return };
@@ -199,12 +199,11 @@ fn rising_beyond_32_bits_where_rows_end() {
     }
 }
 
-/// Each thread has as many rows as sums that share a word leave room for, all with the value of the largest
-/// magnitude.
+/// Each thread has the maximum rows for sums that share a word, all with the value of the largest magnitude.
 #[test]
 fn sums_of_groups_fill_their_fields() {
     let Some(engine) = engine() else { return };
-    // 16 vectors for each of 16 warps: 2^9 rows a thread. With a count, that comes to 64 bits or 65.
+    // 16 vectors for each of 16 warps: 2^9 rows per thread. With a count, fields take 64 bits or 65.
     let rows = 16 * 16 * 1024;
     for (first, second) in [
         ((1i64 << 20) - 1, (1i64 << 16) - 1),

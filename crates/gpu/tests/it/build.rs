@@ -1,4 +1,4 @@
-//! Tables that the device makes of rows and of groups, beside those that are made here of the same.
+//! Tables that the device builds from rows and from groups, compared with tables built on the host.
 
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ fn rows() -> std::ops::Range<i64> {
     0..ROWS
 }
 
-/// A key of each row, some of them null; the same with duplicates; few values; many; a wide one, a float, a boolean, text.
+/// Columns: a key per row, some of them null; the same with duplicates; few values; many; a wide one, a float, a
+/// boolean, text.
 fn inputs() -> Vec<Input> {
     let key = |row: i64| (row % 101 != 3).then_some(row * 7919 % ROWS * 3 - 500);
     let texts = rows().map(|row| format!("text {}", row % 5));
@@ -67,7 +68,7 @@ fn int(value: i64) -> Box<Expr> {
     Expr::Literal(Literal::Int(value.into(), Type::I64)).into()
 }
 
-/// Rows that pass; `None` if all do.
+/// Builds tables from the rows that pass; `None` if keys are not unique.
 fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec<Built>> {
     let inputs = inputs();
     let batch = Batch::of(&table(engine, &inputs, 4096)).unwrap();
@@ -83,7 +84,7 @@ fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec
     built
 }
 
-/// The rows in which a column of numbers is below a limit.
+/// Passes rows in which a column of numbers is below a limit.
 fn below(column: usize, limit: i64) -> Filter {
     let value = Expr::Cast(Expr::Column(column).into(), Type::I64);
     let less = Expr::Compare(
@@ -94,7 +95,7 @@ fn below(column: usize, limit: i64) -> Filter {
     Filter::Expr(less)
 }
 
-/// The values of attributes by the code that each key has, and those of its row.
+/// Asserts that the payloads of each key's code are the values of its row.
 fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
     let inputs = inputs();
     let keys = &inputs[0].array;
@@ -104,17 +105,17 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
         let is_there = numbers.is_valid(row) && passes(row as i64);
         assert_eq!(code.is_some(), is_there, "row {row}");
     }
-    let found: Vec<u32> = (0..ROWS as u32)
+    let matched: Vec<u32> = (0..ROWS as u32)
         .filter(|row| codes[*row as usize].is_some())
         .collect();
-    assert_eq!(built.codes.len(), found.len());
-    assert_eq!(built.codes.found_among(keys).unwrap(), found.len());
-    let of_rows = UInt32Array::from(found);
+    assert_eq!(built.codes.len(), matched.len());
+    assert_eq!(built.codes.found_among(keys).unwrap(), matched.len());
+    let of_rows = UInt32Array::from(matched);
     let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
     let others: ArrayRef = Arc::new(others);
     assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
-    // those of the codes that are asked for, before all are
+    // payloads of single codes, before all are copied
     let few = UInt32Array::from(vec![of_codes.values().first().copied(), None]);
     let some = built.attributes.iter();
     let some: Vec<ArrayRef> = some.map(|attribute| attribute.at(&few).unwrap()).collect();
@@ -130,7 +131,7 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
         assert!(values.len() == built.codes.count() as usize);
         let own = take(values, &of_codes, None).unwrap();
         let expected = take(&inputs[*column].array, &of_rows, None).unwrap();
-        // types are those of the machine
+        // types are machine types
         let expected = match own.data_type() == expected.data_type() {
             true => expected,
             false => {
@@ -143,7 +144,7 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
 }
 
 #[test]
-fn rows_become_tables() {
+fn rows_build_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -159,7 +160,7 @@ fn rows_become_tables() {
         unique(BuildBy::Values(vec![1, 6, 1])),
         unique(BuildBy::ValuesOrRows(vec![2, 1])),
         unique(BuildBy::ValuesOrRows(vec![3, 4, 5, 6, 2])),
-        // text, by its numbers
+        // text, as dense ids
         unique(BuildBy::Values(vec![7, 2])),
     ];
     let columns: [&[usize]; 6] = [&[], &[2], &[1, 6, 1], &[2, 1], &[3, 4, 5, 6, 2], &[7, 2]];
@@ -186,7 +187,7 @@ fn rows_become_tables() {
     }
 }
 
-/// The number of each row in all row groups, of those that pass.
+/// Row numbers count the rows of all row groups, including those that do not pass.
 #[test]
 fn rows_are_numbered() {
     let Some(engine) = driver().map(Engine::new) else {
@@ -208,7 +209,7 @@ fn rows_are_numbered() {
 }
 
 #[test]
-fn keys_that_are_there_twice_are_found() {
+fn duplicate_keys_are_detected() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -221,13 +222,13 @@ fn keys_that_are_there_twice_are_found() {
     let built = passing(&engine, Filter::Constant(true), &[of_duplicates(false)]).unwrap();
     assert_eq!(built[0].codes.len(), 900);
     assert!(passing(&engine, Filter::Constant(true), &[of_duplicates(true)]).is_none());
-    // one of each
+    // one row per key
     let built = passing(&engine, below(3, 900 * 900), &[of_duplicates(true)]);
     assert_eq!(built.unwrap()[0].codes.len(), 900);
 }
 
 #[test]
-fn there_may_be_no_rows_or_nulls_only() {
+fn tables_of_no_rows_and_of_nulls() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -244,7 +245,7 @@ fn there_may_be_no_rows_or_nulls_only() {
 }
 
 #[test]
-fn what_has_no_table_says_so() {
+fn unsupported_tables_are_errors() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -289,9 +290,9 @@ fn what_has_no_table_says_so() {
     }
 }
 
-/// Built tables in a kernel, beside those of the same keys that are made here.
+/// Kernels look up tables that were built on the device, compared with tables of the same keys built on the host.
 #[test]
-fn kernels_look_up_what_was_built() {
+fn kernels_probe_built_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -312,7 +313,7 @@ fn kernels_look_up_what_was_built() {
     assert!(by_row.is_by_row);
     let attributes = by_row.attributes;
     let (by_row, by_value) = (Arc::new(by_row.codes), Arc::new(by_value.codes));
-    // facts: keys that are there, and others
+    // probe side: keys that are in the tables, and others
     let keys = rows().map(|row| row * 31 % (4 * ROWS) - 1000);
     let facts = vec![input(Int64Array::from_iter_values(keys), None)];
     let batch = Batch::of(&table(&engine, &facts, 8192)).unwrap();
@@ -334,13 +335,13 @@ fn kernels_look_up_what_was_built() {
         filter: Filter::Found(0),
         output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
     };
-    let found = engine
+    let matched = engine
         .start(Arc::new(pipeline))
         .rows_of_batch(&batch)
         .unwrap();
-    let found: Vec<&vectile_gpu::Rows> = found.iter().filter(|rows| rows.count > 0).collect();
-    assert!(found.iter().map(|rows| rows.count).sum::<usize>() > 1000);
-    for rows in found {
+    let matched: Vec<&vectile_gpu::Rows> = matched.iter().filter(|rows| rows.count > 0).collect();
+    assert!(matched.iter().map(|rows| rows.count).sum::<usize>() > 1000);
+    for rows in matched {
         let [of_attributes @ .., keys, codes] = &rows.columns[..] else {
             panic!("{rows:?}");
         };
@@ -354,9 +355,9 @@ fn kernels_look_up_what_was_built() {
     }
 }
 
-/// Keys that lie far apart, those of two columns packed, each beside the table that is made of them here.
+/// Keys of a large range, and composite keys of two columns, compared with tables built on the host.
 #[test]
-fn keys_that_lie_far_apart_are_hashed() {
+fn keys_of_a_large_range_are_hashed() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -399,8 +400,8 @@ fn keys_that_lie_far_apart_are_hashed() {
     let expected: Vec<bool> = rows().map(|row| row % 900 < 600).collect();
     for (built, keys) in built.iter().zip([&keys, &keys, &keys, &packed]) {
         let codes = built.codes.of(keys).unwrap();
-        let found: Vec<bool> = codes.iter().map(Option::is_some).collect();
-        assert!(found == expected);
+        let matched: Vec<bool> = codes.iter().map(Option::is_some).collect();
+        assert!(matched == expected);
         let count = expected.iter().filter(|is_there| **is_there).count();
         assert_eq!(built.codes.len(), count);
         assert_eq!(built.codes.found_among(keys).unwrap(), count);
@@ -433,7 +434,7 @@ fn keys_that_lie_far_apart_are_hashed() {
             }
         }
     }
-    // twice the same
+    // duplicates
     let twice = Expr::Arithmetic(
         Arithmetic::Multiply,
         Expr::Cast(Expr::Column(1).into(), Type::I64).into(),
@@ -450,7 +451,7 @@ fn keys_that_lie_far_apart_are_hashed() {
 }
 
 #[test]
-fn groups_become_tables() {
+fn groups_build_tables() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -465,7 +466,7 @@ fn groups_become_tables() {
         Expr::Column(1).into(),
         int(22),
     );
-    let wanted = PostAggregation {
+    let post = PostAggregation {
         columns: vec![
             GroupColumn::Key(0, Type::I32),
             GroupColumn::Count(0),
@@ -490,7 +491,7 @@ fn groups_become_tables() {
         by: BuildBy::ValuesOrRows(vec![1, 2, 3, 4]),
         is_unique: true,
     };
-    let built = execution.build_from_groups(&batch, &wanted, &rows, &[table]);
+    let built = execution.build_from_groups(&batch, &post, &rows, &[table]);
     let [built] = &built.unwrap().unwrap()[..] else {
         panic!("one table");
     };
@@ -520,7 +521,7 @@ fn groups_become_tables() {
             assert_eq!(value(0), count);
             let sum = own().map(|row| row * row).sum::<i64>();
             assert_eq!((value(1), value(2)), (sum, sum / count));
-            // of two that are as near, the one farther from zero
+            // ties round away from zero
             let half = values[3].as_primitive::<Decimal128Type>();
             let half = half.value(code as usize);
             assert_eq!(half, i128::from((count + 1) / 2));

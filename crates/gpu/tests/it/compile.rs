@@ -1,11 +1,10 @@
-//! Every kernel of the catalogue, compiled for the architectures that there are: none may spill or
-//! use a stack, and what each takes is compared with `tests/resources.txt`.
+//! Compiles every kernel of the catalogue for all supported architectures: none may spill or use a stack, and its
+//! registers are compared with `tests/resources.txt`.
 //!
-//! Kernels go by case, query and a number; those that an earlier one has too are left out. Compiling
-//! all of them takes most of an hour on two cores. A kernel that the table knows, by the checksum of
-//! compiler and source, is not compiled again. If a line changes that every kernel has, it knows none:
-//! then [`SAMPLE`] of them are compiled, and all with `ALL_KERNELS=1`. Those of [`QUICK`] are compiled
-//! always. `UPDATE_RESOURCES=1` writes the table anew.
+//! A kernel's name is its case, query and a number; duplicates of earlier kernels are skipped. Compiling all of them
+//! takes most of an hour on two cores. A kernel whose checksum (of compiler and source) is in the table is not
+//! compiled. If a line changes that every kernel has, no checksum matches: then only [`SAMPLE`] kernels are compiled,
+//! or all with `ALL_KERNELS=1`. Kernels of [`QUICK`] are always compiled. `UPDATE_RESOURCES=1` rewrites the table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,17 +22,16 @@ use crate::support;
 const ARCHITECTURES: [(u32, u32); 4] = [(8, 0), (9, 0), (10, 0), (12, 0)];
 /// Cases, by the start of their names, whose kernels compile in seconds.
 const QUICK: [&str; 5] = ["casts", "dates", "decimals", "floats", "logic"];
-/// The compiler's version that the table is of.
+/// The version of the compiler that the table was written with.
 const TABLE_VERSION: (u32, u32) = (13, 0);
-/// So many changed kernels are compiled unless all are asked for: two minutes on two cores.
+/// Number of changed kernels that are compiled without `ALL_KERNELS`: two minutes on two cores.
 const SAMPLE: usize = 24;
 const TABLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/resources.txt");
-/// Registers more than in the table that are no regression yet: compilers differ.
+/// Registers above the table's that are not yet a regression: compilers differ.
 const SLACK: u32 = 8;
 
-/// The distinct kernels of cases of the catalogue, with a name each; `None` without a device to fill
-/// memory of.
-fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
+/// Names and sources of the distinct kernels of some cases; `None` without a device, which row groups are loaded to.
+fn kernels(filter: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     let recorder = match CpuDevice::new() {
         Ok(device) => Arc::new(Recorder::new(device)),
         Err(error) => {
@@ -43,7 +41,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     };
     let engine = Engine::new(Arc::clone(&recorder) as Arc<dyn Driver>);
     let (mut known, mut named) = (BTreeSet::new(), vec![]);
-    for case in catalog().iter().filter(|case| wanted(case)) {
+    for case in catalog().iter().filter(|case| filter(case)) {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         let groups: Vec<_> = case
             .groups
@@ -51,7 +49,7 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
             .map(|g| support::group(&engine, g))
             .collect();
         for query in &case.queries {
-            ask(&engine, case, query, &groups);
+            generate(&engine, case, query, &groups);
             for source in recorder.take() {
                 let count = counts.entry(query.name).or_default();
                 if known.insert(source.clone()) {
@@ -64,8 +62,8 @@ fn kernels(wanted: impl Fn(&Case) -> bool) -> Option<Vec<(String, String)>> {
     Some(named)
 }
 
-/// Has a query's kernels made. That none can be launched is no surprise.
-fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
+/// Generates a query's kernels. The driver under test cannot launch any, so the execution must fail.
+fn generate(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::Group]) {
     let mut execution = engine.start(case.pipeline(query));
     let result = match query.output {
         Output::Selection => execution.select(groups).map(|_| ()),
@@ -82,7 +80,7 @@ fn ask(engine: &Arc<Engine>, case: &Case, query: &Query, groups: &[vectile_gpu::
     );
 }
 
-/// Does something for every number below `count`, on all cores.
+/// Calls `work` for every number below `count`, on all cores.
 fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
     let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -100,25 +98,25 @@ fn in_parallel(count: usize, work: impl Fn(usize) + Sync) {
     });
 }
 
-/// What is known of a kernel.
+/// A kernel's entry in the table.
 #[derive(Clone, Debug, PartialEq)]
-struct Known {
-    /// Of compiler and source.
+struct KernelResources {
+    /// Checksum of compiler and source.
     checksum: u32,
-    /// On each architecture.
+    /// Registers per thread, per architecture.
     registers: Vec<u32>,
 }
 
-/// By kernel.
-type Table = BTreeMap<String, Known>;
+/// The resources of kernels, by name.
+type ResourceTable = BTreeMap<String, KernelResources>;
 
-fn parse(text: &str) -> Table {
+fn parse(text: &str) -> ResourceTable {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let known = lines.filter_map(|line| {
         let (checksum, rest) = line.split_at_checked(8)?;
         let (numbers, name) = rest.split_at_checked(5 * ARCHITECTURES.len())?;
         let registers = numbers.split_whitespace().map(|number| number.parse().ok());
-        let known = Known {
+        let known = KernelResources {
             checksum: u32::from_str_radix(checksum, 16).ok()?,
             registers: registers.collect::<Option<_>>()?,
         };
@@ -127,7 +125,7 @@ fn parse(text: &str) -> Table {
     known.collect()
 }
 
-fn print(table: &Table) -> String {
+fn print(table: &ResourceTable) -> String {
     let mut text = String::from(
         "# Registers of a thread of each kernel that the catalogue's queries need, for sm_80, sm_90,\n\
          # sm_100 and sm_120, behind a checksum of compiler and source. No kernel spills or has a\n\
@@ -135,7 +133,7 @@ fn print(table: &Table) -> String {
     );
     for (
         name,
-        Known {
+        KernelResources {
             checksum,
             registers,
         },
@@ -147,7 +145,7 @@ fn print(table: &Table) -> String {
     text
 }
 
-/// What a kernel takes on an architecture, if it needs no memory for its registers.
+/// A kernel's resources on an architecture; an error if it spills registers or uses a stack.
 fn resources(source: &str, architecture: (u32, u32)) -> Result<Resources, String> {
     let cubin = compile_cubin(source, architecture).map_err(|error| error.to_string())?;
     let used = cubin.resources.first().cloned();
@@ -218,8 +216,8 @@ fn kernels_of_orc_compile_without_spills() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Of lookups and groups there are kernels for every way to store keys, most of which differ in nothing that
-/// matters here: some are enough.
+/// Returns true if a case's kernels are in the table. Lookups and groups have kernels for every way to store keys, most
+/// of which hardly differ: some suffice.
 fn is_in_table(case: &Case) -> bool {
     let stars = [
         "stars ffor",
@@ -250,7 +248,7 @@ fn every_kernel_compiles_without_spills() {
     };
     let committed = parse(&std::fs::read_to_string(TABLE).unwrap_or_default());
     let checksum = |source: &str| crc32fast::hash(format!("{version:?} {source}").as_bytes());
-    let (mut table, mut unknown) = (Table::new(), vec![]);
+    let (mut table, mut unknown) = (ResourceTable::new(), vec![]);
     for (name, source) in &kernels {
         let same = committed
             .values()
@@ -264,7 +262,7 @@ fn every_kernel_compiles_without_spills() {
         let (sample, rest) = sample(unknown, SAMPLE);
         for (name, source) in &rest {
             let known = committed.get(*name).cloned();
-            let unnamed = || Known {
+            let unnamed = || KernelResources {
                 checksum: checksum(source),
                 registers: vec![],
             };
@@ -299,7 +297,7 @@ fn every_kernel_compiles_without_spills() {
             let checksum = checksum(source);
             table.insert(
                 (*name).clone(),
-                Known {
+                KernelResources {
                     checksum,
                     registers,
                 },
@@ -317,7 +315,7 @@ fn every_kernel_compiles_without_spills() {
     );
 }
 
-/// At most `count` of the items, evenly spread, and the rest.
+/// Splits items into at most `count` evenly spread ones and the rest.
 fn sample<T>(items: Vec<T>, count: usize) -> (Vec<T>, Vec<T>) {
     let all = items.len().max(1);
     let indexed = items.into_iter().enumerate();
@@ -335,13 +333,13 @@ fn samples_are_spread() {
     assert_eq!(sample((0..3).collect(), 4), (vec![0, 1, 2], vec![]));
 }
 
-/// What is worse than in the committed table, or not in it.
-fn compare(committed: &Table, found: &Table) -> Vec<String> {
+/// Reports kernels that are worse than in the committed table, or not in it.
+fn compare(committed: &ResourceTable, current: &ResourceTable) -> Vec<String> {
     let mut wrong = vec![];
-    for (name, Known { registers, .. }) in found {
+    for (name, KernelResources { registers, .. }) in current {
         match committed.get(name) {
             None => wrong.push(format!("{name} is not in the table")),
-            Some(Known {
+            Some(KernelResources {
                 registers: known, ..
             }) => {
                 let more = registers
@@ -354,7 +352,7 @@ fn compare(committed: &Table, found: &Table) -> Vec<String> {
             }
         }
     }
-    let gone = committed.keys().filter(|name| !found.contains_key(*name));
+    let gone = committed.keys().filter(|name| !current.contains_key(*name));
     wrong.extend(gone.map(|name| format!("{name} is in the table, but no kernel any more")));
     wrong
 }
@@ -363,9 +361,9 @@ fn compare(committed: &Table, found: &Table) -> Vec<String> {
 fn a_table_is_read_as_it_was_written() {
     let table = |last| {
         let registers = vec![32, 40, 48, last];
-        Table::from([(
+        ResourceTable::from([(
             "a/b c/1".to_string(),
-            Known {
+            KernelResources {
                 checksum: 0xAB,
                 registers,
             },
@@ -377,6 +375,6 @@ fn a_table_is_read_as_it_was_written() {
         Vec::<String>::new()
     );
     assert_eq!(compare(&table(100), &table(101 + SLACK)).len(), 1);
-    assert_eq!(compare(&table(100), &Table::new()).len(), 1);
-    assert_eq!(compare(&Table::new(), &table(100)).len(), 1);
+    assert_eq!(compare(&table(100), &ResourceTable::new()).len(), 1);
+    assert_eq!(compare(&ResourceTable::new(), &table(100)).len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Strings that the device compresses, against those that `vectile-encodings` does.
+//! String compression on the device, compared with that of `vectile-encodings`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use crate::samples::Nulls;
 use crate::strings::bytes;
 use crate::support::{device, driver};
 
-/// Counts the splits that the device makes.
+/// Counts the splits that the device compresses.
 #[derive(Debug)]
 struct OnDevice(Arc<Engine>, AtomicUsize);
 
@@ -53,7 +53,7 @@ fn arrays() -> Vec<ArrayRef> {
 }
 
 #[test]
-fn codes_stand_for_what_was_compressed() {
+fn codes_decode_to_the_strings() {
     let Some(driver) = driver() else { return };
     let device = Arc::new(OnDevice(Engine::new(driver), AtomicUsize::new(0)));
     let mut two_tables = 0;
@@ -66,14 +66,14 @@ fn codes_stand_for_what_was_compressed() {
                 ..options
             };
             let before = device.1.load(Ordering::Relaxed);
-            let found = encode(&array, &options).unwrap();
+            let actual = encode(&array, &options).unwrap();
             assert!(device.1.load(Ordering::Relaxed) > before, "{index}");
             // a code of `fsst` may stand for bytes of two strings, but not of two lanes
             match pin {
-                Encoding::OnPair => assert_eq!(found, own, "{index}"),
-                _ => assert!(found.len() <= own.len() * 103 / 100 + 200, "{index}"),
+                Encoding::OnPair => assert_eq!(actual, own, "{index}"),
+                _ => assert!(actual.len() <= own.len() * 103 / 100 + 200, "{index}"),
             }
-            let column = Column::parse(found.into(), array.data_type(), array.len()).unwrap();
+            let column = Column::parse(actual.into(), array.data_type(), array.len()).unwrap();
             let all = Selection::all(0, array.len());
             assert_eq!(&column.select(&all).unwrap(), &array, "{index} as {pin}");
             two_tables += usize::from(column.describe().starts_with("fsst(fsst"));
@@ -82,7 +82,7 @@ fn codes_stand_for_what_was_compressed() {
     assert!(two_tables > 0);
 }
 
-/// More than goes there at a time, and a split that is too long.
+/// More strings than fit one transfer, and a split that is too long.
 #[test]
 fn long_strings_go_in_parts() {
     let Some(driver) = driver() else { return };
@@ -102,8 +102,8 @@ fn long_strings_go_in_parts() {
     let mut start = 0;
     for (end, strings) in splits.ends.iter().zip(strings.chunks(32)) {
         let codes = splits.data[start..*end as usize].iter();
-        let found: Vec<&[u8]> = codes.map(|code| &words[usize::from(*code)][..]).collect();
-        assert_eq!(found.concat(), strings.concat());
+        let actual: Vec<&[u8]> = codes.map(|code| &words[usize::from(*code)][..]).collect();
+        assert_eq!(actual.concat(), strings.concat());
         start = *end as usize;
     }
     assert_eq!((splits.ends.len(), start), (44, splits.data.len()));
@@ -118,7 +118,8 @@ fn long_strings_go_in_parts() {
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 
-/// Two beginnings with the same hash, of which one is no word's; with words in shared memory, and without.
+/// Two prefixes with the same hash, one of which is not in the table of words; with words in shared memory, and
+/// without.
 #[test]
 fn hashes_are_not_trusted() {
     let Some(device) = device() else { return };

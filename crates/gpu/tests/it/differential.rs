@@ -1,4 +1,4 @@
-//! The catalogue, executed, against the reference.
+//! Executes the catalogue and compares results with the reference.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::catalog::{Case, Query, catalog};
 use crate::reference::{self, Data, Expected, Value};
 use crate::support::{self, device, driver};
 
-/// Relative to the sum of magnitudes.
+/// Tolerance for sums of floats, relative to the sum of magnitudes.
 const SUM_ERROR: f64 = 1e-12;
 
 /// A case on a device.
@@ -43,7 +43,7 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// Runs a query, and compares what comes out.
+    /// Runs a query and compares its results.
     pub fn check(&self, query: &Query) {
         let pipeline = self.case.pipeline(query);
         let context = format!("{}, {}: {:?}", self.case.name, query.name, query.filter);
@@ -164,16 +164,16 @@ impl<'a> Loaded<'a> {
                 let values = reference::evaluate(expr, &Data::new(pipeline, columns))
                     .into_iter()
                     .enumerate();
-                let kept = values.filter(|(row, _)| passes[*row]);
+                let selected = values.filter(|(row, _)| passes[*row]);
                 expected.extend(
-                    kept.map(|(row, value)| (value, format!("row {row} of group {group}"))),
+                    selected.map(|(row, value)| (value, format!("row {row} of group {group}"))),
                 );
             }
         }
         let mut execution = self.engine.start(Arc::clone(pipeline));
         let rows = execution.rows(&self.groups).expect(context);
-        let found: Vec<usize> = rows.iter().map(|rows| rows.count).collect();
-        assert_eq!(found, counts, "{context}");
+        let actual: Vec<usize> = rows.iter().map(|rows| rows.count).collect();
+        assert_eq!(actual, counts, "{context}");
         for (group, rows) in self.groups.iter().zip(&rows) {
             let columns = if group.rows == 0 { 0 } else { exprs.len() };
             assert_eq!(rows.columns.len(), columns, "{context}");
@@ -194,10 +194,10 @@ impl<'a> Loaded<'a> {
         for (column, (expr, expected)) in exprs.iter().zip(expected).enumerate() {
             let arrays = rows.iter().filter_map(|rows| rows.columns.get(column));
             let values = arrays.flat_map(reference::values_of);
-            for (actual, (expected, place)) in values.zip(expected) {
+            for (actual, (expected, location)) in values.zip(expected) {
                 assert!(
                     actual.same(expected),
-                    "{expr:?} at {place}: {actual:?} for {expected:?}; {context}"
+                    "{expr:?} at {location}: {actual:?} for {expected:?}; {context}"
                 );
             }
         }
@@ -235,12 +235,12 @@ fn check_total(actual: Total, expected: Expected, context: &str) {
                 "{actual} for {value}: {context}"
             );
         }
-        // of infinities and NaN, the order decides
+        // with infinities and NaN, the result depends on the order
         Some(_) => assert!(!actual.is_finite(), "{actual} for {value}: {context}"),
     }
 }
 
-/// Runs cases that satisfy `which`, all their queries or, if `few`, one of each kind.
+/// Runs cases that satisfy `which`: all their queries or, if `few`, one of each kind.
 pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> usize {
     let engine = Engine::new(device);
     let mut count = 0;
@@ -263,7 +263,7 @@ fn check_all(start: &str) {
     assert!(run(device, false, |case| case.name.starts_with(start)) > 0);
 }
 
-/// A test for each part of the catalogue, so that they run beside each other.
+/// A test for each part of the catalogue, so that they run in parallel.
 macro_rules! parts {
     ($($name:ident: $start:literal,)*) => {
         const PARTS: &[&str] = &[$($start),*];
@@ -309,14 +309,14 @@ fn every_part_is_tested() {
     }
 }
 
-/// What the catalogue claims to have.
+/// The catalogue covers every encoding of every type.
 #[test]
 fn every_encoding_of_every_type() {
-    let mut found = std::collections::BTreeSet::new();
+    let mut covered = std::collections::BTreeSet::new();
     for case in catalog() {
         for input in case.groups.iter().flatten() {
             let column = support::column(input);
-            found.insert((format!("{}", column.data_type()), column.encoding()));
+            covered.insert((format!("{}", column.data_type()), column.encoding()));
         }
     }
     for data_type in crate::catalog::types() {
@@ -345,14 +345,14 @@ fn every_encoding_of_every_type() {
         };
         for encoding in of_type {
             assert!(
-                found.contains(&(format!("{data_type}"), *encoding)),
+                covered.contains(&(format!("{data_type}"), *encoding)),
                 "{encoding} {data_type}"
             );
         }
     }
 }
 
-/// Threads of a block in other orders: in reverse, and shuffled.
+/// The emulator runs threads of a block in other orders: reversed and shuffled.
 #[test]
 fn other_schedules() {
     let Some(device) = device() else { return };

@@ -1,5 +1,5 @@
-//! Damaged chunks: what parsing and building an image let through must be safe to run a kernel over,
-//! and comes to what decoding on the CPU does.
+//! Damaged chunks: if parsing and building an image succeed, running a kernel must be safe, and must have the same
+//! results as decoding on the CPU.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ fn chunks(data_type: &DataType) -> Vec<(ArrayRef, Vec<u8>)> {
         .collect()
 }
 
-/// The bytes with some of them changed; most often at the start, where lengths and widths are.
+/// Changes some bytes, most often at the start, where lengths and widths are.
 fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     for _ in 0..1 + random.below(3) {
@@ -100,7 +100,7 @@ fn damaged(bytes: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Columns that parse and have an image although they were damaged.
+/// Damaged columns that parse and have an image.
 fn survivors(data_type: &DataType, tries: u64) -> Vec<(Column, DeviceChunk)> {
     let random = &mut Random::new(11);
     let mut survivors = vec![];
@@ -128,8 +128,8 @@ fn pipeline(data_type: &DataType, filter: Filter, output: Output) -> Arc<Pipelin
     })
 }
 
-/// All kinds of kernels over all damaged chunks of a type: one kernel each, as all are row groups of
-/// one table.
+/// Runs all kinds of kernels over all damaged chunks of a type. The chunks are row groups of one table, so that each
+/// kind needs one kernel.
 pub fn run(tries: u64) {
     let Some(device) = driver() else { return };
     use DataType::*;
@@ -198,10 +198,10 @@ fn numbers(engine: &Arc<Engine>, data_type: &DataType, middle: &ArrayRef, groups
     engine.start(pipeline).aggregate(&batch).unwrap();
 }
 
-/// Keys that are dense, and that are not: each once as a filter, and once as a key of groups alone.
+/// Dense and hashed keys: each as a filter, and as the only group key.
 fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group]) {
     let dense: ArrayRef = Arc::new(Int32Array::from_iter_values((0..3000).map(|i| i * 3)));
-    // every other value of those that there are
+    // every other value
     let mut some: Vec<i32> = vec![i32::MIN, i32::MAX];
     for (array, _) in chunks {
         let values = array.as_primitive::<arrow::datatypes::Int32Type>();
@@ -232,7 +232,7 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
     }
 }
 
-/// A test with scattered answers: codes are looked up in a table of bits.
+/// A test that scattered codes pass: they are looked up in a bitmap.
 fn text(engine: &Arc<Engine>, groups: &[Group]) {
     let test = ValueTest::new(Arc::new(|array: &ArrayRef| {
         let rows = 0..array.len();
@@ -242,8 +242,8 @@ fn text(engine: &Arc<Engine>, groups: &[Group]) {
     engine.start(pipeline).select(groups).unwrap();
 }
 
-/// Selected rows too. Offsets that wrap around, as no writer's do, make the same values as on the CPU
-/// if they are as wide as the machine's words.
+/// Checks selected rows. Offsets that wrap around, which no writer emits, decode to the same values as on the CPU if
+/// they are as wide as the machine's words.
 fn check_rows(
     engine: &Arc<Engine>,
     data_type: &DataType,
@@ -285,8 +285,8 @@ fn damaged_chunks() {
     run(40);
 }
 
-/// What is laid out although it was damaged has the strings that the CPU decodes. Binary, so that the CPU does
-/// not look for UTF-8.
+/// Damaged chunks that have an image have the strings that the CPU decodes. They are binary, so that the CPU does not
+/// check UTF-8.
 pub fn check_strings() {
     let Some(device) = driver() else { return };
     let engine = Engine::new(device);
@@ -315,7 +315,7 @@ pub fn check_strings() {
                 continue;
             };
             let Ok(image) = DeviceChunk::build(&column) else {
-                // the CPU does not look whether codes cross strings
+                // the CPU does not check that codes do not cross strings
                 let is_looked_at = pin != Encoding::OnPair;
                 assert!(!is_looked_at || column.decode(0..texts.len()).is_err());
                 continue;
@@ -348,8 +348,8 @@ pub fn check_strings() {
     };
     let selected = rows(Filter::Values(0, test.clone()));
     let all = rows(Filter::Constant(true));
-    let found = selections.iter().zip(selected).zip(all);
-    for (((selection, selected), all), texts) in found.zip(survivors) {
+    let actual = selections.iter().zip(selected).zip(all);
+    for (((selection, selected), all), texts) in actual.zip(survivors) {
         let expected = prep_null_mask_filter(&test.evaluate(&texts).unwrap());
         assert_eq!(selection.to_boolean_buffer(), *expected.values());
         assert_eq!(selected.columns, [filter(&texts, &expected).unwrap()]);

@@ -1,4 +1,4 @@
-//! Rows that count once for each of their partners, beside loops over all of them.
+//! Rows that count once per match, compared with nested loops on the CPU.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use vectile_gpu::{Batch, Driver, Engine, Error, Group, KeyTable, compile_cubin, 
 use crate::support::{Input, driver, input, table};
 
 const ROWS: i64 = 9_000;
-/// Keys that have partners.
+/// Number of keys that have matches.
 const KEYS: u32 = 40;
 
-/// What is found for a key: of each code, where its partners begin, and how many there are, and the value of each partner.
+/// A multimap: per code, offset and count of its matches, and the value of each match.
 struct List {
     first: Vec<u32>,
     count: Vec<u32>,
-    /// The length of the longest list, or more.
+    /// An upper bound of the counts.
     most: u32,
     values: Vec<Option<i64>>,
 }
 
 impl List {
-    /// Up to `most` partners of each key.
+    /// A multimap with up to `most` matches per key.
     fn new(most: u32) -> Self {
         let count: Vec<u32> = (0..KEYS).map(|key| 1 + key * 7 % most).collect();
         let mut end = 0;
@@ -46,7 +46,7 @@ impl List {
         }
     }
 
-    /// Values of the partners of a key.
+    /// The values of a key's matches.
     fn of(&self, key: Option<i64>) -> &[Option<i64>] {
         let Some(key) = key.filter(|key| (0..KEYS.into()).contains(key)) else {
             return &[];
@@ -66,14 +66,14 @@ impl List {
         }
     }
 
-    /// The value of the partner at hand.
+    /// The value of the current match.
     fn value(&self, number: usize) -> Expr {
         let values: ArrayRef = Arc::new(Int64Array::from(self.values.clone()));
         Expr::PayloadOf(Box::new(Expr::Match(number)), PayloadColumn::new(values))
     }
 }
 
-/// Keys, some of them null and some of no partner; other such keys; and values, which are large.
+/// Two columns of keys, some of them null and some without a match, and one of large values.
 fn inputs() -> Vec<Input> {
     let rows = || 0..ROWS;
     vec![
@@ -105,7 +105,7 @@ fn row_of(inputs: &[Input], row: usize) -> [Option<i64>; 3] {
     })
 }
 
-/// A row, with a partner from each list.
+/// A row, with one match from each list.
 struct Combination {
     row: [Option<i64>; 3],
     matches: [Option<i64>; 2],
@@ -114,7 +114,7 @@ struct Combination {
 struct Case {
     lists: [List; 2],
     is_outer: bool,
-    /// Whether the second list is there.
+    /// True if the case has the second list.
     has_both: bool,
 }
 
@@ -160,8 +160,8 @@ impl Case {
         })
     }
 
-    /// The number of combinations, the sum and the number of the rows' values, the sum and the largest of the partners',
-    /// and that of both where there are both.
+    /// The number of combinations, sum and count of the rows' values, sum and maximum of the matches' values, and the
+    /// sum of both if there are both.
     fn aggregates(&self) -> Vec<Aggregate> {
         let value = self.lists[0].value(0);
         let both = Expr::Arithmetic(
@@ -215,18 +215,18 @@ fn cases() -> Vec<Case> {
         case(true, false),
         case(false, true),
         case(true, true),
-        // with counts of 64 bits; combinations are counted first
+        // counts of 64 bits; combinations are counted first
         with_most(case(false, true), 1 << 16),
     ]
 }
 
-/// The same, as if some list could be so long.
+/// The case with `most` as upper bound of the counts.
 fn with_most(mut case: Case, most: u32) -> Case {
     case.lists.iter_mut().for_each(|list| list.most = most);
     case
 }
 
-/// The partner's value is less than the row's key; beside it, a test of the row alone.
+/// A join filter (the match's value is less than the row's key), and a test of the row alone.
 fn filter(list: &List) -> Filter {
     let less = Expr::Compare(
         Comparison::Less,
@@ -268,7 +268,7 @@ fn totals_are_of_all_combinations() {
             let output = Output::Aggregates(case.aggregates());
             let mut execution = engine.start(case.pipeline(&inputs, filter, output));
             execution.aggregate(&batch).unwrap();
-            let found = execution.totals().into_iter().map(|total| {
+            let actual = execution.totals().into_iter().map(|total| {
                 let value = total.value.map(|value| match value {
                     Number::Int(value) => value,
                     Number::Float(value) => panic!("{value}"),
@@ -277,7 +277,7 @@ fn totals_are_of_all_combinations() {
             });
             let of = all.iter().filter(|of| !is_filtered || passes(of));
             let expected = case.expected(of);
-            for ((count, value), expected) in found.zip(&expected) {
+            for ((count, value), expected) in actual.zip(&expected) {
                 assert_eq!((count, value), *expected);
             }
         }
@@ -294,14 +294,14 @@ fn groups_are_of_all_combinations() {
         let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
         let output = Output::Groups(keys, case.aggregates());
         let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output);
-        let found = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
+        let actual = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
         let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
         for of in all.iter().filter(|of| passes(of)) {
             let code = of.row[1].filter(|key| *key < KEYS.into());
             expected.entry((of.matches[0], code)).or_default().push(of);
         }
         let mut count = 0;
-        for groups in &found {
+        for groups in &actual {
             for group in 0..groups.count {
                 let [value, code] = &groups.keys[..] else {
                     panic!("{:?}", groups.keys);
@@ -314,7 +314,7 @@ fn groups_are_of_all_combinations() {
                 for (total, (count, sum)) in groups.totals.iter().zip(case.expected(of)) {
                     assert_eq!(total.counts[group], count);
                     match &total.values {
-                        // of a count there is no other value
+                        // a count has no further value
                         Numbers::Int(values) if values.is_empty() => {
                             assert_eq!(sum, Some(count.into()));
                         }
@@ -330,7 +330,7 @@ fn groups_are_of_all_combinations() {
     }
 }
 
-/// Whether some value of the first list is less than the row's, or null.
+/// EXISTS: any value of the first list is less than the row's, or null.
 fn exists(list: &List, number: usize) -> Expr {
     let value = || Box::new(list.value(number));
     let less = Expr::Compare(Comparison::Less, value(), Box::new(Expr::Column(1)));
@@ -353,15 +353,15 @@ fn exists_counts_a_row_once() {
     };
     let groups = groups(&engine, &inputs);
     let case = &cases()[0];
-    let asked = List::new(17);
+    let list = List::new(17);
     for is_there in [true, false] {
         let condition = |number| match is_there {
-            true => exists(&asked, number),
-            false => Expr::Not(Box::new(exists(&asked, number))),
+            true => exists(&list, number),
+            false => Expr::Not(Box::new(exists(&list, number))),
         };
         let all = case.combinations(&inputs);
-        let stays = |row: &[Option<i64>; 3]| has_exists(&asked, row) == is_there;
-        // rows, of which none is combined with a partner
+        let stays = |row: &[Option<i64>; 3]| has_exists(&list, row) == is_there;
+        // rows that are not combined with matches
         let alone = |filter, output| {
             let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
             pipeline.matches.clear();
@@ -397,19 +397,19 @@ fn exists_counts_a_row_once() {
                 expected
             );
         }
-        // rows that are combined with partners of another list
+        // rows that are combined with matches of another list
         let output = Output::Aggregates(case.aggregates());
         let mut execution =
             engine.start(case.pipeline(&inputs, Filter::Expr(condition(1)), output));
         execution.aggregate(&batch).unwrap();
-        let found = execution.totals().into_iter().map(|total| total.count);
+        let actual = execution.totals().into_iter().map(|total| total.count);
         let expected = case.expected(all.iter().filter(|of| stays(&of.row)));
         let expected = expected.into_iter().map(|(count, _)| count);
-        assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+        assert_eq!(actual.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }
 
-/// A number of partners that is that of others, or a condition that is none, has no kernel.
+/// EXISTS has no kernel if its number is not unique, or its condition not a boolean.
 #[test]
 fn exists_has_a_number_of_its_own() {
     let Some((engine, inputs, batch)) = loaded() else {
@@ -435,9 +435,9 @@ fn exists_has_a_number_of_its_own() {
     }
 }
 
-/// Rows are written once, and nobody waits for too many combinations.
+/// Rows cannot be written once per match, and too many combinations are refused.
 #[test]
-fn what_is_not_aggregated_has_no_kernel() {
+fn rows_with_matches_have_no_kernel() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -463,7 +463,7 @@ fn what_is_not_aggregated_has_no_kernel() {
     assert!(error.to_string().contains("combinations"), "{error}");
 }
 
-/// A row alone may have more combinations than 32 bits count.
+/// One row may have more combinations than 32 bits can count.
 #[test]
 fn totals_count_beyond_32_bits() {
     let Some(driver) = driver() else { return };
@@ -495,11 +495,11 @@ fn totals_count_beyond_32_bits() {
     assert_eq!(execution.totals()[0].count, u64::from(most).pow(2));
 }
 
-/// Where a block may count more combinations than 32 bits do, it counts in 64.
+/// A block that may have more combinations than 32 bits can count uses 64 bits.
 #[test]
 fn counts_have_room_for_all_combinations() {
     let inputs = inputs();
-    // rows of a launch are taken for 2^20 at least
+    // a launch is assumed to have at least 2^20 rows
     for (most, is_wide) in [(6, false), (31, false), (64, true)] {
         let Ok(device) = CpuDevice::new() else { return };
         let recorder = Arc::new(Recorder::new(device));

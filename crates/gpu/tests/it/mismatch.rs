@@ -1,4 +1,4 @@
-//! Row groups that a pipeline, or an engine, must not be given.
+//! Row groups that do not fit a pipeline or an engine are refused.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ fn integers() -> DeviceChunk {
     image(&input(Int32Array::from_iter_values(0..2000), None))
 }
 
-/// The same pipeline for each thing that may become of rows.
-fn ask(engine: &Arc<Engine>, columns: &[DataType], groups: &[Group]) -> Vec<Result<()>> {
+/// Runs the pipeline with each kind of output.
+fn run(engine: &Arc<Engine>, columns: &[DataType], groups: &[Group]) -> Vec<Result<()>> {
     let value = || Expr::Column(0);
     let start = |output| {
         engine.start(Arc::new(Pipeline {
@@ -57,11 +57,11 @@ fn refused(results: Vec<Result<()>>, reason: &str) {
 }
 
 #[test]
-fn what_does_not_belong_to_the_pipeline_is_not_launched() {
+fn row_groups_that_do_not_fit_the_pipeline_are_refused() {
     let Some(device) = device() else { return };
     let engine = Engine::new(device);
     let groups = [group(&engine, &[&integers()])];
-    for result in ask(&engine, &[DataType::Int32], &groups) {
+    for result in run(&engine, &[DataType::Int32], &groups) {
         result.unwrap();
     }
     for (columns, reason) in [
@@ -88,12 +88,12 @@ fn what_does_not_belong_to_the_pipeline_is_not_launched() {
         ),
         (&[], "1 columns where 0 belong"),
     ] {
-        refused(ask(&engine, columns, &groups), reason);
+        refused(run(&engine, columns, &groups), reason);
     }
 }
 
 #[test]
-fn what_another_engine_has_is_not_launched() {
+fn chunks_of_another_engine_are_refused() {
     let (Some(one), Some(other)) = (device(), device()) else {
         return;
     };
@@ -101,16 +101,16 @@ fn what_another_engine_has_is_not_launched() {
     let groups = [group(&one, &[&integers()])];
     let columns = [DataType::Int32];
     refused(
-        ask(&other, &columns, &groups),
+        run(&other, &columns, &groups),
         "column 0 is of another engine",
     );
     let mixed = [groups[0].clone(), group(&other, &[&integers()])];
     let reason = "chunks of several engines in a column";
-    refused(ask(&one, &columns, &mixed), reason);
+    refused(run(&one, &columns, &mixed), reason);
 }
 
 #[test]
-fn row_groups_differ_in_nothing_but_rows() {
+fn row_groups_may_differ_only_in_rows() {
     let Some(device) = device() else { return };
     let engine = Engine::new(device);
     let one = group(&engine, &[&integers()]);
@@ -122,6 +122,6 @@ fn row_groups_differ_in_nothing_but_rows() {
         (&[&longs, &longs], "2 columns beside 1"),
     ] {
         let groups = [one.clone(), group(&engine, other)];
-        refused(ask(&engine, &[DataType::Int32], &groups), reason);
+        refused(run(&engine, &[DataType::Int32], &groups), reason);
     }
 }

@@ -1,4 +1,4 @@
-//! What is computed of groups on the device, beside the same of the groups that come back.
+//! Computations over groups on the device, compared with the same over all groups on the host.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,8 +15,7 @@ use crate::support::{Input, driver, input, start, table};
 
 const ROWS: i64 = 20_000;
 
-/// Keys: few, some of them null, far apart, and text; and values of which some are null, and some too large for sums of 64
-/// bits.
+/// Keys: few, some of them null, of a large range, and text; values: some null, and some too large for sums of 64 bits.
 fn inputs() -> Vec<Input> {
     let rows = || 0..ROWS;
     let texts = rows().map(|row| (row % 23 != 5).then(|| format!("text {}", row % 23)));
@@ -61,11 +60,11 @@ fn aggregates() -> Vec<Aggregate> {
     ]
 }
 
-/// A key, a result of an aggregate.
+/// The value of a column of groups, in one group.
 fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
     match column {
-        GroupColumn::Key(place, _) => {
-            let key = &groups.keys[place];
+        GroupColumn::Key(key_index, _) => {
+            let key = &groups.keys[key_index];
             key.is_valid(row).then(|| match key.data_type() {
                 arrow::datatypes::DataType::Int32 => {
                     key.as_primitive::<Int32Type>().value(row).into()
@@ -87,15 +86,15 @@ fn value(groups: &Groups, column: GroupColumn, row: usize) -> Option<i128> {
     }
 }
 
-/// The groups by some columns.
-fn all(engine: &Arc<Engine>, keys: &[GroupKey], wanted: Option<&PostAggregation>) -> Groups {
+/// The groups by some keys.
+fn all(engine: &Arc<Engine>, keys: &[GroupKey], post: Option<&PostAggregation>) -> Groups {
     let inputs = inputs();
     let table = table(engine, &inputs, 4096);
     let output = Output::Groups(keys.to_vec(), aggregates());
     let mut execution = start(engine, &inputs, Filter::Constant(true), output);
     let batch = Batch::of(&table).unwrap();
-    let groups = match wanted {
-        Some(wanted) => execution.group_wanted(&batch, wanted, |_| Ok(())),
+    let groups = match post {
+        Some(post) => execution.group_wanted(&batch, post, |_| Ok(())),
         None => execution.group(&batch, |_| Ok(())),
     };
     let mut groups = groups.unwrap();
@@ -115,7 +114,7 @@ fn int(value: i64) -> Box<Expr> {
 }
 
 #[test]
-fn groups_are_grouped_again() {
+fn groups_are_aggregated_again() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -130,10 +129,10 @@ fn groups_are_grouped_again() {
     ] {
         let kernel: Vec<GroupKey> = keys.iter().map(|column| key(*column)).collect();
         let groups = all(&engine, &kernel, None);
-        // the last key as it is, and a remainder of the count
-        let place = keys.len() - 1;
+        // the last key unchanged, and a remainder of the count
+        let key_index = keys.len() - 1;
         let columns = vec![
-            GroupColumn::Key(place, Type::I64),
+            GroupColumn::Key(key_index, Type::I64),
             GroupColumn::Count(0),
             GroupColumn::Value(1, Type::I64),
             GroupColumn::Value(2, Type::I64),
@@ -142,7 +141,7 @@ fn groups_are_grouped_again() {
         ];
         let remainder = Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(1).into(), int(3));
         let above = Expr::Compare(Comparison::Greater, Expr::Column(1).into(), int(1));
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
             first: None,
@@ -158,12 +157,12 @@ fn groups_are_grouped_again() {
                 ],
             }),
         };
-        let again = all(&engine, &kernel, Some(&wanted));
-        let name = |groups: &Groups, row: usize, place: usize| {
-            let key = &groups.keys[place];
+        let nested = all(&engine, &kernel, Some(&post));
+        let name = |groups: &Groups, row: usize, key_index: usize| {
+            let key = &groups.keys[key_index];
             match key.as_string_opt::<i32>() {
                 Some(texts) => texts.is_valid(row).then(|| texts.value(row).to_owned()),
-                None => value(groups, GroupColumn::Key(place, Type::I64), row)
+                None => value(groups, GroupColumn::Key(key_index, Type::I64), row)
                     .map(|key| key.to_string()),
             }
         };
@@ -174,12 +173,12 @@ fn groups_are_grouped_again() {
             if count <= 1 {
                 continue;
             }
-            let own = name(&groups, row, place);
+            let own = name(&groups, row, key_index);
             let entry = expected.entry((own.clone(), count % 3));
-            let found: &mut [Option<i128>; 6] =
+            let actual: &mut [Option<i128>; 6] =
                 entry.or_insert([Some(0), None, None, None, None, Some(0)]);
-            let mut add = |place: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
-                found[place] = match (found[place], other) {
+            let mut add = |index: usize, other: Option<i128>, with: fn(i128, i128) -> i128| {
+                actual[index] = match (actual[index], other) {
                     (Some(a), Some(b)) => Some(with(a, b)),
                     (a, b) => a.or(b),
                 };
@@ -191,28 +190,28 @@ fn groups_are_grouped_again() {
             add(4, of(5), |a, b| a + b);
             add(5, Some(own.is_some().into()), |a, b| a + b);
         }
-        let mut found = BTreeMap::new();
-        for row in 0..again.count {
-            let own = name(&again, row, 0);
-            let rest = value(&again, GroupColumn::Key(1, Type::I64), row).unwrap();
+        let mut actual = BTreeMap::new();
+        for row in 0..nested.count {
+            let own = name(&nested, row, 0);
+            let rest = value(&nested, GroupColumn::Key(1, Type::I64), row).unwrap();
             let mut values = [None; 6];
-            for (place, to) in values.iter_mut().enumerate() {
-                *to = match place {
-                    0 | 5 => value(&again, GroupColumn::Count(place), row),
-                    _ => value(&again, GroupColumn::Value(place, Type::I64), row),
+            for (index, to) in values.iter_mut().enumerate() {
+                *to = match index {
+                    0 | 5 => value(&nested, GroupColumn::Count(index), row),
+                    _ => value(&nested, GroupColumn::Value(index, Type::I64), row),
                 };
             }
             assert!(
-                found.insert((own, rest), values).is_none(),
+                actual.insert((own, rest), values).is_none(),
                 "{keys:?}: twice"
             );
         }
-        assert_eq!(found, expected, "{keys:?}");
+        assert_eq!(actual, expected, "{keys:?}");
     }
 }
 
 #[test]
-fn some_of_many_groups_are_wanted() {
+fn groups_are_pruned() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -228,7 +227,7 @@ fn some_of_many_groups_are_wanted() {
         (false, false, 10),
         (false, true, 200),
     ] {
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![],
             first: Some(FirstGroups {
@@ -240,52 +239,52 @@ fn some_of_many_groups_are_wanted() {
             }),
             again: None,
         };
-        let first = all(&engine, &kernel, Some(&wanted));
+        let first = all(&engine, &kernel, Some(&post));
         let mut known: Vec<Option<i128>> = sums.clone();
-        let place = |sum: &Option<i128>| match sum {
+        let rank = |sum: &Option<i128>| match sum {
             None => (!nulls_first, 0),
             Some(sum) => (nulls_first, if descending { -*sum } else { *sum }),
         };
-        known.sort_by_key(place);
-        let last = place(&known[count - 1]);
-        let is_wanted = |sum: &&Option<i128>| place(sum) <= last;
-        let found: Vec<Option<i128>> = (0..first.count)
+        known.sort_by_key(rank);
+        let last = rank(&known[count - 1]);
+        let is_first = |sum: &&Option<i128>| rank(sum) <= last;
+        let actual: Vec<Option<i128>> = (0..first.count)
             .map(|row| value(&first, columns[0], row))
             .collect();
         let (of_all, of_found) = (
-            sums.iter().filter(is_wanted).count(),
-            found.iter().filter(is_wanted).count(),
+            sums.iter().filter(is_first).count(),
+            actual.iter().filter(is_first).count(),
         );
         assert_eq!(of_all, of_found, "{descending} {nulls_first} {count}");
         assert!(
-            found.len() < sums.len() / 2,
+            actual.len() < sums.len() / 2,
             "{} of {}",
-            found.len(),
+            actual.len(),
             sums.len()
         );
     }
     for least in [100, 3000, 1 << 40] {
         let above = Expr::Compare(Comparison::Greater, Expr::Column(0).into(), int(least));
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
             ..PostAggregation::default()
         };
-        let some = all(&engine, &kernel, Some(&wanted));
-        let mut found: Vec<Option<i128>> = (0..some.count)
+        let some = all(&engine, &kernel, Some(&post));
+        let mut actual: Vec<Option<i128>> = (0..some.count)
             .map(|row| value(&some, columns[0], row))
             .collect();
         let mut expected = sums.clone();
         expected.retain(|sum| sum.is_some_and(|sum| sum > least.into()));
-        found.sort();
+        actual.sort();
         expected.sort();
-        assert_eq!(found, expected);
+        assert_eq!(actual, expected);
     }
 }
 
-/// Averages of sums of 64 bits, and of 128, of which a kernel has the extremes of few buckets alone.
+/// Averages of sums of 64 bits, and of 128: for the latter, kernels have minimum and maximum only for few buckets.
 #[test]
-fn groups_are_wanted_by_averages() {
+fn groups_are_pruned_by_averages() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -314,7 +313,7 @@ fn groups_are_wanted_by_averages() {
         };
         let all_averages = averages(&groups);
         for (descending, count) in [(true, 10), (false, 10), (true, 1)] {
-            let wanted = PostAggregation {
+            let post = PostAggregation {
                 columns: columns.clone(),
                 first: Some(FirstGroups {
                     by: by.clone(),
@@ -325,7 +324,7 @@ fn groups_are_wanted_by_averages() {
                 }),
                 ..PostAggregation::default()
             };
-            let first = averages(&all(&engine, &kernel, Some(&wanted)));
+            let first = averages(&all(&engine, &kernel, Some(&post)));
             assert!(first.len() < all_averages.len() / 2, "{}", first.len());
             let of_first = |averages: &[Option<i128>]| -> Vec<i128> {
                 let some = averages.iter().flatten().copied();
@@ -343,7 +342,7 @@ fn groups_are_wanted_by_averages() {
             assert_eq!(of_first(&first), of_first(&all_averages));
         }
         let least = all_averages[all_averages.len() - 30].unwrap();
-        let wanted = PostAggregation {
+        let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![Expr::Compare(
                 Comparison::Greater,
@@ -352,16 +351,16 @@ fn groups_are_wanted_by_averages() {
             )],
             ..PostAggregation::default()
         };
-        let some = averages(&all(&engine, &kernel, Some(&wanted)));
+        let some = averages(&all(&engine, &kernel, Some(&post)));
         let mut expected = all_averages.clone();
         expected.retain(|average| average.is_some_and(|average| average > least));
         assert_eq!(some, expected);
     }
 }
 
-/// Extremes of floats are kept as their places in the total order, and those of 128 bits not at all.
+/// Minimum and maximum of floats are stored as ranks in the total order: the device cannot compare them with constants.
 #[test]
-fn what_the_device_cannot_compute_is_read() {
+fn groups_of_unsupported_conditions_are_all_read() {
     let Some(engine) = driver().map(Engine::new) else {
         return;
     };
@@ -378,12 +377,12 @@ fn what_the_device_cannot_compute_is_read() {
         Expr::Column(0).into(),
         Expr::Literal(Literal::F64(2000.0)).into(),
     );
-    let wanted = PostAggregation {
+    let post = PostAggregation {
         columns: vec![GroupColumn::Value(0, Type::F64)],
         conditions: vec![above],
         ..PostAggregation::default()
     };
     let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
-    let groups = execution.group_wanted(&batch, &wanted, |_| Ok(())).unwrap();
+    let groups = execution.group_wanted(&batch, &post, |_| Ok(())).unwrap();
     assert_eq!(groups[0].count, 3001, "all of them");
 }

@@ -1,6 +1,6 @@
-//! Random values, nulls and constants. So that a handful of kernels does for all of them, the first row
-//! groups of a column are always the same and have every width, encoding and kind of patch: a kernel
-//! is made for what occurs in any row group, and constants are its arguments.
+//! Random values, nulls and constants. All share a few kernels: the first row groups of a column are always the same
+//! and have every width, encoding and kind of patch. A kernel is generated for everything that occurs in any row
+//! group, and constants are its arguments.
 
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
@@ -14,7 +14,7 @@ use vectile_gpu::plan::{
 };
 use vectile_gpu::{Driver, Engine};
 
-use crate::catalog::{Case, Query, comments, told};
+use crate::catalog::{Case, Query, automaton_filter, comments};
 use crate::differential::Loaded;
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings};
 use crate::support::{Input, device};
@@ -30,7 +30,7 @@ fn pinned(array: ArrayRef, pin: Encoding) -> Vec<Input> {
     vec![Input { array, pin }]
 }
 
-/// What each column starts with.
+/// The first row groups of each column.
 fn seed(data_type: &DataType) -> Vec<Vec<Input>> {
     let all = |style, nulls, rows, pin| pinned(sample(data_type, style, nulls, rows, 1), pin);
     let widths = match data_type {
@@ -55,7 +55,7 @@ fn seed(data_type: &DataType) -> Vec<Vec<Input>> {
         all(Style::Runs, Nulls::None, VECTOR, Encoding::Rle),
         all(Style::Few, Nulls::None, 500, Encoding::Dict),
     ];
-    // differences wider than what they add up to
+    // differences that are wider than their sums
     groups.push(all(Style::Extremes, Nulls::None, VECTOR, Encoding::Delta));
     if *data_type == DataType::Float64 {
         // offsets of their bits have all widths
@@ -86,7 +86,7 @@ fn random_groups(
     let pin = prop::sample::select(Encoding::ALL.to_vec());
     let group = (values, pin).prop_map(move |(array, pin)| {
         assert_eq!(array.data_type(), data_type);
-        // where it does not apply, what does
+        // if the encoding does not apply, another one
         let pin = Some(pin).filter(|pin| encode(&array, &EncodeOptions::pinned(*pin)).is_ok());
         vec![Input { array, pin }]
     });
@@ -120,7 +120,7 @@ fn doubles() -> impl Strategy<Value = ArrayRef> {
     let values = prop::collection::vec(value, 1..2200);
     (values, 0..4u32, 0..3i32, any::<bool>()).prop_map(|(values, odd, places, any_nulls)| {
         let value = |(bits, number, flip): (u64, i32, bool)| {
-            // none, few, many or all are any floats
+            // none, few, many or all are arbitrary floats
             let any = [0, 10, 300, 1000][odd as usize];
             let value = match bits % 1000 < any {
                 true => f64::from_bits(bits),
@@ -132,7 +132,7 @@ fn doubles() -> impl Strategy<Value = ArrayRef> {
     })
 }
 
-/// Runs queries over the seed and random row groups behind it.
+/// Runs queries over the seed, followed by random row groups.
 fn check(groups: Vec<Vec<Input>>, queries: Vec<Query>) {
     static ENGINE: LazyLock<Option<Arc<Engine>>> =
         LazyLock::new(|| Some(Engine::new(device()? as Arc<dyn Driver>)));
@@ -201,7 +201,7 @@ proptest! {
     fn random_integers(
         random in random_groups(&DataType::Int32, ints()),
         low in any::<i32>(), high in any::<i32>(), included: bool,
-        // a constant of another length would be another kernel
+        // a constant of another number of bits would need another kernel
         constant in 1 << 20..i32::MAX,
     ) {
         let mut groups = seed(&DataType::Int32);
@@ -248,7 +248,7 @@ proptest! {
         check(groups, vec![query]);
     }
 
-    /// In splits, of one and two symbol tables, of none, and of entries.
+    /// Strings in splits with one, two or no symbol tables, and in dictionaries.
     #[test]
     fn random_patterns(
         parts in prop::collection::vec("[sé%_]|[a-z]{1,2}|special| |%", 0..6),
@@ -261,12 +261,12 @@ proptest! {
         let all: u64 = texts.iter().map(|(_, share)| u64::from(*share)).sum();
         let text = |at: u64| {
             let mut at = at;
-            let found = texts.iter().find(|(_, share)| {
+            let chosen = texts.iter().find(|(_, share)| {
                 let is_here = at < u64::from(*share);
                 at = at.saturating_sub(u64::from(*share));
                 is_here
             });
-            found.map(|(text, share)| text.repeat(usize::from(*share) % 40))
+            chosen.map(|(text, share)| text.repeat(usize::from(*share) % 40))
         };
         let texts: StringArray = (0..rows).map(|_| text(random.below(all + 1))).collect();
         let pin = [Encoding::Fsst, Encoding::Plain, Encoding::OnPair][pin];
@@ -277,7 +277,7 @@ proptest! {
         ];
         let query = Query {
             name: "patterns",
-            filter: told(automaton),
+            filter: automaton_filter(automaton),
             output: Output::Selection,
         };
         check(groups, vec![query]);

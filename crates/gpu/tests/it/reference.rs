@@ -1,5 +1,5 @@
-//! What a pipeline means: evaluated a column at a time, value by value, on Arrow arrays. No speed, no
-//! encodings; the semantics are those that `vectile_gpu::plan` documents.
+//! Reference implementation of pipelines: evaluates a column at a time, value by value, on Arrow arrays, without
+//! encodings and without regard to speed. It implements the semantics that `vectile_gpu::plan` documents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Value {
         }
     }
 
-    /// How two values of one type compare, none of them null.
+    /// Compares two values of one type, neither of them null.
     fn compare(self, other: Self) -> std::cmp::Ordering {
         match (self, other) {
             (Self::Int(a), Self::Int(b)) => a.cmp(&b),
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// As a double, which every float is.
+    /// The value of a float, as a double.
     pub fn double(self) -> f64 {
         match self {
             Self::F32(value) => value.into(),
@@ -68,7 +68,7 @@ impl Value {
     }
 }
 
-/// The values of an array. Strings are only ever counted.
+/// The values of an array. Strings have placeholders: they are only counted.
 pub fn values_of(array: &ArrayRef) -> Vec<Value> {
     let data = array.to_data();
     let of = Type::of(array.data_type());
@@ -95,7 +95,7 @@ pub fn values_of(array: &ArrayRef) -> Vec<Value> {
         .collect()
 }
 
-/// The columns of a row group, and what is looked up with them.
+/// The columns of a row group, and the lookups.
 pub struct Data<'a> {
     pub columns: &'a [ArrayRef],
     pub lookups: &'a [Lookup],
@@ -114,7 +114,7 @@ impl<'a> Data<'a> {
     }
 }
 
-/// Which rows pass.
+/// Per row, true if it passes.
 pub fn passing(filter: &Filter, data: &Data) -> Vec<bool> {
     let rows = data.columns[0].len();
     let tested = |tested: arrow::array::BooleanArray| {
@@ -299,7 +299,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
     }
 }
 
-/// OR (whose result a true settles) or AND (whose result a false settles), with unknowns.
+/// Three-valued OR (decided by a true) or AND (decided by a false).
 fn connect(parts: &[Expr], data: &Data, rows: usize, settling: bool) -> Vec<Value> {
     let parts: Vec<Vec<Value>> = parts.iter().map(|part| evaluate(part, data)).collect();
     let result = |row: usize| {
@@ -315,7 +315,7 @@ fn connect(parts: &[Expr], data: &Data, rows: usize, settling: bool) -> Vec<Valu
     (0..rows).map(|row| Value::of_truth(result(row))).collect()
 }
 
-/// An integer cut to the bits of its type.
+/// An integer wrapped around to its type.
 fn wrapped(value: i128, of: Type) -> i128 {
     match of {
         Type::Bool | Type::U8 => (value as u8).into(),
@@ -347,7 +347,7 @@ fn arithmetic(operation: Arithmetic, a: Value, b: Value, of: Type) -> Value {
         (Value::F32(a), Value::F32(b)) => Value::F32(float!(a, b)),
         (Value::F64(a), Value::F64(b)) => Value::F64(float!(a, b)),
         (Value::Int(a), Value::Int(b)) => {
-            // of 64 bits, only a product goes beyond 128: what is cut off does not matter
+            // only products of 64 bits may exceed 128: the upper bits do not matter
             let exact = match operation {
                 Arithmetic::Add => a + b,
                 Arithmetic::Subtract => a - b,
@@ -380,7 +380,7 @@ fn cast(value: Value, to: Type) -> Value {
     }
 }
 
-/// As arrow-rs, which does not know all years.
+/// A part of a date as in arrow-rs, which does not support all years.
 fn part_of_date(part: DatePart, days: i32) -> Value {
     let date: ArrayRef = std::sync::Arc::new(Date32Array::from(vec![days]));
     let arrow_part = match part {
@@ -394,12 +394,12 @@ fn part_of_date(part: DatePart, days: i32) -> Value {
     values_of(&date_part(&date, arrow_part).unwrap())[0]
 }
 
-/// What an aggregate should come to.
+/// The expected result of an aggregate.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub count: u64,
     pub value: Option<Value>,
-    /// Of a sum of floats: the sum of magnitudes, which rounding errors are a share of.
+    /// For a sum of floats, the sum of magnitudes: rounding errors are relative to it.
     pub magnitude: Option<f64>,
 }
 
@@ -409,11 +409,11 @@ pub fn totals(
     pipeline: &Pipeline,
     groups: &[Vec<ArrayRef>],
 ) -> Vec<Expected> {
-    let mut kept: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
+    let mut arguments: Vec<Vec<Value>> = vec![vec![]; aggregates.len()];
     for columns in groups {
         let data = &Data::new(pipeline, columns);
         let passes = passing(&pipeline.filter, data);
-        for (aggregate, kept) in aggregates.iter().zip(&mut kept) {
+        for (aggregate, arguments) in aggregates.iter().zip(&mut arguments) {
             let values = match aggregate {
                 Aggregate::CountRows => vec![Value::Int(1); passes.len()],
                 Aggregate::Count(expr)
@@ -422,14 +422,14 @@ pub fn totals(
                 | Aggregate::Max(expr) => evaluate(expr, data),
             };
             let valid = values.into_iter().zip(&passes);
-            kept.extend(
+            arguments.extend(
                 valid
                     .filter(|(v, passes)| **passes && !v.is_null())
                     .map(|(v, _)| v),
             );
         }
     }
-    let totals = aggregates.iter().zip(kept);
+    let totals = aggregates.iter().zip(arguments);
     totals
         .map(|(aggregate, values)| total(aggregate, &values))
         .collect()
@@ -445,7 +445,7 @@ pub fn grouped(
     pipeline: &Pipeline,
     groups: &[Vec<ArrayRef>],
 ) -> Grouped {
-    let mut kept: BTreeMap<Vec<String>, Vec<Vec<Value>>> = BTreeMap::new();
+    let mut arguments: BTreeMap<Vec<String>, Vec<Vec<Value>>> = BTreeMap::new();
     for columns in groups {
         let data = &Data::new(pipeline, columns);
         let passes = passing(&pipeline.filter, data);
@@ -476,10 +476,10 @@ pub fn grouped(
         for row in (0..passes.len()).filter(|row| passes[*row]) {
             let key = named.iter().map(|texts| texts[row].clone()).collect();
             let empty = || vec![vec![]; aggregates.len()];
-            let group = kept.entry(key).or_insert_with(empty);
-            for (kept, values) in group.iter_mut().zip(&values) {
+            let group = arguments.entry(key).or_insert_with(empty);
+            for (arguments, values) in group.iter_mut().zip(&values) {
                 if !values[row].is_null() {
-                    kept.push(values[row]);
+                    arguments.push(values[row]);
                 }
             }
         }
@@ -490,12 +490,13 @@ pub fn grouped(
             .map(|(aggregate, values)| total(aggregate, &values))
             .collect()
     };
-    kept.into_iter()
+    arguments
+        .into_iter()
         .map(|(key, values)| (key, totals(values)))
         .collect()
 }
 
-/// Each entry as text; of keys that came back, too.
+/// Each value as text, for keys of the reference and of results.
 pub fn texts_of(array: &ArrayRef) -> Vec<String> {
     let texts = arrow::compute::cast(array, &DataType::Utf8).unwrap();
     let texts = texts.as_string::<i32>().iter();

@@ -1,4 +1,4 @@
-//! Arrays of every type that kernels know, in shapes that encodings like and hate.
+//! Arrays of every type that kernels support, in best and worst cases of encodings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use vectile_gpu::plan::Type;
 /// Rows of a vector.
 pub const VECTOR: usize = 1024;
 
-/// How values follow one another.
+/// The distribution of values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Style {
     Constant,
@@ -21,17 +21,17 @@ pub enum Style {
     Runs,
     Sorted,
     Drifting,
-    /// Vector after vector, offsets of these widths.
+    /// Offsets of these widths, one after the other per vector.
     Widths(&'static [u32]),
-    /// The same, 32 rows after 32 rows.
+    /// Offsets of these widths, one after the other per 32 rows.
     Miniblocks(&'static [u32]),
-    /// Vector after vector, differences of these widths.
+    /// Differences of these widths, one after the other per vector.
     Steps(&'static [u32]),
-    /// Small numbers, and so many in 1000 that are not: patches, exceptions of decimals.
+    /// Small numbers, except for this many in 1000: patches, exceptions of decimals.
     Outliers(u64),
-    /// One value, and so many in 1000 that are others.
+    /// One value, except for this many in 1000.
     Rare(u64),
-    /// Ascending, and again from the start.
+    /// Ascending, with restarts.
     Restarts,
     /// The type's extremes, NaNs, infinities, ...
     Extremes,
@@ -39,7 +39,7 @@ pub enum Style {
     Digits,
 }
 
-/// Which rows are null.
+/// The distribution of nulls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nulls {
     None,
@@ -49,7 +49,7 @@ pub enum Nulls {
     All,
 }
 
-/// Numbers that are the same every time.
+/// Reproducible pseudo-random numbers.
 pub struct Random(u64);
 
 impl Random {
@@ -94,7 +94,7 @@ pub fn sample(data_type: &DataType, style: Style, nulls: Nulls, len: usize, seed
     with_nulls(&array, nulls, random)
 }
 
-/// An array of integers, whatever they mean.
+/// An array of a type that is stored as integers.
 pub fn array_of(data_type: &DataType, values: &[i128]) -> ArrayRef {
     if *data_type == DataType::Boolean {
         let bits = BooleanBuffer::collect_bool(values.len(), |row| values[row] != 0);
@@ -124,7 +124,7 @@ pub fn with_nulls(array: &ArrayRef, nulls: Nulls, random: &mut Random) -> ArrayR
     make_array(builder.nulls(Some(NullBuffer::new(bits))).build().unwrap())
 }
 
-/// Bounds of what the styles give; decimals of 128 bits far from what fits 64.
+/// Bounds of the values of a style; decimals of 128 bits go far beyond 64 bits.
 fn bounds(of: Type, style: Style) -> (i128, i128) {
     match (of, style) {
         (Type::I128, Style::Extremes) => (-10i128.pow(38) + 1, 7 * 10i128.pow(37)),
@@ -186,7 +186,7 @@ fn integers(of: Type, style: Style, len: usize, random: &mut Random) -> Vec<i128
             let room = (high - low) / VECTOR as i128;
             match row % VECTOR {
                 0 => at = low,
-                // rising as long as there is room, else up and down
+                // rising as long as the type has room, else up and down
                 1 if top <= room => at += top,
                 _ if top <= room => at += random.between(0, top),
                 1 => at = low + top / 2,
@@ -353,7 +353,7 @@ fn decimals(style: Style, bits: u32, len: usize, random: &mut Random) -> Vec<f64
     (0..len).map(|row| value(row) as f64 / scale(row)).collect()
 }
 
-/// Strings of `distinct` kinds.
+/// Strings with `distinct` different values.
 pub fn strings(distinct: u64, nulls: Nulls, len: usize, seed: u64) -> ArrayRef {
     let random = &mut Random::new(seed);
     let words = [

@@ -1,5 +1,5 @@
-//! Parts of other tests once more, with kernels compiled with the address sanitizer and the one for
-//! undefined behaviour: each test runs itself in a process that does so.
+//! Parts of other tests, with kernels compiled with the address sanitizer and the one for undefined behaviour. Each
+//! test runs itself in a process that sanitizes.
 
 use arrow::datatypes::DataType;
 use vectile_emulator::{run_sanitized_self, sanitized};
@@ -10,7 +10,7 @@ use crate::malformed;
 use crate::strings;
 use crate::support::device;
 
-/// Does `work` in a process that sanitizes, for the test of that name.
+/// Runs `work`, that of the test of this name, in a process that sanitizes.
 fn under_sanitizers(test: &str, work: impl FnOnce()) {
     if sanitized() {
         return work();
@@ -24,7 +24,7 @@ fn under_sanitizers(test: &str, work: impl FnOnce()) {
     }
 }
 
-/// Cases whose names start so, a query of each kind.
+/// Runs one query of each kind of the cases whose names start with any of `starts`.
 fn clean(test: &str, starts: &[&str]) {
     under_sanitizers(test, || {
         let Some(device) = device() else { return };

@@ -1,4 +1,4 @@
-//! Selected rows of columns of text and binary, as arrays, against those of arrow-rs.
+//! Selected rows of text and binary columns, compared with arrow-rs.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,10 +24,10 @@ const TYPES: [DataType; 6] = [
     DataType::BinaryView,
 ];
 
-/// Numbers below it are beside the strings.
+/// Upper bound of the numbers in the second column.
 const NUMBERS: i32 = 1000;
 
-/// Bytes of all values: with a few in common that get symbols, or with none.
+/// Random bytes from an alphabet: a small one has frequent sequences that become symbols, a large one has none.
 pub fn bytes(len: usize, most: u64, alphabet: u64, nulls: Nulls, seed: u64) -> ArrayRef {
     let random = &mut Random::new(seed);
     let values: Vec<Vec<u8>> = (0..len)
@@ -44,7 +44,7 @@ pub fn bytes(len: usize, most: u64, alphabet: u64, nulls: Nulls, seed: u64) -> A
     with_nulls(&array, nulls, random)
 }
 
-/// Some of more than 255, and one of more than 65,535 bytes.
+/// Strings of which some have more than 255, and one more than 65,535 bytes.
 fn long(len: usize) -> ArrayRef {
     let text = |row: usize| match row {
         40 => "final special requests ".repeat(4000),
@@ -54,7 +54,7 @@ fn long(len: usize) -> ArrayRef {
     Arc::new(BinaryArray::from_iter_values(values))
 }
 
-/// Row groups of strings in every encoding, and of numbers beside them.
+/// Row groups with a column of strings, in every encoding, and one of numbers.
 fn groups(data_type: &DataType) -> Vec<Vec<Input>> {
     let is_text = matches!(
         data_type,
@@ -104,7 +104,7 @@ fn row_group(array: ArrayRef, pin: Option<Encoding>, data_type: &DataType) -> Ve
     vec![Input { array, pin }, numbers]
 }
 
-/// Rows whose number is below `most`; without a test if that is all of them.
+/// Passes rows whose number is below `most`; without a test if all are.
 fn below(most: i32) -> Filter {
     let high: ArrayRef = Arc::new(Int32Array::from(vec![most]));
     let range = Predicate::Range {
@@ -118,7 +118,7 @@ fn below(most: i32) -> Filter {
     }
 }
 
-/// Selected rows of some row groups are those that arrow-rs selects.
+/// Asserts that the selected rows of some row groups are those that arrow-rs selects.
 fn check(engine: &Arc<Engine>, inputs: &[Vec<Input>], groups: &[Group], most: i32, mixed: bool) {
     let exprs = match mixed {
         true => vec![Expr::Column(1), Expr::Column(0)],
@@ -183,7 +183,7 @@ proptest! {
         let Some(device) = device() else { return Ok(()) };
         let engine = Engine::new(device);
         let array = bytes(rows, longest, alphabet, Nulls::Some, seed);
-        // the first row group is always the same: one kernel does for all
+        // the first row group is always the same, so that all share a kernel
         let inputs: Vec<Vec<Input>> = [(comments(40, 1), Encoding::Fsst), (array, pin)]
             .into_iter()
             .map(|(array, pin)| row_group(array, Some(pin), &DataType::Binary))

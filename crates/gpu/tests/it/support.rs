@@ -1,4 +1,4 @@
-//! Tables on a device, and what the CPU says of the same columns.
+//! Devices, engines and tables for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
 use vectile_gpu::plan::{Filter, Output, Pipeline};
 use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};
 
-/// A CPU in the place of a GPU; `None`, and said so, where there is no C++ compiler.
+/// A CPU in place of a GPU; prints a message and returns `None` if there is no C++ compiler.
 pub fn device() -> Option<Arc<CpuDevice>> {
     match CpuDevice::new() {
         Ok(device) => Some(Arc::new(device)),
@@ -20,7 +20,7 @@ pub fn device() -> Option<Arc<CpuDevice>> {
     }
 }
 
-/// The first GPU if `VECTILE_TEST_GPU` is set, which must be there then; else, and under sanitizers, [`device`].
+/// The first GPU if `VECTILE_TEST_GPU` is set (panics if there is none); else, and under sanitizers, [`device`].
 pub fn driver() -> Option<Arc<dyn Driver>> {
     match std::env::var_os("VECTILE_TEST_GPU") {
         Some(_) if !sanitized() => Some(Cuda::open(0).unwrap()),
@@ -28,7 +28,7 @@ pub fn driver() -> Option<Arc<dyn Driver>> {
     }
 }
 
-/// An engine on the CPU; `None`, and said so, where there is no C++ compiler.
+/// An engine on [`device`].
 pub fn engine() -> Option<Arc<Engine>> {
     Some(Engine::new(device()?))
 }
@@ -47,7 +47,7 @@ pub fn input(array: impl Array + 'static, pin: Option<Encoding>) -> Input {
     }
 }
 
-/// Columns in row groups of `rows_per_group`.
+/// Columns on the device, in row groups of `rows_per_group` rows.
 pub fn table(engine: &Engine, inputs: &[Input], rows_per_group: usize) -> Vec<Group> {
     let rows = inputs[0].array.len();
     let starts = (0..rows).step_by(rows_per_group);
@@ -87,7 +87,7 @@ pub fn resident(engine: &Engine, image: &DeviceChunk) -> Arc<vectile_gpu::Reside
     engine.load(new_key(), image).unwrap()
 }
 
-/// A name that no other chunk has.
+/// A unique key of a chunk.
 pub fn new_key() -> ChunkKey {
     static CHUNKS: AtomicUsize = AtomicUsize::new(0);
     ChunkKey {

@@ -1,4 +1,4 @@
-//! What the engine asks of a driver, seen by one that watches.
+//! The engine's use of a driver, recorded by a wrapper.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +16,7 @@ use vectile_gpu::{
 use crate::catalog::comments;
 use crate::support::{Input, device, image, input, new_key, start, table};
 
-/// A driver that notes what its streams do.
+/// A driver that records the operations of its streams.
 #[derive(Debug)]
 struct Watched {
     device: Arc<CpuDevice>,
@@ -25,17 +25,17 @@ struct Watched {
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Streams with work that nobody has waited for.
+    /// Streams with work that was not synchronized.
     busy: AtomicUsize,
     /// Bytes of each copy to the device.
     copies: Mutex<Vec<usize>>,
-    /// Of each point that a stream waited for, the copies of the other one before it.
+    /// Per event that a stream waited for, the number of copies before it on the other stream.
     waits: Mutex<Vec<usize>>,
-    /// Whether copies to the device fail.
+    /// True if copies to the device shall fail.
     is_broken: AtomicBool,
 }
 
-/// A point of a stream, and how many copies are before it.
+/// An event of a stream, and the number of copies before it.
 struct WatchedMark {
     mark: Event,
     copies: usize,
@@ -168,9 +168,9 @@ fn watched() -> Option<(Arc<CpuDevice>, Arc<Seen>, Arc<Engine>)> {
     Some((device, seen, engine))
 }
 
-/// After an error nothing is under way that uses memory which others may get.
+/// After an error, no pending work uses memory that others may get.
 #[test]
-fn errors_leave_nothing_under_way() {
+fn errors_leave_no_pending_work() {
     let Some((device, seen, engine)) = watched() else {
         return;
     };
@@ -208,9 +208,9 @@ fn errors_leave_nothing_under_way() {
     assert!(failures > 8, "{failures} failures");
 }
 
-/// A kernel waits for its own chunks, and not for those that were asked for after them.
+/// A kernel waits for its own chunks, and not for chunks that were requested later.
 #[test]
-fn kernels_wait_for_what_they_need() {
+fn kernels_wait_for_their_own_chunks() {
     let Some((_, seen, engine)) = watched() else {
         return;
     };
@@ -228,17 +228,17 @@ fn kernels_wait_for_what_they_need() {
     }
     engine.clear_device();
     engine.set_memory_limit(u64::MAX);
-    let ask = |key: &ChunkKey| {
-        let mut found = engine.lookup_all(std::slice::from_ref(key));
-        found.pop().flatten().unwrap()
+    let look_up = |key: &ChunkKey| {
+        let mut chunks = engine.lookup_all(std::slice::from_ref(key));
+        chunks.pop().flatten().unwrap()
     };
-    let (first, _second) = (ask(&keys[0]), ask(&keys[1]));
+    let (first, _second) = (look_up(&keys[0]), look_up(&keys[1]));
     assert_eq!(seen.copies.lock().unwrap().len(), 5);
     count(&engine, &inputs, first);
     assert_eq!(*seen.waits.lock().unwrap(), [4]);
 }
 
-/// When a copy has failed and others come after it, kernels wait for these, whatever was waited for before.
+/// After a copy has failed, kernels wait for later copies, regardless of earlier waits.
 #[test]
 fn kernels_wait_for_copies_after_a_broken_one() {
     let Some((_, seen, engine)) = watched() else {
@@ -274,7 +274,7 @@ fn count(engine: &Arc<Engine>, inputs: &[Input], chunk: Arc<Resident>) {
     assert_eq!(execution.totals()[0].count, 2000);
 }
 
-/// What strings are decoded with stays on the device with their chunks.
+/// Tables for decoding strings stay on the device with their chunks.
 #[test]
 fn symbols_are_sent_once() {
     let Some((_, seen, engine)) = watched() else {
@@ -293,15 +293,15 @@ fn symbols_are_sent_once() {
         assert_eq!(rows[0].columns, [inputs[0].array.slice(0, 2000)]);
         seen.copies.lock().unwrap().len()
     };
-    // two launches, and a table for each chunk that has none there yet
+    // two launches, and a table for each chunk that has none on the device yet
     assert_eq!(sent(&groups[..1]), 2 + 1);
     assert_eq!(sent(&groups), 2 + 2);
     assert_eq!(sent(&groups), 2);
 }
 
-/// Row groups with the same dictionary have one table of passing codes between them.
+/// Row groups with the same dictionary share one table of passing codes.
 #[test]
-fn a_dictionary_is_asked_once() {
+fn a_dictionary_is_tested_once() {
     const ENTRIES: usize = 1000;
     const ROWS: usize = 4 * ENTRIES;
     let Some((_, seen, engine)) = watched() else {
@@ -314,8 +314,8 @@ fn a_dictionary_is_asked_once() {
         pin: Some(Encoding::Dict),
     }];
     let groups = table(&engine, &inputs, ROWS);
-    let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
+    let tests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&tests);
     let passes = |word: Option<&str>| word.map(|word| word.ends_with(['1', '4', '7']));
     let test = ValueTest::new(Arc::new(move |entries: &ArrayRef| {
         counted.fetch_add(1, Ordering::Relaxed);
@@ -326,14 +326,14 @@ fn a_dictionary_is_asked_once() {
             .collect::<BooleanArray>())
     }));
     let sent = |groups: &[vectile_gpu::Group]| {
-        asked.store(0, Ordering::Relaxed);
+        tests.store(0, Ordering::Relaxed);
         seen.copies.lock().unwrap().clear();
         let filter = Filter::Values(0, test.clone());
         let mut execution = start(&engine, &inputs, filter, Output::Selection);
         let selected = execution.select(groups).unwrap();
         let rows: usize = selected.iter().map(|selection| selection.count()).sum();
         assert_eq!(rows, groups.len() * ROWS * 3 / 10);
-        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        assert_eq!(tests.load(Ordering::Relaxed), 1);
         seen.copies.lock().unwrap().iter().sum::<usize>()
     };
     let (one, all) = (sent(&groups[..1]), sent(&groups));

@@ -1,8 +1,8 @@
-//! Encodings: each alone, in mixtures, with every width, patches, tests by dictionaries.
+//! Encodings: each alone, in mixtures, with every width, with patches, with tests by dictionaries.
 
 use super::*;
 
-/// One column with another encoding in each row group, and every kind of ragged end.
+/// A column whose encoding differs between row groups, with every kind of ragged end.
 pub fn mixed(data_type: &DataType) -> Case {
     use Nulls::{All, None as Full, Some, Vectors};
     use Style::*;
@@ -71,13 +71,13 @@ pub fn mixed(data_type: &DataType) -> Case {
     }
 }
 
-/// Offsets beyond 64 bits have no encoding but `plain`.
+/// True if an encoding applies: offsets beyond 64 bits have only `plain`.
 fn applies(data_type: &DataType, encoding: Encoding, style: Style) -> bool {
     let is_wide = matches!(data_type, DataType::Decimal128(..)) && style == Style::Extremes;
     !is_wide || encoding == Encoding::Plain
 }
 
-/// Several columns, all in one encoding, so that kernels know nothing else.
+/// Several columns, all in one encoding, so that kernels have code for nothing else.
 pub fn singles() -> Vec<Case> {
     use DataType::*;
     let small = [Int8, UInt16, Int32, Int64];
@@ -231,7 +231,7 @@ const EVERY_WIDTH: &[u32] = &[
     50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63, 64,
 ];
 
-/// Every width, in one kernel each.
+/// All widths, in one kernel per case.
 pub fn widths() -> Vec<Case> {
     use DataType::*;
     let upto = |bits: usize| &EVERY_WIDTH[..=bits];
@@ -298,14 +298,14 @@ pub fn widths() -> Vec<Case> {
             }
         })
         .collect();
-    // codes of every width that a dictionary of so many rows has
+    // codes of every width that a dictionary for this number of rows can have
     let groups: Vec<Vec<Input>> = (1..12u32)
         .map(|bits| {
             let mut values = vec![];
             let random = &mut Random::new(bits.into());
             let codes = 1u64 << bits;
             let rows = (codes as usize * 10).max(2 * VECTOR);
-            // far from each other by turns, so that entries have to be looked up
+            // alternating far apart, so that dictionary values have to be looked up
             let entry = |code: u64| i128::from(code) * 77 - i128::from(code % 2) - 1000;
             values.extend((0..rows as u64).map(|row| match row < codes {
                 true => entry(row),
@@ -326,8 +326,8 @@ pub fn widths() -> Vec<Case> {
     cases
 }
 
-/// Dictionaries of evenly spaced numbers, others in each row group: of one entry, of two as far apart as may be, and
-/// of numbers beyond 64 bits.
+/// Dictionaries of evenly spaced numbers that differ between row groups: of one value, of two with the largest
+/// distance, and of numbers beyond 64 bits.
 pub fn evenly_spaced() -> Vec<Case> {
     use DataType::*;
     let of = |first: i128, step: i128, entries: i128| (first, step, entries);
@@ -411,7 +411,7 @@ pub fn patches() -> Vec<Case> {
     cases.into_iter().map(case).collect()
 }
 
-/// Tests of strings and numbers by their dictionaries, with contiguous, scattered, all and no answers.
+/// Tests of strings and numbers by dictionaries: contiguous, scattered, all or no codes pass.
 pub fn dictionaries() -> Case {
     let lens = [
         (3000, Nulls::Some),
@@ -511,7 +511,7 @@ pub fn dictionaries() -> Case {
     }
 }
 
-/// Queries whose expressions ask whether strings of the first column pass a test; the second is of numbers.
+/// Queries with expressions that test strings of the first column; the second column has numbers.
 pub fn within_expressions(test: ValueTest, number: usize) -> Vec<Query> {
     let passes = || Expr::Values(0, test.clone());
     let int = |value: i64| Expr::Literal(Literal::Int(value.into(), Type::I32));
@@ -554,7 +554,7 @@ pub fn within_expressions(test: ValueTest, number: usize) -> Vec<Query> {
     queries.collect()
 }
 
-/// Lists of constants on columns that are no dictionaries.
+/// Lists of constants on columns without dictionaries.
 pub fn lists() -> Case {
     let lens = [(2000, Nulls::Some), (1024, Nulls::None)];
     let groups: Vec<Vec<Input>> = lens
@@ -589,7 +589,7 @@ pub fn lists() -> Case {
             output: Output::Selection,
         }
     };
-    // four neighbours are one range, and another kernel
+    // four neighbours are one range, which has another kernel
     Case {
         lookups: vec![],
         name: "lists".into(),

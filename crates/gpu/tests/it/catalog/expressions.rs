@@ -107,11 +107,11 @@ pub fn floats() -> Case {
         let operations = [Add, Subtract, Multiply, Divide];
         let mut exprs: Vec<Expr> = operations.map(|o| compute(o, &x, &y)).into();
         exprs.push(Expr::Negate(boxed(&x)));
-        // would differ if it were fused
+        // the result would differ with a fused multiply-add
         exprs.push(compute(Add, &compute(Multiply, &x, &constant), &y));
         exprs.push(compute(Subtract, &constant, &compute(Multiply, &x, &x)));
         queries.push(every_row("rounding", exprs));
-        // by all bits, those of NaNs too
+        // compares all bits, also of NaNs
         let computed = operations.map(|o| compute(o, &x, &x));
         let compared = computed.iter().map(|of_x| compare(Less, &x, of_x));
         queries.push(every_row("compared", compared.collect()));
@@ -135,7 +135,7 @@ pub fn floats() -> Case {
     }
 }
 
-/// Three truth values, in expressions and as filters.
+/// Three-valued logic, in expressions and as filters.
 pub fn logic() -> Case {
     let booleans = |len: usize, seed: u64| -> Vec<Input> {
         let (a, b) = (seed, seed + 10);
@@ -245,7 +245,7 @@ pub fn logic() -> Case {
     }
 }
 
-/// Casts between all types that cannot fail.
+/// All casts between types that cannot fail.
 pub fn casts() -> Case {
     use DataType::*;
     let types = [
@@ -368,8 +368,8 @@ pub fn comparisons() -> Case {
     }
 }
 
-/// Parts of dates: around every new year of three centuries, at leap days, over all days there are, most
-/// of which have none.
+/// Parts of dates: around every new year of three centuries, at leap days, and over all days, most of which have no
+/// parts.
 pub fn dates() -> Case {
     let mut days: Vec<i128> = vec![];
     for year in -60..240 {
@@ -379,9 +379,9 @@ pub fn dates() -> Case {
     }
     days.extend((0..400).map(|i| i128::from(i32::MIN) + i * (1 << 32) / 399));
     days.extend([i32::MIN, i32::MIN + 1, i32::MAX, i32::MAX - 1, 0, -1].map(i128::from));
-    // the first and the last date that has parts, and the days beside them
+    // the first and the last date that has parts, and the days next to them
     days.extend([-96_465_293, -96_465_292, 95_026_236, 95_026_237]);
-    // the era's last day, years 0 and 100 multiples
+    // the last day of an era, years 0 and multiples of 100
     days.extend(
         [
             -719_468, -719_469, -719_528, -719_529, 11_016, 47_540, 10_956,
@@ -446,7 +446,7 @@ pub fn dates() -> Case {
     }
 }
 
-/// Decimals as TPC-H has them: products and sums that fit because the data do.
+/// Decimals as in TPC-H: the data rule out overflow of products and sums.
 pub fn decimals() -> Case {
     use Arithmetic::{Add, Multiply, Subtract};
     let of = DataType::Decimal128(15, 2);

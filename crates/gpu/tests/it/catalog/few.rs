@@ -1,4 +1,4 @@
-//! Few groups, of which each thread has accumulators: what shares words, and what has words of its own.
+//! Few groups, with accumulators per thread: some share words as bit fields, some have their own words.
 
 use arrow::array::{Decimal128Array, Float64Array, StringArray};
 use vectile_gpu::plan::GroupKey;
@@ -15,7 +15,7 @@ const WIDE: usize = 6;
 const DOUBLE: usize = 7;
 const SMALL: usize = 8;
 
-/// Dictionaries that are the same in each row group, or differ; with nulls, or without; and patches.
+/// Dictionaries that are equal or differ between row groups, with and without nulls; patches.
 pub fn few() -> Vec<Case> {
     vec![
         case("one dictionary", false, Nulls::None),
@@ -45,7 +45,7 @@ fn columns(group: usize, differ: bool, nulls: Nulls) -> Vec<Input> {
         let values = Decimal128Array::from(values);
         Arc::new(values.with_precision_and_scale(precision, 2).unwrap())
     };
-    // codes go by the order in which entries come up
+    // codes are assigned in the order of first occurrence
     let flags = ["A", "N", "R"];
     let turn = if differ { group } else { 0 };
     let flag =
@@ -54,7 +54,7 @@ fn columns(group: usize, differ: bool, nulls: Nulls) -> Vec<Input> {
     let status = |row: usize| if row % 700 < 699 { "open" } else { "done" };
     let statuses: Vec<&str> = (0..len).map(status).collect();
     let prices = numbers(&|row, any| match row % 211 {
-        // beyond the width of the others
+        // wider than the others
         7 => (1 << 30) - 1 - i128::from(any % 1000),
         _ => i128::from(any % (1 << 24)) + 90_000,
     });

@@ -1,8 +1,8 @@
-//! Pipelines with data that together have every encoding, type, width, shape of nulls and ragged end,
+//! A catalogue of pipelines and data that together cover every encoding, type, width, shape of nulls and ragged end,
 //! every test, expression and output.
 //!
-//! A kernel takes seconds to compile, and constants are its arguments: a case asks the same with many
-//! constants. What is in the columns of a case decides which code its kernels have.
+//! A kernel takes seconds to compile, and constants are its arguments: a case has each query with many constants. The
+//! data of a case decides which code its kernels have.
 
 mod encodings;
 mod expressions;
@@ -28,7 +28,7 @@ use encodings::*;
 use expressions::*;
 use few::few;
 use stars::stars;
-pub use text::{comments, told};
+pub use text::{automaton_filter, comments};
 use text::{text_keys, texts};
 
 /// Pipelines over the same data.
@@ -40,7 +40,7 @@ pub struct Case {
     pub queries: Vec<Query>,
 }
 
-/// What is asked. Queries of one name differ in constants only.
+/// A query of a case. Queries of the same name differ only in constants.
 pub struct Query {
     pub name: &'static str,
     pub filter: Filter,
@@ -60,7 +60,7 @@ impl Case {
     }
 }
 
-/// All of them.
+/// All cases.
 pub fn catalog() -> &'static [Case] {
     static CATALOG: LazyLock<Vec<Case>> = LazyLock::new(all);
     &CATALOG
@@ -89,7 +89,7 @@ fn all() -> Vec<Case> {
     cases
 }
 
-/// Types with a machine type, one at least for each.
+/// At least one type for each machine type.
 pub fn types() -> Vec<DataType> {
     use DataType::*;
     vec![
@@ -155,7 +155,7 @@ fn all_totals(at: usize) -> Output {
     ])
 }
 
-/// Values of a column, ascending, the extremes and `count` between them.
+/// Values of a column in ascending order: minimum, maximum and `count` between them.
 fn constants(groups: &[Vec<Input>], at: usize, count: usize) -> Vec<ArrayRef> {
     let chunks: Vec<&dyn Array> = groups.iter().map(|g| g[at].array.as_ref()).collect();
     let all = sort(&concat(&chunks).unwrap(), None).unwrap();
@@ -185,7 +185,7 @@ fn ranges(groups: &[Vec<Input>], at: usize) -> Vec<(Bound<ArrayRef>, Bound<Array
     ]
 }
 
-/// The same questions of any column: totals in a range, a tree of tests, the rows that pass it, sums.
+/// Queries for any column: totals in a range, a tree of tests, the rows that pass it, sums.
 fn questions(groups: &[Vec<Input>], at: usize) -> Vec<Query> {
     let ranges = ranges(groups, at);
     let mut queries = vec![];

@@ -7,7 +7,7 @@ use vectile_gpu::plan::{GroupKey, Lookup, PayloadColumn};
 
 use super::*;
 
-/// How the keys of a case are stored, row group by row group.
+/// How the keys of a case are stored, per row group.
 #[derive(Clone, Copy)]
 struct Keys {
     name: &'static str,
@@ -24,11 +24,11 @@ const NO_NULLS: [Nulls; 3] = [Nulls::None; 3];
 const SOME_NULLS: [Nulls; 3] = [Nulls::Some, Nulls::None, Nulls::Vectors];
 
 /// Keys from 40 to 939, some of which are far off.
-fn anywhere(_: u64, random: &mut Random) -> i128 {
+fn scattered(_: u64, random: &mut Random) -> i128 {
     40 + i128::from(random.below(900))
 }
 
-/// Few enough for a dictionary.
+/// Few distinct keys, for dictionaries.
 fn distinct(_: u64, random: &mut Random) -> i128 {
     40 + 6 * i128::from(random.below(150))
 }
@@ -37,7 +37,7 @@ fn far_off(row: u64, random: &mut Random) -> i128 {
     match row % 97 {
         5 => 1 << 40,
         6 => -(1 << 31) - 7,
-        _ => anywhere(row, random),
+        _ => scattered(row, random),
     }
 }
 
@@ -52,7 +52,7 @@ fn in_runs(row: u64, _: &mut Random) -> i128 {
     40 + i128::from(row / 7 * 31 % 900)
 }
 
-/// Some so far from the others that, in 32 bits, they come to places of keys.
+/// Some keys are so far from the others that, truncated to 32 bits, they have indices of keys.
 fn in_far_runs(row: u64, random: &mut Random) -> i128 {
     match row / 7 % 13 {
         5 => (1 << 32) + 10,
@@ -70,7 +70,7 @@ fn steps(row: u64, _: &mut Random) -> i128 {
     40 + 2 * i128::from(row / VECTOR as u64)
 }
 
-// ---- keys too far apart for a bit each: few of a type's numbers, the extremes among them ----
+// ---- keys of too large a range for a bit each: few numbers of a type, among them minimum and maximum ----
 
 fn of_32(number: i128) -> i128 {
     match number {
@@ -91,7 +91,7 @@ fn of_64(number: i128) -> i128 {
     match number {
         52 => i64::MAX.into(),
         57 => i64::MIN.into(),
-        // neither in tables
+        // neither is in tables
         58 => i128::from(i64::MIN) + 1,
         113 => -1,
         number => (number as i64).wrapping_mul(0x1e37_79b9_7f4a_7c15).into(),
@@ -113,7 +113,7 @@ fn of_decimals(number: i128) -> i128 {
     number * 33_333_333_333_333 - 500_000_000_000_000_000
 }
 
-/// Keys stored in every way.
+/// Cases for every way to store keys.
 pub fn stars() -> Vec<Case> {
     use DataType::{Int16, Int32, Int64, UInt32};
     use Encoding::{Delta, Dict, Ffor, GpuDfor, GpuFor, Plain, Rle};
@@ -144,29 +144,29 @@ pub fn stars() -> Vec<Case> {
     };
     let time = || DataType::Timestamp(arrow::datatypes::TimeUnit::Microsecond, None);
     let dense = [
-        all("ffor", Ffor, NO_NULLS, anywhere, || Int32),
-        all("ffor nulls", Ffor, SOME_NULLS, anywhere, || Int16),
+        all("ffor", Ffor, NO_NULLS, scattered, || Int32),
+        all("ffor nulls", Ffor, SOME_NULLS, scattered, || Int16),
         all("ffor wide", Ffor, NO_NULLS, far_off, || Int64),
         all("ffor patches", Ffor, NO_NULLS, outliers, || Int32),
         all("dict", Dict, SOME_NULLS, distinct, || DataType::Date32),
         all("dict unsigned", Dict, NO_NULLS, in_runs, || UInt32),
-        all("plain", Plain, SOME_NULLS, anywhere, || Int16),
+        all("plain", Plain, SOME_NULLS, scattered, || Int16),
         all("delta", Delta, NO_NULLS, rising, || Int32),
         all("rle", Rle, SOME_NULLS, in_runs, || Int32),
         all("rle far", Rle, SOME_NULLS, in_far_runs, || Int64),
-        all("gpu_for", GpuFor, SOME_NULLS, anywhere, || Int32),
+        all("gpu_for", GpuFor, SOME_NULLS, scattered, || Int32),
         all("gpu_for runs", GpuFor, NO_NULLS, in_runs, || Int16),
         all("gpu_for outliers", GpuFor, NO_NULLS, outliers, || Int32),
         all("gpu_dfor", GpuDfor, NO_NULLS, rising, || Int32),
         mixed,
     ];
     let hashed = [
-        far("hashed ffor", Ffor, NO_NULLS, anywhere, of_32, || Int32),
+        far("hashed ffor", Ffor, NO_NULLS, scattered, of_32, || Int32),
         far(
             "hashed ffor nulls",
             Ffor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_u32,
             || UInt32,
         ),
@@ -174,7 +174,7 @@ pub fn stars() -> Vec<Case> {
             "hashed ffor wide",
             Ffor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_decimals,
             || DataType::Decimal64(18, 3),
         ),
@@ -197,13 +197,15 @@ pub fn stars() -> Vec<Case> {
         far("hashed dict", Dict, SOME_NULLS, distinct, of_32, || {
             DataType::Date32
         }),
-        far("hashed plain", Plain, SOME_NULLS, anywhere, of_64, || Int64),
+        far("hashed plain", Plain, SOME_NULLS, scattered, of_64, || {
+            Int64
+        }),
         far("hashed delta", Delta, NO_NULLS, rising, far_rising, time),
         far(
             "hashed gpu_for",
             GpuFor,
             SOME_NULLS,
-            anywhere,
+            scattered,
             of_64,
             || Int64,
         ),
@@ -231,7 +233,7 @@ fn star(keys: Keys) -> Case {
             let small = array_of(&DataType::Int8, &numbers(3, random));
             let doubles = numbers(5000, random).into_iter();
             let doubles: Vec<f64> = doubles.map(|number| number as f64 / 100.0).collect();
-            // blocks are read where they lie by those who look few rows up
+            // rows of blocks are read without decoding if few are selected
             let of_numbers = match keys.pins[group] {
                 blocks @ (Encoding::GpuFor | Encoding::GpuDfor) => blocks,
                 _ => Encoding::Ffor,
@@ -260,8 +262,8 @@ fn star(keys: Keys) -> Case {
         .collect();
     let mut queries = queries(&(keys.data_type)());
     if keys.name.starts_with("hashed") {
-        // those that look keys up in another way each
-        let wanted = [
+        // each of these looks up keys in another way
+        let names = [
             "shared",
             "numbered",
             "many codes",
@@ -272,14 +274,14 @@ fn star(keys: Keys) -> Case {
             "semi",
             "semi and anti",
         ];
-        queries.retain(|query| wanted.contains(&query.name));
+        queries.retain(|query| names.contains(&query.name));
     }
     if ["ffor nulls", "gpu_dfor", "hashed gpu_for"].contains(&keys.name) {
         queries.extend(computed(&groups));
     }
     let mut lookups = lookups(&groups, keys.key);
     if keys.name.starts_with("gpu_") {
-        // between two lookups of keys, numbers are decoded in the same tile
+        // between two lookups of keys, numbers are decoded into the same tile
         queries.push(Query {
             name: "one tile",
             filter: Filter::And(vec![
@@ -318,14 +320,13 @@ fn keys_of(key: fn(i128) -> i128, numbers: &[i128]) -> Vec<i128> {
     numbers.iter().map(|number| key(*number)).collect()
 }
 
-/// Of the keys: some in one of 5 codes, most in one of 300, some in one of 70,000, some that are just
-/// there, none at all; of the text, some; of the keys again, few that lie so far apart that only a large
-/// block has room for their bits.
+/// Lookups of keys: some with 5 codes, most with 300, some with 70,000, some with one code, and an empty one; some of
+/// the texts; and few keys with so large a range that only a large block has room for their bits.
 fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let data_type = groups[0][0].array.data_type();
     let few: Vec<i128> = (0..900).filter(|key| key % 5 == 2).collect();
     let most: Vec<i128> = (0..1200).filter(|key| key % 11 != 3).collect();
-    // more bits than a warp copies at once
+    // the bits are more than a warp copies at once
     let many: Vec<i128> = (0..30_000).filter(|key| key % 5 == 2).collect();
     let last = match data_type {
         DataType::Int16 => 30_000,
@@ -333,7 +334,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
         _ => 290_000,
     };
     let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
-    // some of them twice
+    // some keys are duplicates
     let twice: Vec<i128> = many.iter().chain(&many[..50]).copied().collect();
     let there = KeyTable::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
     let none = KeyTable::new(&array_of(data_type, &[]), &[], 4).unwrap();
@@ -361,7 +362,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     ]
 }
 
-/// Of the numbers, some.
+/// A lookup of some of the numbers.
 fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     let columns = groups.iter().map(|columns| &columns[1].array);
     let numbers = columns.flat_map(|array| array.as_primitive::<Int64Type>().iter().flatten());
@@ -374,7 +375,7 @@ fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     }
 }
 
-/// Keys of two columns together, of which some are there: near each other, or too far apart for a bit each.
+/// Composite keys of two columns, some of which are in the table: with a small range, or one too large for a bit each.
 fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
     let pairs = groups.iter().flat_map(|columns| {
         let small = arrow::compute::cast(&columns[4].array, &DataType::Int64).unwrap();
@@ -494,7 +495,7 @@ fn queries(key: &DataType) -> Vec<Query> {
     ));
     let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
     let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
-    let looked =
+    let payload =
         |lookup, values: &ArrayRef| Expr::Payload(lookup, PayloadColumn::new(Arc::clone(values)));
     let query = |name, filter, output| Query {
         name,
@@ -504,8 +505,8 @@ fn queries(key: &DataType) -> Vec<Query> {
     let fixed = Type::of(key).is_some();
     assert!(fixed);
     vec![
-        // first, since shared memory keeps what the kernels of others left there
-        // bits in shared memory, and sums of floats slot by slot
+        // first, because shared memory keeps the contents of earlier kernels:
+        // bits in shared memory, and sums of floats per slot
         query(
             "few of floats",
             Found(3),
@@ -571,18 +572,18 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "looked up",
             Filter::Expr(Expr::Or(vec![
-                looked(1, &flags),
+                payload(1, &flags),
                 compare(
                     Comparison::Less,
-                    &cast(&looked(1, &limits), Type::I64),
+                    &cast(&payload(1, &limits), Type::I64),
                     &column(1),
                 ),
             ])),
             Output::Groups(
-                vec![Value(looked(1, &flags)), Value(looked(0, &worth))],
+                vec![Value(payload(1, &flags)), Value(payload(0, &worth))],
                 vec![
-                    Aggregate::Sum(looked(0, &worth)),
-                    Aggregate::Max(looked(1, &share)),
+                    Aggregate::Sum(payload(0, &worth)),
+                    Aggregate::Max(payload(1, &share)),
                 ],
             ),
         ),
@@ -592,7 +593,7 @@ fn queries(key: &DataType) -> Vec<Query> {
             Output::Aggregates(vec![
                 Aggregate::CountRows,
                 Aggregate::Sum(column(1)),
-                Aggregate::Sum(looked(0, &worth)),
+                Aggregate::Sum(payload(0, &worth)),
             ]),
         ),
         query("none", Found(4), Output::Groups(vec![Code(4)], sum())),
@@ -600,7 +601,7 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "semi and anti",
             Filter::Or(vec![Missing(1), Found(5)]),
-            Output::Rows(vec![column(0), looked(1, &limits)]),
+            Output::Rows(vec![column(0), payload(1, &limits)]),
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! Tests of strings, in dictionaries and in splits, that automata tell.
+//! Tests of strings by automata, in dictionaries and in splits.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::{Case, Query, column, within_expressions};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
 use crate::support::Input;
 
-/// What `value` makes of random numbers.
-fn made(
+/// Strings that `value` generates from random numbers.
+fn strings_of(
     len: usize,
     seed: u64,
     nulls: Nulls,
@@ -25,7 +25,7 @@ fn made(
     with_nulls(&array, nulls, random)
 }
 
-/// Comments of a few words: two symbol tables pay.
+/// Comments of a few words: two symbol tables pay off.
 pub fn comments(len: usize, seed: u64) -> ArrayRef {
     let words = [
         "special",
@@ -38,10 +38,10 @@ pub fn comments(len: usize, seed: u64) -> ArrayRef {
         "even",
         "é",
     ];
-    made(len, seed, Nulls::Some, |random| {
+    strings_of(len, seed, Nulls::Some, |random| {
         let comment = (0..random.below(9)).map(|_| words[random.below(9) as usize]);
         let mut comment = comment.collect::<Vec<_>>().join(" ");
-        // now and then what no symbol stands for
+        // sometimes a character that no symbol covers
         if random.below(20) == 0 {
             comment.push(char::from_u32(0xC0 + random.below(5000) as u32).unwrap_or('~'));
         }
@@ -49,19 +49,19 @@ pub fn comments(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-/// What is no pattern: mostly escapes.
+/// Strings without a pattern: mostly escapes.
 fn noise(len: usize, seed: u64) -> ArrayRef {
-    made(len, seed, Nulls::None, |random| {
+    strings_of(len, seed, Nulls::None, |random| {
         let chars =
             (0..random.below(6)).filter_map(|_| char::from_u32(random.below(0xD000) as u32));
         chars.collect()
     })
 }
 
-/// Some of more than 255 and 65,535 bytes.
+/// Strings of which some have more than 255, and one more than 65,535 bytes.
 fn long(len: usize, seed: u64) -> ArrayRef {
     let mut row = 0;
-    made(len, seed, Nulls::None, |random| {
+    strings_of(len, seed, Nulls::None, |random| {
         row += 1;
         let words = match row {
             1500 => 9000,
@@ -71,8 +71,8 @@ fn long(len: usize, seed: u64) -> ArrayRef {
     })
 }
 
-/// The test that an automaton is of the first column, whose strings are of UTF-8.
-pub fn told(automaton: Automaton) -> Filter {
+/// A filter of the first column, whose strings are UTF-8, by an automaton.
+pub fn automaton_filter(automaton: Automaton) -> Filter {
     Filter::Values(0, test_of(automaton))
 }
 
@@ -102,12 +102,12 @@ fn groups() -> Vec<Vec<Input>> {
         pinned(noise(1200, 8), Encoding::Plain),
         fsst(long(1600, 4)),
         pinned(strings(20, Nulls::Some, 700, 5), Encoding::Dict),
-        fsst(made(100, 6, Nulls::None, |_| String::new())),
+        fsst(strings_of(100, 6, Nulls::None, |_| String::new())),
         fsst(comments(33, 7)),
         onpair(comments(5000, 9)),
         onpair(noise(1300, 10)),
         onpair(long(1600, 11)),
-        onpair(made(40, 12, Nulls::Some, |random| {
+        onpair(strings_of(40, 12, Nulls::Some, |random| {
             "s".repeat(random.below(3) as usize)
         })),
     ];
@@ -124,11 +124,11 @@ fn groups() -> Vec<Vec<Input>> {
     groups.collect()
 }
 
-/// Strings that are keys, of groups and of lookups.
+/// Strings as keys of groups and of lookups.
 pub fn text_keys() -> Case {
     let sum = || vec![Aggregate::CountRows, Aggregate::Sum(column(1))];
     let entries = || Output::Groups(vec![GroupKey::Entry(0)], sum());
-    let like = |pattern| told(Automaton::like(pattern, false).unwrap());
+    let like = |pattern| automaton_filter(Automaton::like(pattern, false).unwrap());
     let keys = StringArray::from(vec!["final", "", "quick foxes3", "even even", "no such"]);
     let codes = KeyTable::new(&(Arc::new(keys) as ArrayRef), &[0, 1, 1, 2, 3], 4).unwrap();
     let query = |name, filter, output| Query {
@@ -163,7 +163,7 @@ pub fn text_keys() -> Case {
     }
 }
 
-/// Tests of strings by automata, and predicates that become some.
+/// Tests of strings by automata, and by predicates that become automata.
 pub fn texts() -> Case {
     let like = |pattern| Automaton::like(pattern, false).unwrap();
     let one_of = |values: &[&str]| Automaton::one_of(values.iter().map(|v| v.as_bytes())).unwrap();
@@ -187,7 +187,7 @@ pub fn texts() -> Case {
         let values = Arc::new(StringArray::from(vec!["even", "final", "sleep", ""])) as ArrayRef;
         Filter::Column(0, Predicate::In { values, negated })
     };
-    let filters = automata.into_iter().map(told).chain([
+    let filters = automata.into_iter().map(automaton_filter).chain([
         range(
             Bound::Included(one("e")),
             Bound::Excluded(one("furiously")),
@@ -199,7 +199,7 @@ pub fn texts() -> Case {
         Filter::And(vec![
             Filter::Column(1, Predicate::IsNotNull),
             Filter::Or(vec![
-                told(like("%sleep%")),
+                automaton_filter(like("%sleep%")),
                 Filter::Column(0, Predicate::IsNull),
             ]),
         ]),
@@ -221,10 +221,13 @@ pub fn texts() -> Case {
             output,
         }
     });
-    // strings themselves, with numbers and alone
+    // outputs of strings, with numbers and alone
     let outputs = [vec![column(0), column(1)], vec![column(0)]].into_iter();
     let rows = outputs.flat_map(|exprs| {
-        let filters = [told(like("%s%")), Filter::Column(1, Predicate::IsNull)];
+        let filters = [
+            automaton_filter(like("%s%")),
+            Filter::Column(1, Predicate::IsNull),
+        ];
         let filters = filters.into_iter().chain([Filter::Constant(true)]);
         filters.map(move |filter| Query {
             name: "rows",
