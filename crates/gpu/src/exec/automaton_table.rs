@@ -1,4 +1,4 @@
-//! Tests of strings: an automaton over bytes, folded over what tokens stand for.
+//! Tests of strings: an automaton over bytes, composed with the bytes that tokens stand for.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,20 +14,22 @@ use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use crate::runtime::{Batch, Engine, Kernel, TextTests};
 
-/// What tables lie at multiples of, and are as long as.
+/// Alignment of tables; their sizes are multiples of it.
 const ALIGNMENT: usize = 16;
-/// Bytes of all tables of a column for an automaton. They are on the host, too, until they have been copied.
+/// Limit of the bytes of all tables of a column for one automaton. They are in host memory, too, until they are
+/// copied.
 const MOST_TABLE_BYTES: usize = 1 << 30;
-/// Symbol tables that a thread folds at least.
+/// Minimum number of symbol tables per thread.
 const SHARE: usize = 16;
 /// Words of a chunk's test, as `text.cuh` reads it.
 const TEST_WORDS: usize = 7 + MOST_FEW / 2;
-/// Strings whose fingerprints a test looks for.
+/// Most strings whose fingerprints a test compares.
 const MOST_FEW: usize = 16;
-/// In an entry, above the next state: a string passes that ends in the token.
+/// Flag in a transition, above the next state: a string that ends in this token passes.
 const PASSES: u8 = 128;
 
-/// The tests of a column's strings by an automaton; `kernel` gives what makes tokens of strings.
+/// Builds the tests of a column's strings by an automaton, or returns the cached ones. `kernel` gives the kernel that
+/// makes tokens of strings.
 pub(super) fn tests(
     automaton: &Automaton,
     column: usize,
@@ -93,7 +95,7 @@ pub(super) fn tests(
     })
 }
 
-/// An automaton over the tokens of a chunk; nothing without symbols.
+/// Transitions of an automaton over the tokens of a chunk; empty for chunks without symbols.
 #[derive(Clone, Default)]
 struct Table {
     /// For each state and token, the next state, and [`PASSES`].
@@ -104,7 +106,7 @@ struct Table {
     first_end: usize,
 }
 
-/// The automaton folded over each of several symbol tables, on all cores; nothing where there are none.
+/// Composes the automaton with each symbol table, on all cores. The result is empty for `None`.
 fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result<Vec<Table>> {
     let most = automaton.states() * stride(MOST_TOKENS);
     let most = most.saturating_mul(symbols.iter().flatten().count());
@@ -126,7 +128,7 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
                     .zip(from)
                     .for_each(|(to, from)| *to = fold(from))
             };
-            // what has no thread is done below
+            // if no thread starts, the calling thread does the work below
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
     });
@@ -136,7 +138,7 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
     Ok(all)
 }
 
-/// Bytes of a state: its neighbours begin in other banks of shared memory.
+/// Bytes of a state, so that neighbouring states begin in different banks of shared memory.
 fn stride(tokens: usize) -> usize {
     tokens.next_multiple_of(4) + if tokens % 128 > 124 { 4 } else { 0 }
 }
@@ -179,7 +181,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
             for (place, byte) in string.bytes.iter().enumerate() {
                 state = automaton.step(state, *byte);
                 if let Some(first) = vocabulary.ends[code] {
-                    // what comes behind the string's end is the next one's
+                    // bytes behind the string's end belong to the next string
                     let rest = &string.bytes[place + 1..];
                     let next = rest.iter().fold(automaton.start(), step);
                     row[first + place] = next | last(state) & PASSES;

@@ -1,6 +1,6 @@
-//! Strings as codes, made on the device for those who write a column. `kernels/text/compress.cuh` is the device's side.
+//! Compresses strings on the device for writers of columns. `kernels/text/compress.cuh` is the device's side.
 //!
-//! Strings go there in parts of some splits: what is pinned stays small.
+//! Strings go to the device in parts of some splits, so that little host memory is pinned.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use super::places::Places;
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream, StreamContext};
 
-/// Bytes of the strings of a part, unless a split has more.
+/// Bytes of the strings of a part, unless a single split has more.
 const PART_BYTES: usize = 16 << 20;
-/// A lane goes through its strings of a split alone: longer ones would take it longer than a CPU.
+/// Limit of a split's bytes. One lane compresses its strings of a split alone; longer ones take it longer than a CPU.
 const MOST_SPLIT_BYTES: usize = 1 << 20;
-/// So that places among strings of a split, times lanes, have 32 bits.
+/// Limit of a split's strings, so that their indices times lanes fit 32 bits.
 const MOST_SPLIT_STRINGS: usize = u16::MAX as usize;
-/// So that parts of all splits have numbers of 32 bits.
+/// Limit of all strings, so that the parts of all splits have indices of 32 bits.
 const MOST_STRINGS: usize = 1 << 28;
-/// Bytes behind strings that the kernel may read.
+/// Bytes behind the strings that the kernel may read.
 const SLACK_BYTES: usize = 48;
-/// Lanes of a split, as a power of two, where there is an escape: with more, codes take more.
+/// Lanes of a split with an escape, as a power of two: with more, the codes take more bytes.
 const SPLIT_PARTS_LOG2: u32 = 3;
-/// Those of a split that is one string, which they cut.
+/// Lanes of a split that is one string, which they divide, as a power of two.
 const STRING_PARTS_LOG2: u32 = 2;
 const WARP: usize = 32;
-/// Threads of a block.
+/// Most threads of a block.
 const MOST_THREADS: usize = 1024;
-/// Of shared memory: a word for each warp of a block.
+/// Bytes of shared memory: a word for each warp of a block.
 const GATHER_BYTES: u32 = 128;
-/// In the place of an escape.
+/// Stands for "no escape".
 const NO_ESCAPE: u64 = u32::MAX as u64;
 
 /// Strings that the device has compressed.
@@ -39,7 +39,7 @@ const NO_ESCAPE: u64 = u32::MAX as u64;
 pub struct Compressed {
     /// Their codes.
     pub splits: Splits,
-    /// Kernels at work, by the device's clock.
+    /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
 }
 
@@ -51,17 +51,17 @@ enum Step {
 }
 
 impl Engine {
-    /// Strings as codes, in the place of a CPU: for a [`Compressor`](vectile_encodings::Compressor).
+    /// Compresses strings on the device instead of the CPU: for a [`Compressor`](vectile_encodings::Compressor).
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a split is so long that a CPU is faster, [`Error::NotCompiled`] if the kernel is not
-    /// there and must not be compiled, and those of the driver.
+    /// [`Error::Unsupported`] if a split is so long that a CPU is faster, [`Error::NotCompiled`] if the kernel is
+    /// neither loaded nor on disk and `may_compile` is false, and errors of the driver.
     pub fn compress(&self, strings: &Uncompressed<'_>, may_compile: bool) -> Result<Compressed> {
         self.health().watch(|| compress(self, strings, may_compile))
     }
 
-    /// Compiles the kernel of [`Engine::compress`], if need be.
+    /// Compiles the kernel of [`Engine::compress`] unless it is there already.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
     Ok(out)
 }
 
-/// Strings that are compressed together.
+/// Strings that are compressed in one launch.
 struct Part {
     strings: Range<usize>,
     bytes: usize,
@@ -128,7 +128,7 @@ fn parts(strings: &Uncompressed<'_>) -> Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Strings of a column, on their way.
+/// State of one compression.
 struct Job<'a> {
     engine: &'a Engine,
     kernel: &'a dyn Kernel,
@@ -137,8 +137,8 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Lanes of a split, as a power of two: enough to fill the device. With an escape, codes depend on it, so that it is
-    /// always the same.
+    /// Lanes of a split, as a power of two: enough to fill the device. With an escape, codes depend on the number of
+    /// lanes, so it is constant.
     fn split_parts_log2(&self, splits: usize) -> u32 {
         match (self.strings.escape, self.strings.split_strings) {
             (Some(_), 1) => return STRING_PARTS_LOG2,
@@ -150,7 +150,7 @@ impl Job<'_> {
         (lanes / splits).max(1).ilog2().min(most)
     }
 
-    /// Adds the codes of some strings.
+    /// Compresses some strings and appends their codes to `out`.
     fn compress(&self, part: Part, lane: &mut StreamContext, out: &mut Compressed) -> Result<()> {
         let Part { strings, bytes } = part;
         let strings = &self.strings.strings[strings];
@@ -181,7 +181,7 @@ impl Job<'_> {
         let (text, starts_there) = given.as_mut_slice().split_at_mut(starts_at);
         text[..words_bytes].copy_from_slice(&self.words.bytes);
         write(strings, &mut text[words_bytes..], starts_there);
-        // most text becomes less
+        // most text shrinks
         let likely_bytes = splits * 4 + bytes / 2;
         let mut found = self.engine.host_pool().take(likely_bytes)?;
 
@@ -206,7 +206,7 @@ impl Job<'_> {
             at(codes_at),
         ];
         let (from, to) = (given.as_slice().as_ptr(), found.as_mut_slice().as_mut_ptr());
-        // SAFETY: what is copied is as long, and lives until `finish` is done; the arguments are those that
+        // SAFETY: copied ranges have these lengths, and live until `finish` is done; the arguments are those that
         // `compress.cuh` names, and codes have room, because a byte becomes 16 bits at most.
         let marks = lane.finish(|stream| unsafe {
             stream.copy_in(at(given_at), from, given_bytes)?;
@@ -234,7 +234,7 @@ impl Job<'_> {
             let left = bytes - here;
             let mut rest = self.engine.host_pool().take(left)?;
             let to = rest.as_mut_slice().as_mut_ptr();
-            // SAFETY: as above, and the codes end where the ends say.
+            // SAFETY: as above; the codes end at the returned ends.
             lane.finish(|stream| unsafe { stream.copy_out(to, at(codes_at + here), left) })?;
             out.splits.data.extend_from_slice(&rest.as_slice()[..left]);
         }
@@ -243,8 +243,8 @@ impl Job<'_> {
 
     /// # Safety
     ///
-    /// The arguments are those that `compress.cuh` names: memory that is as long as it wants, and lives until the
-    /// stream has passed this point; and what the step before wrote is there.
+    /// The arguments are those that `compress.cuh` names: memory as long as the kernel requires, which lives until the
+    /// stream has passed this point and holds the results of the step before.
     unsafe fn launch(
         &self,
         stream: &mut dyn Stream,
@@ -261,7 +261,7 @@ impl Job<'_> {
             .min(MOST_THREADS);
         let blocks = parts.div_ceil(block);
         let grid = match step {
-            // a block brings the words to its multiprocessor, once
+            // each block loads the words to its multiprocessor once
             Step::Encode => {
                 let resident = self.kernel.resident_blocks(block as u32, shared) as usize;
                 blocks.min(most * resident.max(1))
@@ -279,7 +279,7 @@ impl Job<'_> {
     }
 }
 
-/// Strings one behind the other; and where each begins, and where the last one ends.
+/// Writes strings one behind the other, then the offset of each one and the end of the last.
 fn write(strings: &[&[u8]], text: &mut [u8], starts: &mut [u8]) {
     let starts = starts.as_chunks_mut::<4>().0;
     let mut at = 0;

@@ -1,8 +1,8 @@
-//! Strings that are in no dictionary, as codes of one that they have in common: what keys of groups and joins are.
+//! Dictionary-encodes strings without a dictionary, so that they can be keys of groups and joins.
 //!
-//! All strings of a column are decoded on the device, put into a hash table there, which compares their bytes, and
-//! numbered in the order of their first rows. Those come back as the entries of a dictionary, and each chunk gets
-//! another beside it that has the numbers. `kernels/text/distinct.cuh` is the device's side.
+//! The device decodes all strings of a column, inserts them in a hash table, which compares their bytes, and numbers
+//! them in the order of their first rows. The distinct strings come back as the entries of a dictionary, and each
+//! chunk gets a second chunk with their codes. `kernels/text/distinct.cuh` is the device's side.
 
 use std::sync::Arc;
 
@@ -22,15 +22,15 @@ use crate::runtime::{
     StreamContext, own,
 };
 
-/// The most strings that a dictionary is made of.
+/// Limit of the strings of a dictionary.
 const MOST_ENTRIES: usize = 1 << 20;
-/// Slots of a table for each string, at least.
+/// Minimum number of hash table slots for each string.
 const SLOTS_PER_ENTRY: usize = 2;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 const WARPS: usize = 8;
-/// Bytes of a place or a number.
+/// Bytes of an offset or a number.
 const WORD: usize = 4;
-/// Arguments that mean something else to some steps.
+/// Indices of arguments whose meaning depends on the step.
 const MASKS: usize = 10;
 const COUNTS: usize = 11;
 
@@ -45,8 +45,8 @@ enum Step {
 }
 
 impl Execution {
-    /// The batch with a column more for each that is text in no dictionary and has keys: codes of a dictionary that
-    /// is made now, unless it is there. The pipeline's keys are theirs from now on.
+    /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
+    /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns.
     pub(super) fn with_codes(&mut self, batch: Batch) -> Result<Batch> {
         let given = Arc::clone(&self.given);
         batch.check(&given.columns, self.engine.pool())?;
@@ -69,7 +69,7 @@ impl Execution {
     }
 }
 
-/// A column whose chunks all have dictionaries, in the place of one in which some are text.
+/// The column with dictionaries for all chunks, of which some were text.
 fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<ColumnBatch>> {
     stack.coded(|| {
         let texts = Arc::new(stack.texts()?);
@@ -77,7 +77,7 @@ fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<C
     })
 }
 
-/// Chunks of codes for chunks of text.
+/// Computes chunks of codes for chunks of text.
 fn codes_of(
     of: &mut Execution,
     column: usize,
@@ -113,20 +113,20 @@ fn codes_of(
     Ok(codes)
 }
 
-/// Words in the device's memory.
+/// Copies words to the device's memory.
 fn words_on_device(engine: &Engine, words: &[u64]) -> Result<DeviceBuffer> {
     on_device(engine, words.len() * 8, |to| write_words(words, to))
 }
 
-/// What the kernel is launched with.
+/// Arguments and memory of the kernel.
 struct Numbering<'a> {
     kernel: &'a dyn Kernel,
     engine: &'a Engine,
     vectors: usize,
-    /// Strings that may be told apart, and slots for them.
+    /// Most distinct strings, and slots for them.
     entries: usize,
     slots: usize,
-    /// But for step and vectors; in that order.
+    /// All arguments but step and vectors, in the kernel's order.
     args: [u64; 13],
     table: DeviceBuffer,
     count: DeviceBuffer,
@@ -136,7 +136,7 @@ struct Numbering<'a> {
 }
 
 impl<'a> Numbering<'a> {
-    /// For decoded strings of a column, whose vectors begin with the rows `firsts`.
+    /// For the decoded strings of a column. `firsts` has the first row of each vector.
     fn new(
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
@@ -195,12 +195,12 @@ impl<'a> Numbering<'a> {
         })
     }
 
-    /// Gives each string a slot.
+    /// Inserts each string in the table.
     fn insert(&self, lane: &mut StreamContext) -> Result<()> {
         let mut found = self.engine.host_pool().take(2 * WORD)?;
         let to = found.as_mut_slice().as_mut_ptr();
         lane.finish(|stream| {
-            // SAFETY: what is filled and copied is as long, and lives until `finish` is done.
+            // SAFETY: filled and copied ranges have these lengths, and live until `finish` is done.
             unsafe {
                 stream.fill(self.table.address(), 0xFF, self.slots * WORD)?;
                 stream.fill(self.count.address(), 0, 2 * WORD)?;
@@ -217,7 +217,7 @@ impl<'a> Numbering<'a> {
         Err(Error::Unsupported(reason))
     }
 
-    /// Selects the first row of each string. Gives how many are selected before each vector, and in each group.
+    /// Selects the first row of each string. Returns how many rows are selected before each vector, and in each group.
     fn mark(
         &self,
         texts: &ColumnBatch,
@@ -227,7 +227,7 @@ impl<'a> Numbering<'a> {
         let mut counts = self.engine.host_pool().take(bytes)?;
         let to = counts.as_mut_slice().as_mut_ptr();
         lane.finish(|stream| {
-            // SAFETY: as above; all places have slots now, or none.
+            // SAFETY: as above; `insert` has set the slots of all rows.
             unsafe {
                 self.launch(stream, Step::Event)?;
                 stream.copy_out(to, self.counts.address(), bytes)
@@ -246,8 +246,8 @@ impl<'a> Numbering<'a> {
 
     /// # Safety
     ///
-    /// The arguments are those that `distinct.cuh` names: memory that is as long as it wants, and lives until the
-    /// stream has passed this point; and what earlier steps write is there.
+    /// The arguments are those that `distinct.cuh` names: memory as long as the kernel requires, which lives until the
+    /// stream has passed this point and holds the results of earlier steps.
     unsafe fn launch(&self, stream: &mut dyn Stream, step: Step) -> Result<()> {
         let threads = WARPS as u32 * 32;
         let resident = self.kernel.resident_blocks(threads, 0).max(1);
@@ -265,7 +265,7 @@ impl<'a> Numbering<'a> {
         unsafe { stream.launch(self.kernel, launch) }
     }
 
-    /// Chunks of the numbers of `entries`.
+    /// Builds chunks of the codes of `entries`.
     fn pack(
         &mut self,
         texts: &ColumnBatch,
@@ -307,7 +307,7 @@ impl<'a> Numbering<'a> {
                 // SAFETY: a chunk begins with its front, which lives until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
-            // SAFETY: the chunks have the places that their fronts name.
+            // SAFETY: the chunks are at the addresses in `words`, with the layout that their fronts have.
             unsafe { self.launch(stream, Step::Pack) }
         })?;
         let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {

@@ -1,4 +1,4 @@
-//! Grouped aggregates: a table of accumulators, which comes back and is read here, or what is computed of it on the device.
+//! Grouped aggregates: a table of accumulators that is copied back and read here, or processed further on the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,27 +19,27 @@ use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
 use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
 
-/// Entries of a table at first, where groups are found by hashing; then it grows.
+/// Initial entries of a hashed group table; it grows when it is full.
 const HASHED_ENTRIES: u64 = 1 << 18;
-/// How much larger the next one is, and those after it: what is larger than it has to be is slower, too.
+/// Growth factors of the first and of later enlargements: a table larger than necessary is slower, too.
 const FIRST_GROWTH: u64 = 16;
 const GROWTH: u64 = 4;
-/// Bytes up to which a table comes back at once.
+/// Tables of up to this many bytes are copied back at once.
 const SMALL_TABLE: usize = 4 << 20;
-/// The same in entries, if not all groups are wanted.
+/// The limit in entries, if not all groups are returned.
 const SMALL_IF_SOME: u64 = 1 << 14;
 
 impl Execution {
-    /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may
-    /// come back more than once, with parts of its rows: combine them.
+    /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may come back more
+    /// than once, with parts of its rows: combine them.
     ///
-    /// `reserve` is told of the memory of the host that tables and groups take, before they do: each
-    /// time of all bytes of this call, those included that are gone by then.
+    /// `reserve` is called before host memory for tables and groups is taken, each time with the total of this call,
+    /// including memory that was freed since.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks,
-    /// or if there are more groups than memory for them; those of `reserve` and of the driver.
+    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks, or if there
+    /// are more groups than memory for them; those of `reserve` and of the driver.
     pub fn group(
         &mut self,
         batch: &Batch,
@@ -48,13 +48,13 @@ impl Execution {
         self.group_all(batch, None, &mut reserve)
     }
 
-    /// The same of row groups that are all there are, for what is wanted of their groups. If these are not grouped again,
-    /// there may come more of them than are wanted.
+    /// As [`Execution::group`], for a batch that holds all rows, with a filter, limit or nested aggregation of its
+    /// groups. Without nested aggregation, more groups may be returned than `wanted` selects.
     ///
     /// # Errors
     ///
-    /// As [`Execution::group`]; [`Error::Unsupported`] if they are to be grouped again, and it takes several launches to
-    /// have them all.
+    /// As [`Execution::group`]; [`Error::Unsupported`] if groups are to be aggregated, and computing all of them takes
+    /// several launches.
     pub fn group_wanted(
         &mut self,
         batch: &Batch,
@@ -64,7 +64,8 @@ impl Execution {
         self.group_all(batch, Some(wanted), &mut reserve)
     }
 
-    /// Makes the kernel that groups these row groups; whether their groups are to be grouped again makes it another one.
+    /// Compiles the kernel that groups these row groups. `again` is true if their groups are aggregated: that takes a
+    /// different kernel.
     ///
     /// # Errors
     ///
@@ -162,7 +163,8 @@ impl Execution {
         Ok((prepared, table))
     }
 
-    /// The groups of a table, or what is wanted of them: computed on the device, or else read from what comes back.
+    /// The groups of a table, or those that `wanted` selects: computed on the device, or else read from the
+    /// copied-back table.
     fn of_table(
         &mut self,
         prepared: &Prepared,
@@ -195,7 +197,7 @@ impl Execution {
         self.read(prepared, &words, &found)
     }
 
-    /// Groups of which each thread had accumulators.
+    /// Groups with accumulators in each thread.
     fn few_groups(
         &mut self,
         prepared: &Prepared,
@@ -229,7 +231,7 @@ impl Execution {
         })
     }
 
-    /// The table of some row groups. All of it comes back if it is small, and if nothing is computed of it before.
+    /// The group table of some row groups. All of it is copied back if it is small and not processed further.
     fn table_of(
         &mut self,
         prepared: &mut Prepared,
@@ -298,7 +300,7 @@ impl Execution {
         }
     }
 
-    /// Whether a table that comes back may have more groups than are wanted.
+    /// Returns an error if a copied-back table may have more groups than the limit.
     fn check_groups(&self, prepared: &Prepared) -> Result<()> {
         let (entries, most) = (prepared.groups, self.most_groups);
         match entries > most {
@@ -309,18 +311,18 @@ impl Execution {
         }
     }
 
-    /// What a table has on the device.
+    /// Copies a table back.
     fn fetch(&self, table: &Table, lane: &mut StreamContext) -> Result<DeviceBuffer> {
         let bytes = table.places.bytes();
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
         let from = table.memory.address() + table.places.flags as u64;
-        // SAFETY: both are as long, and live until the stream is done.
+        // SAFETY: both have these bytes, and live until the stream is done.
         lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
         Ok(back)
     }
 
-    /// The groups of a table, at these entries.
+    /// The groups at these entries of a table.
     fn read(&self, prepared: &Prepared, words: &TableWords<'_>, found: &[usize]) -> Result<Groups> {
         let accumulators = &words.places.accumulators;
         let numbers: Vec<u64> = match is_hashed(prepared) {
@@ -342,7 +344,7 @@ impl Execution {
         })
     }
 
-    /// The keys of groups, by their numbers.
+    /// The keys of groups, by group number.
     pub(super) fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
         let mut keys = vec![];
         let digits = prepared.bindings.digits();
@@ -366,7 +368,7 @@ impl Execution {
         Ok(keys)
     }
 
-    /// The key of that place, by its digits.
+    /// The key with that index, from its digits.
     pub(super) fn key(
         &self,
         prepared: &Prepared,
@@ -401,7 +403,7 @@ fn is_hashed(prepared: &Prepared) -> bool {
 }
 
 impl Prepared {
-    /// Where groups are found by hashing, begins with a table that was large enough for as many rows, or with a small one.
+    /// Sets the initial size of a hashed group table: that of an earlier one for as many rows, or the minimum.
     fn groups_of_table(&mut self, rows: usize) {
         if is_hashed(self) {
             let known = lock(&self.loaded.entries).filter(|(of, _)| *of == rows);
@@ -409,19 +411,19 @@ impl Prepared {
         }
     }
 
-    /// Entries of the table of groups: whole vectors.
+    /// Entries of the group table: whole vectors.
     pub(super) fn table_entries(&self) -> u64 {
         self.groups.next_multiple_of(VECTOR_LEN as u64)
     }
 }
 
-/// Bytes that a group takes at most while it is read, but for text: its place and number, for each
-/// result a count, a value and the words of that, for each key a digit, a code and a value.
+/// Upper bound of the bytes that a group takes while it is read, except for text: entry and number, for each result a
+/// count, a value and the words of the value, for each key a digit, a code and a value.
 pub(super) fn bytes_of_group(results: usize, digits: usize) -> usize {
     16 + 40 * results + 40 * digits
 }
 
-/// Digits as values from `first` on.
+/// Digits as values, counted from `first`.
 pub(super) fn values_of(
     of: Type,
     first: i128,

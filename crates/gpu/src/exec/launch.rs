@@ -1,4 +1,4 @@
-//! One launch of a kernel: what is sent, where the kernel writes, what comes back.
+//! One launch of a kernel: parameters, output addresses, and the results copied back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,36 +18,36 @@ use crate::plan::{KeyTable, PayloadColumn};
 use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
 use vectile_kernels::{ColumnTraits, SCALES};
 
-/// Memory of the device that a launch wants for itself. The next launch overwrites it.
+/// Scratch memory of a launch on the device. The next launch overwrites it.
 #[derive(Default)]
 pub(super) struct Wanted {
-    /// Words to send along.
+    /// Words to copy there.
     pub words: Vec<u64>,
-    /// Bytes with any contents.
+    /// Bytes of uninitialized memory.
     pub bytes: usize,
 }
 
-/// The addresses of [`Wanted`].
+/// Addresses of a launch's scratch memory.
 pub(super) struct Got {
     pub words: u64,
     pub bytes: u64,
 }
 
-/// Where a kernel writes, and what of it comes back.
+/// Addresses that a kernel writes to, and the range to copy back.
 #[derive(Default)]
 pub(super) struct Outputs {
     pub out: u64,
     pub masks: u64,
     pub counts: u64,
-    /// Address and bytes of what to fill with zeros before.
+    /// Address and length of a range to zero before the launch.
     pub clear: Option<(u64, usize)>,
-    /// Address and bytes of what to copy back.
+    /// Address and length of the range to copy back.
     pub back: (u64, usize),
 }
 
 impl Execution {
-    /// Launches a kernel over some of the groups, and copies back what `outputs` says: the start of
-    /// the piece. When it returns, whether or not with an error, nothing is under way on the lane.
+    /// Launches a kernel over some of the row groups, and copies back the range that `outputs` names, to the start of
+    /// the returned buffer. When this returns, even with an error, no work is left on the stream.
     pub(super) fn run(
         &mut self,
         prepared: &Prepared,
@@ -58,7 +58,7 @@ impl Execution {
         outputs: impl FnOnce(Got) -> Outputs,
     ) -> Result<DeviceBuffer> {
         self.check_wanted()?;
-        // places first: addresses follow from the memory that they need
+        // offsets first: addresses follow from the memory they require
         let slots = GROUP_WORDS
             + self.pipeline.columns.len()
             + TABLE_WORDS * prepared.tables.len()
@@ -132,7 +132,7 @@ impl Execution {
         ];
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
         let mut sent_at = sent_at.into_iter();
-        // tables that arguments name stay until the kernel is done
+        // tables that arguments name live until the kernel is done
         let mut held: Vec<Arc<DeviceBuffer>> = vec![];
         let mut table_of = |codes: &KeyTable| {
             let table = DeviceTable::of(codes, &self.engine)?;
@@ -176,7 +176,7 @@ impl Execution {
             args: &args,
         };
 
-        // arrays keep what comes back: without a copy, and without new pages from the system
+        // arrays share the copied-back memory: without a copy, and without new pages from the system
         let (from, len) = outputs.back;
         let mut back = self.engine.host_pool().take(len)?;
         let to = back.as_mut_slice().as_mut_ptr();
@@ -186,11 +186,11 @@ impl Execution {
         let pinned = staging.as_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
-            // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
-            // names, what `held` and `prepared` hold and the chunks of `batch` live until the stream is done, which is waited for
-            // below. The kernel was generated for these arguments: columns of these traits, tables
-            // and outputs of these sizes. The columns are of the pipeline's types and on this
-            // engine's device, which `Batch::check` has made sure of.
+            // SAFETY: scratch, staging and the buffer are as long as requested; they, the memory that `outputs` names,
+            // the tables in `held` and `prepared` and the chunks of `batch` live until the stream is done, which is
+            // waited for below. The kernel was generated for these arguments: columns of these traits, tables and
+            // outputs of these sizes. `Batch::check` has made sure that the columns are of the pipeline's types and on
+            // this engine's device.
             unsafe {
                 stream.copy_in(scratch, pinned, sent)?;
                 if let Some((address, bytes)) = outputs.clear {

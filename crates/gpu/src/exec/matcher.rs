@@ -1,4 +1,4 @@
-//! What codes of strings stand for, as `kernels/text/compress.cuh` looks it up.
+//! Finds the longest word that a string begins with: the tables that `kernels/text/compress.cuh` reads.
 
 use std::mem;
 
@@ -8,25 +8,25 @@ use crate::error::{Error, Result};
 const MOST_BYTES: usize = 16;
 /// Codes have 12 bits.
 const MOST_WORDS: usize = 1 << 12;
-/// Places for entries, as powers of two.
+/// Numbers of slots, as powers of two.
 const LEAST_BITS: u32 = 11;
 const MOST_BITS: u32 = 15;
-/// Entries that are moved to make room for one, at most.
+/// Limit of the entries that are moved to make room for one.
 const MOST_MOVES: usize = 500;
 
 /// Words in the order of their bytes.
 pub(super) struct Matcher {
     pub bytes: Vec<u8>,
-    /// What tells the kernel where what lies in the bytes.
+    /// Sizes from which the kernel computes offsets in `bytes`.
     pub shape: u32,
 }
 
 impl Matcher {
-    /// Of what codes stand for, each of which is 1 to 16 bytes.
+    /// The tables of the words of codes, each of 1 to 16 bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are more than codes of 12 bits can name, if one is longer or empty, or if too many
+    /// [`Error::Unsupported`] if there are more words than codes of 12 bits, if one is longer or empty, or if too many
     /// have the same hash.
     pub fn of(words: &[Vec<u8>]) -> Result<Self> {
         let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
@@ -54,7 +54,7 @@ impl Matcher {
         })?;
         bytes.extend(places.iter().flat_map(|entry| entry.to_le_bytes()));
 
-        // the words that begin the last one, each a number that is 1 for the first word
+        // the words that are prefixes of the last one, as indices + 1
         let mut parents: Vec<usize> = vec![];
         for (place, (word, code)) in sorted.iter().zip(&order).enumerate() {
             let begins = |number: &usize| word.starts_with(sorted[number - 1]);
@@ -86,15 +86,16 @@ fn padded(word: &[u8]) -> [u8; MOST_BYTES] {
     text
 }
 
-/// The next array is read 16 bytes at a time.
+/// Pads to 16 bytes, the unit in which the next array is read.
 fn align(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(16), 0);
 }
 
-/// The hashes of what is looked for on the way to words in order, and the first word that begins so.
+/// The hashes of the prefixes that a binary search for the length of words probes, and the first word with each
+/// prefix.
 fn beginnings(words: &[&[u8]]) -> Vec<(u32, usize)> {
     let mut found = vec![];
-    // of each length, the first word that begins as this one, unless the beginning is there already
+    // for each length, the first word with this word's prefix, unless that prefix was added already
     let mut firsts = [None; MOST_BYTES + 1];
     let mut before = &[][..];
     for (place, word) in words.iter().enumerate() {
@@ -114,7 +115,7 @@ fn beginnings(words: &[&[u8]]) -> Vec<(u32, usize)> {
     found
 }
 
-/// Of a beginning of 2 bytes or more.
+/// Hashes a prefix of 2 bytes or more.
 fn hash(beginning: &[u8]) -> u32 {
     const FACTORS: [u32; 3] = [0x9e37_79b1, 0x7feb_352d, 0x846c_a68b];
     const LAST: u32 = 0x2c1b_3c6d;
@@ -134,18 +135,18 @@ fn hash(beginning: &[u8]) -> u32 {
     hash.wrapping_add(last.wrapping_mul(LAST))
 }
 
-/// Where an entry with such a hash may be.
+/// The two candidate slots of a hash.
 fn places_of(hash: u32, bits: u32) -> [usize; 2] {
     const OTHER: u32 = 0x297a_2d39;
     [hash, hash.wrapping_mul(OTHER)].map(|hash| (hash >> (32 - bits)) as usize)
 }
 
-/// What an entry has of a hash: above 12 bits.
+/// The part of a hash that an entry stores: the bits above the lowest 12.
 fn some_of(hash: u32) -> u32 {
     (hash ^ hash << 12) & !4095
 }
 
-/// Beginnings as entries at one of their two places each; `None` if there are too few.
+/// Inserts prefixes as entries in one of their two slots each; `None` if there are too few slots.
 fn places(beginnings: &[(u32, usize)], bits: u32) -> Option<Vec<u32>> {
     let mut places = vec![None; 1 << bits];
     for beginning in beginnings {

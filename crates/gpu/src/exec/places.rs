@@ -1,18 +1,18 @@
-//! Pieces of memory one behind the other.
+//! Offsets of consecutive ranges of memory.
 
-/// What is handed out of a memory before that is there.
+/// Assigns offsets in memory that is allocated later.
 #[derive(Debug, Default)]
 pub(super) struct Places(usize);
 
 impl Places {
-    /// Where the next `bytes` are, far fewer than can be addressed: a multiple of 16.
+    /// Assigns the next `bytes`, far fewer than the address space: their offset, a multiple of 16.
     pub fn next(&mut self, bytes: usize) -> usize {
         let at = self.0;
         self.0 = (at + bytes).next_multiple_of(16);
         at
     }
 
-    /// Bytes of all.
+    /// Total bytes.
     pub fn bytes(&self) -> usize {
         self.0
     }

@@ -1,8 +1,8 @@
-//! Computations over groups on the device, before they come back: their table becomes columns, and other kernels run over
-//! these.
+//! Computations over groups on the device, before they are copied back: other kernels run over the group table as
+//! columns.
 //!
-//! Nothing is copied for that. A front in the table's memory says of each accumulator's words that they are the values of a
-//! column. The rows of these columns are the entries of the table, of which some are of no group.
+//! This copies nothing. A front in the table's memory declares each accumulator's words to be the values of a column.
+//! The rows of these columns are the entries of the table, including empty ones.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,26 +25,26 @@ use crate::plan::{
 };
 use crate::runtime::{Batch, Group, Resident};
 
-/// Buckets of entries, of each of which the first group is looked at to tell which may be among the first of all, and how
-/// many these may be. There are no extremes of 128 bits but in the few groups of a thread.
+/// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of
+/// each bucket bounds the first groups of all. Only the few groups of a thread have minima and maxima of 128 bits.
 const BUCKETS: [(u64, usize); 2] = [(4096, 1024), (16, 12)];
 
-/// A table as columns.
+/// A group table as columns.
 struct Columns<'a> {
     prepared: &'a Prepared,
     places: &'a TablePlaces,
     types: Vec<DataType>,
     batch: Batch,
-    /// The number of a row's group.
+    /// The group number of a row.
     number: Expr,
 }
 
-/// The numbers of columns: of rows, then of accumulators, then of groups if these are not the rows'.
+/// Indices of columns: row numbers, then accumulators, then group numbers if they differ from row numbers.
 const ROW: usize = 0;
 const FIRST: usize = 1;
 
 impl Execution {
-    /// What is wanted of the groups of a table; all of them, if nothing is said.
+    /// The groups of a table that `wanted` selects; all of them if it is `None`.
     pub(super) fn on_device(
         &mut self,
         prepared: &Prepared,
@@ -69,8 +69,8 @@ impl Execution {
         }
     }
 
-    /// Makes tables of the groups of a batch that holds all rows; nothing, if a key is there more than once that must not
-    /// be. Their columns are `rows`, over those of groups that `wanted` names.
+    /// Builds key tables of the groups of a batch that holds all rows; `None` if keys that must be unique are not.
+    /// Their columns are `rows`, expressions over the columns of groups that `wanted` names.
     ///
     /// # Errors
     ///
@@ -99,7 +99,7 @@ impl Execution {
         })
     }
 
-    /// Makes columns of a table.
+    /// Declares a table's words as columns.
     fn columns<'a>(&mut self, prepared: &'a Prepared, table: &'a Table) -> Result<Columns<'a>> {
         let places = &table.places;
         let entries = places.entries;
@@ -212,7 +212,7 @@ impl Execution {
         })
     }
 
-    /// Adds what others have measured.
+    /// Runs a pipeline over the columns, and adds its statistics.
     fn then<T>(
         &mut self,
         columns: &Columns<'_>,
@@ -272,7 +272,7 @@ impl Execution {
         })
     }
 
-    /// Groups of the groups that pass.
+    /// Aggregates the groups that pass.
     fn grouped_again(
         &mut self,
         columns: &Columns<'_>,
@@ -304,7 +304,7 @@ impl Execution {
         Ok(groups)
     }
 
-    /// Values of [`Columns::digit`] as the key of that place.
+    /// Converts values of [`Columns::digit`] to the key with that index.
     fn as_key(&self, columns: &Columns<'_>, place: usize, values: &ArrayRef) -> Result<ArrayRef> {
         let digits = columns.prepared.bindings.digits();
         let digit = digits.get(place);
@@ -318,8 +318,9 @@ impl Execution {
         self.key(columns.prepared, place, &digits)
     }
 
-    /// A condition that the first groups meet, if there is one that others do not: of the first in each of some buckets, the
-    /// last of as many as are wanted cannot come after the last one of all.
+    /// A condition that all of the first groups satisfy, and some others do not. It compares with the k-th best of the
+    /// first groups of buckets: the last group of the result cannot come after it. `None` if there is no such
+    /// condition.
     fn bound_of_first(
         &mut self,
         columns: &Columns<'_>,
@@ -342,7 +343,7 @@ impl Execution {
         Ok(None)
     }
 
-    /// The value of the first group in each of some buckets, in their order.
+    /// The best value of each bucket, in the result's order.
     fn best_of(
         &mut self,
         buckets: u64,
@@ -378,7 +379,7 @@ impl Execution {
     }
 }
 
-/// Whether a value comes no later than `last`.
+/// True if a value does not come after `last`.
 fn comes_first(by: &Expr, last: Literal, first: &FirstGroups) -> Expr {
     let comparison = match first.descending {
         true => Comparison::GreaterOrEqual,
@@ -402,12 +403,12 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 }
 
 impl Columns<'_> {
-    /// Whether a row is a group.
+    /// True if an entry has a group.
     fn has_rows(&self) -> Expr {
         Expr::Compare(Comparison::NotEqual, Expr::Column(FIRST).into(), int(0))
     }
 
-    /// An expression over columns of groups, over those of the table.
+    /// Rewrites an expression over columns of groups to one over columns of the table.
     fn over(&self, expr: &Expr, known: &[GroupColumn]) -> Result<Expr> {
         expr.replaced(&mut |part| {
             let Expr::Column(column) = part else {
@@ -428,7 +429,7 @@ impl Columns<'_> {
                 let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
                 let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
-                // rows of groups are counted first, and are never none
+                // the first column counts rows, and is never 0 for a group
                 Ok(match count == Expr::Column(FIRST) {
                     true => value,
                     false => Expr::Case(vec![(some, value)], None),
@@ -437,7 +438,7 @@ impl Columns<'_> {
         }
     }
 
-    /// The key of that place: its value, or the code that it is.
+    /// The key with that index: its value, or its code.
     fn digit(&self, place: usize) -> Result<Expr> {
         let digits = self.prepared.bindings.digits();
         let of = digits.get(place);
@@ -448,7 +449,7 @@ impl Columns<'_> {
             digit = by_constant(Arithmetic::Divide, digit, stride);
         }
         if digits.len() > 1 {
-            // of the last one, too, for the bounds
+            // for the last key, too: the remainder bounds it
             digit = by_constant(Arithmetic::Remainder, digit, of.count);
         }
         let first = i64::try_from(of.first).ok();
@@ -472,7 +473,7 @@ impl Columns<'_> {
         let outcome = outcome.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
         let value = outcome.value.map(|at| {
             let words = Expr::Column(FIRST + at);
-            // as `ordered` in `groups.cuh` has them
+            // the order-preserving map of `ordered` in `groups.cuh`
             let raised = |words| by_constant(Arithmetic::Add, words, i64::MIN);
             match accumulators.all[at].accumulator {
                 Accumulator::Min(of) | Accumulator::Max(of) if of.is_float() => {
@@ -511,7 +512,7 @@ fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) ->
     Expr::Arithmetic(operation, value.into(), int(constant))
 }
 
-/// The low or the high words of values.
+/// The low (0) or high (1) words of values.
 fn words_of(values: &ArrayRef, word: usize) -> Vec<u64> {
     match values.data_type() {
         DataType::Float64 => {

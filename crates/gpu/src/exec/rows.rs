@@ -1,8 +1,7 @@
-//! Selected rows: which they are, or values of them.
+//! Selected rows: which rows are selected, or values of them.
 //!
-//! Values take two kernels. The first says which rows pass and how many in each vector; from that
-//! follows where each vector's first one belongs, and the second writes values there. Strings have
-//! kernels of their own behind the first.
+//! Values take two kernels. The first selects rows and counts them in each vector, which gives the output offset of
+//! each vector; the second writes values there. Strings have kernels of their own after the first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,10 +27,10 @@ const MASK_BYTES: usize = VECTOR_LEN / 8;
 /// The selected rows of a row group.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    /// How many they are.
+    /// Number of selected rows.
     pub count: usize,
-    /// An array for each expression, of the Arrow type of its machine type (`I128`:
-    /// Decimal128(38, 0)), or of the type of a column of strings. None if the row group has no rows.
+    /// An array for each expression, of the Arrow type of its machine type (`I128`: Decimal128(38, 0)), or of the type
+    /// of a column of strings. Empty if the row group has no rows.
     pub columns: Vec<ArrayRef>,
 }
 
@@ -41,41 +40,40 @@ pub(super) struct RowsOnDevice {
     pub columns: Vec<ColumnOnDevice>,
 }
 
-/// Values in the device's memory and, if some may be null, a byte behind them for each that says whether it is not.
+/// Values in the device's memory and, if some may be null, behind them a byte for each that is 0 for nulls.
 #[derive(Clone)]
 pub(super) struct ColumnOnDevice {
     pub of: Type,
     pub is_nullable: bool,
     pub memory: Arc<DeviceBuffer>,
     pub validity_at: usize,
-    /// What values stand for, if they are numbers of it.
+    /// The entries that values are numbers of, if any.
     pub entries: Option<Arc<Entries>>,
 }
 
-/// Which rows pass, on the device.
+/// Selected rows, on the device.
 struct Selected {
     masks: DeviceBuffer,
-    /// For each vector, how many rows before it pass.
+    /// For each vector, the number of selected rows before it.
     places: Vec<u64>,
-    /// Rows of each group that pass.
+    /// Selected rows of each group.
     counts: Vec<usize>,
 }
 
 /// The kernels of an output of rows.
 struct Kernels {
-    /// Nothing if all rows pass.
+    /// `None` if all rows are selected.
     select: Option<Prepared>,
-    /// Nothing if all outputs are strings.
+    /// `None` if all outputs are strings.
     gather: Option<Prepared>,
-    /// Outputs of strings, with their places.
+    /// Outputs of strings, with their indices.
     strings: Vec<(usize, Strings)>,
-    /// How many outputs there are.
+    /// Number of outputs.
     outputs: usize,
 }
 
 impl Execution {
-    /// The selected rows of each row group, for
-    /// [`Output::Selection`](crate::plan::Output::Selection).
+    /// The selected rows of each row group, for [`Output::Selection`](crate::plan::Output::Selection).
     ///
     /// # Errors
     ///
@@ -124,9 +122,8 @@ impl Execution {
         Ok(selections.collect())
     }
 
-    /// The selected rows of each row group, in order, for
-    /// [`Output::Rows`](crate::plan::Output::Rows). What comes of row groups together lies in one piece
-    /// of memory, which is given back with the last of their arrays.
+    /// The selected rows of each row group, in order, for [`Output::Rows`](crate::plan::Output::Rows). Row groups of
+    /// one launch share one buffer, which is freed with the last of their arrays.
     ///
     /// # Errors
     ///
@@ -135,7 +132,7 @@ impl Execution {
         self.watch(|this| this.all_rows(groups))
     }
 
-    /// The same of a batch, of which no row group is empty.
+    /// As [`Execution::rows`], for a batch without empty row groups.
     ///
     /// # Errors
     ///
@@ -161,7 +158,7 @@ impl Execution {
         Ok(all.collect())
     }
 
-    /// `allow` is told how many rows a launch has found, before they are computed.
+    /// Computes selected rows. `allow` is called with the number of rows of each launch before they are computed.
     pub(super) fn found_rows(
         &mut self,
         batch: Batch,
@@ -192,7 +189,7 @@ impl Execution {
         Ok(found)
     }
 
-    /// Makes all kernels before one is launched.
+    /// Prepares all kernels before the first launch.
     fn kernels(&mut self, batch: &Batch) -> Result<Kernels> {
         let pipeline = Arc::clone(&self.pipeline);
         let Output::Rows(exprs) = &pipeline.output else {
@@ -254,7 +251,7 @@ impl Execution {
         Ok(groups_rows.collect())
     }
 
-    /// For each output, an array for each group; anything for those of strings.
+    /// For each output, an array for each group; arbitrary ones for outputs of strings.
     fn values_of(
         &mut self,
         gather: &Prepared,
@@ -265,7 +262,7 @@ impl Execution {
     ) -> Result<Vec<Vec<ArrayRef>>> {
         let rows: usize = wanted.counts.iter().sum();
         let outputs = &gather.loaded.layout.outputs;
-        // where values and validity of each column begin; a byte a row says whether it is valid
+        // offsets of values and validity of each column; validity is a byte a row
         let mut places = vec![];
         let mut bytes = 0;
         for (of, nullable) in outputs {
@@ -299,7 +296,7 @@ impl Execution {
         columns.collect()
     }
 
-    /// Writes the values of columns that begin at these addresses, with their validity, and copies some bytes back.
+    /// Writes the values and the validity of columns to these addresses, and copies some bytes back.
     #[expect(clippy::too_many_arguments, reason = "those of a launch")]
     fn gather(
         &mut self,
@@ -324,7 +321,7 @@ impl Execution {
         })
     }
 
-    /// The selected rows of a batch as columns that stay on the device, of which none is of strings.
+    /// The selected rows of a batch as columns that stay on the device. None of them may be strings.
     pub(super) fn rows_on_device(&mut self, batch: &Batch) -> Result<RowsOnDevice> {
         let batch = self.with_codes(batch.clone())?;
         let (batch, entries) = self.with_numbers(batch)?;
@@ -386,8 +383,8 @@ impl Execution {
         Ok(RowsOnDevice { rows, columns })
     }
 
-    /// The batch with a column more if the number of a row is to be put out, and for each output what it numbers. The
-    /// pipeline looks numbers of values up, and reads those of rows.
+    /// The batch with a column of row numbers if an output needs it, and for each output the entries that it numbers,
+    /// if any. The pipeline then looks up the numbers of values, and reads the row numbers.
     fn with_numbers(&mut self, mut batch: Batch) -> Result<(Batch, Vec<Option<Arc<Entries>>>)> {
         let Output::Rows(outputs) = &self.pipeline.output else {
             return Ok((batch, vec![]));
@@ -429,7 +426,7 @@ impl Execution {
         Ok((batch, numbered))
     }
 
-    /// The numbers of rows of row groups, as a column.
+    /// A column of the row numbers of row groups.
     fn row_numbers(&self, rows: &[usize]) -> Result<Arc<ColumnBatch>> {
         let mut first = 0;
         let chunks = rows.iter().map(|rows| {
@@ -458,7 +455,7 @@ impl Execution {
         Ok(Arc::new(ColumnBatch::of(residents.collect())?))
     }
 
-    /// Which rows of some groups pass, and where each vector's first one belongs.
+    /// Selects rows of some groups, and computes the output offset of each vector.
     fn selected(
         &mut self,
         select: &Prepared,
@@ -487,7 +484,7 @@ impl Execution {
     }
 }
 
-/// For each vector, how many rows before it pass, and how many of each group do: from how many of each vector do.
+/// From the number of selected rows of each vector: how many are selected before each vector, and in each group.
 pub(super) fn places_of(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
     let mut passing = passing.as_slice().as_chunks::<8>().0.iter();
     let mut sum = 0;
@@ -504,7 +501,7 @@ pub(super) fn places_of(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Ve
     (places, counts)
 }
 
-/// Where the first row of each vector belongs, if all rows of all groups pass.
+/// The first row of each vector, where all rows of all groups are selected.
 pub(super) fn first_rows(rows: &[usize]) -> Vec<u64> {
     let mut first = 0;
     let groups = rows.iter().flat_map(|rows| {
@@ -544,7 +541,7 @@ pub(super) fn arrow_type(of: Type) -> DataType {
     }
 }
 
-/// Some rows of a column, of which values and validity begin at `place` in what came back.
+/// Some rows of a column whose values and validity begin at these offsets of `back`.
 pub(super) fn array_of(
     of: Type,
     nullable: bool,

@@ -1,8 +1,8 @@
 //! Selected rows of a column of text or binary.
 //!
-//! Two kernels, which read no other column: the first gives the length of each selected string, or its code where it is
-//! one of a dictionary. The sums of lengths say where the strings of each vector belong, and the second, which is the
-//! same for all columns, decodes them there. `kernels/text/decode.cuh` is the device's side.
+//! Two kernels, which read no other column: the first computes the length of each selected string, or its dictionary
+//! code. The sums of lengths give the output offset of each vector, and the second kernel, which is the same for all
+//! columns, decodes strings there. `kernels/text/decode.cuh` is the device's side.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,33 +23,33 @@ use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, StreamContext,
 };
 
-/// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
+/// Limit of the string bytes of a launch: that of the offsets of most array types.
 const MOST_BYTES: u64 = i32::MAX as u64;
 /// Bytes behind decoded strings that kernels may read.
 const SLACK_BYTES: usize = 16;
 /// Warps of a block that decodes.
 const WARPS: usize = 16;
-/// Bytes of shared memory of a block: for strings on their way, of each warp, and which vector is the next one.
+/// Bytes of shared memory of a block: each warp's buffer for decoded strings, and the index of the next vector.
 const STAGES_BYTES: u32 = WARPS as u32 * 2048 + 16;
-/// Words of a chunk for the kernel that decodes.
+/// Words of a chunk's descriptor for the kernel that decodes.
 const CHUNK_WORDS: usize = 5;
 
-/// A column of strings, of which rows are put out.
+/// An output column of strings.
 pub(super) struct Strings {
-    /// Over this column alone, so that queries over other columns have the same kernels.
+    /// Over this column alone, so that queries over other columns share kernels.
     execution: Execution,
     batch: Batch,
     lengths: Prepared,
-    /// Nothing if all of them are in dictionaries.
+    /// `None` if all strings are in dictionaries.
     decoder: Option<Decoder>,
 }
 
-/// The kernel that decodes, and what it is launched with.
+/// The kernel that decodes, and its arguments.
 struct Decoder {
     kernel: Arc<dyn Kernel>,
     /// For each of [`ColumnBatch::symbols`].
     expansions: Vec<Option<Arc<DeviceBuffer>>>,
-    /// Bytes of shared memory of a block, and of them those for an expansion.
+    /// Bytes of shared memory of a block, and the part of them for an expansion.
     shared: u32,
     room: u32,
 }
@@ -68,14 +68,14 @@ impl Decoder {
         })
     }
 
-    /// Blocks for so many vectors: no more than are at work at a time.
+    /// Blocks for so many vectors: no more than can be resident.
     fn grid(&self, vectors: usize, engine: &Engine) -> u32 {
         let resident = self.kernel.resident_blocks(WARPS as u32 * 32, self.shared);
         let most = resident.max(1) * engine.device().multiprocessors.max(1);
         most.min(vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX))
     }
 
-    /// What the kernel is told of some chunks.
+    /// Descriptors of some chunks.
     fn words(&self, stack: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
         let mut first = 0;
         let words = part.flat_map(|chunk| {
@@ -96,22 +96,22 @@ impl Decoder {
     }
 }
 
-/// Which rows of some groups are wanted.
+/// Selected rows of some groups.
 pub(super) struct WantedRows<'a> {
-    /// Where their bits are on the device; nowhere if all of them are.
+    /// Address of their bits on the device; 0 if all rows are selected.
     pub masks: u64,
-    /// For each vector, how many rows before it are wanted.
+    /// For each vector, the number of selected rows before it.
     pub places: &'a [u64],
-    /// How many rows of each group are wanted.
+    /// Selected rows of each group.
     pub counts: &'a [usize],
 }
 
-/// What the first kernel gives.
+/// Results of the first kernel.
 pub(super) struct Lengths {
-    /// For each vector, bytes of the strings before it, and of all strings.
+    /// For each vector, bytes of the strings before it; and bytes of all strings.
     pub places: Vec<u64>,
     total: u64,
-    /// Where words for lengths, or codes, begin in the memory; and where a byte for each says whether it is valid.
+    /// Offsets in the memory: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
     valid_at: Option<usize>,
     memory: DeviceBuffer,
@@ -124,9 +124,9 @@ pub(super) struct Decoded {
     strings: Option<DeviceBuffer>,
 }
 
-/// What came back of the rows of some groups.
+/// Copied-back results for the rows of some groups.
 struct Found {
-    /// Words for lengths or codes, and a byte for each that says whether it is valid, begin there in what came back.
+    /// Offsets in `rows`: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
     valid_at: Option<usize>,
     rows: Arc<DeviceBuffer>,
@@ -135,7 +135,7 @@ struct Found {
 }
 
 impl Strings {
-    /// Makes kernels for chunks of a column.
+    /// Prepares kernels for chunks of a column.
     pub fn prepare(of: &Execution, column: usize, stack: &Arc<ColumnBatch>) -> Result<Self> {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
@@ -157,12 +157,12 @@ impl Strings {
         })
     }
 
-    /// Adds what it took to an execution.
+    /// Adds its statistics to an execution.
     pub fn count(&self, to: &mut Execution) {
         to.statistics += self.execution.statistics;
     }
 
-    /// The wanted rows of some groups, an array for each group.
+    /// The selected rows of some groups, an array for each group.
     pub fn arrays(
         &mut self,
         wanted: &WantedRows,
@@ -229,7 +229,8 @@ impl Strings {
         })
     }
 
-    /// Decodes wanted strings, which stay on the device; unless lengths and they take more than `most` bytes.
+    /// Decodes selected strings, which stay on the device. Returns an error if lengths and strings take more than
+    /// `most` bytes.
     pub fn decode(
         &mut self,
         wanted: &WantedRows,
@@ -250,7 +251,7 @@ impl Strings {
         })
     }
 
-    /// Runs the first kernel. All of what it writes comes back, or the sums alone.
+    /// Runs the first kernel. Copies back all of its results, or only the sums.
     fn lengths(
         &mut self,
         wanted: &WantedRows,
@@ -296,8 +297,8 @@ impl Strings {
         })
     }
 
-    /// Runs the second kernel, if there are strings for it, of which so many bytes come back. Gives memory of the
-    /// device, and what came back.
+    /// Runs the second kernel, unless all lengths are 0, and copies `back` bytes back. Returns the device's memory,
+    /// and the copy.
     fn strings(
         &mut self,
         wanted: &WantedRows,
@@ -342,9 +343,9 @@ impl Strings {
         let to = here.as_mut_slice().as_mut_ptr();
         let marks = lane.finish(|stream| {
             engine.wait_for(stream, &self.batch)?;
-            // SAFETY: the arguments are those that `decode.cuh` names: chunks of a stack, which were checked before
-            // they were copied to the device, with their expansions; masks for their vectors, and places by which the
-            // memory has room for the bytes of each. All of it lives until the stream is done.
+            // SAFETY: the arguments are those that `decode.cuh` names: chunks that were checked before they were
+            // copied to the device, with their expansions; masks for their vectors, and offsets by which the memory
+            // has room for the bytes of each. All of it lives until the stream is done.
             unsafe {
                 stream.copy_in(scratch, pinned, words.len() * 8)?;
                 let marks = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
@@ -363,18 +364,18 @@ impl Strings {
 }
 
 impl Decoded {
-    /// Where lengths are: a word for each row.
+    /// Address of the lengths: a word for each row.
     pub fn lengths_at(&self) -> u64 {
         self.lengths.memory.address() + self.lengths.lengths_at as u64
     }
 
-    /// Where a byte for each row says whether it is valid; nowhere if all of them are.
+    /// Address of the validity, a byte for each row; 0 if all rows are valid.
     pub fn valid_at(&self) -> u64 {
         let at = self.lengths.valid_at;
         at.map_or(0, |at| self.lengths.memory.address() + at as u64)
     }
 
-    /// Where the strings are, one behind the other.
+    /// Address of the concatenated strings.
     pub fn strings_at(&self) -> u64 {
         self.strings.as_ref().map_or(0, DeviceBuffer::address)
     }

@@ -1,4 +1,4 @@
-//! Tables that kernels look up: on the device, or made for the dictionaries at hand and sent along.
+//! Key tables that kernels look up: on the device, or built for the current dictionaries and sent along with a launch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
 use crate::plan::{CodeTable, KeyTable, PayloadColumn, Pipeline};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
 
-/// A table as each row group has it.
+/// A lookup's table for each row group.
 pub(super) struct Tables {
-    /// One for each dictionary, and one for what is in none.
+    /// One for each dictionary, and one for values without a dictionary.
     unique: Vec<Table>,
-    /// Which of them is a row group's.
+    /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
 }
 
-/// A table on the device.
+/// A key table on the device.
 pub(super) struct DeviceTable {
-    /// What kernels get to know: bits, codes, first key, places; of a hash table keys, codes, the empty slot,
-    /// its size.
+    /// Words for kernels: bits, codes, first key, number of slots; for a hash table keys, codes, the empty slot, its
+    /// size.
     pub words: [u64; TABLE_WORDS],
-    /// What keeps it there.
+    /// Keeps the table alive.
     pub memory: Arc<DeviceBuffer>,
 }
 
@@ -39,20 +39,20 @@ enum Table {
     },
 }
 
-/// Where the parts of a table that is sent along are.
+/// Offsets of a table that is sent along.
 #[derive(Clone, Copy, Default)]
 pub(super) struct TablePlace {
     bits: u64,
     codes: u64,
 }
 
-/// Words as kernels read them.
+/// Writes words in the kernels' byte order.
 pub(super) fn write_words(words: &[u64], to: &mut [u8]) {
     let places = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
     places.for_each(|(to, word)| *to = word.to_le_bytes());
 }
 
-/// Memory of the device with what `write` writes.
+/// Allocates device memory with the bytes that `write` writes.
 pub(super) fn on_device(
     engine: &Engine,
     bytes: usize,
@@ -63,7 +63,7 @@ pub(super) fn on_device(
     Ok(piece)
 }
 
-/// The same of memory that is kept between queries.
+/// As [`on_device`], for memory that is kept between queries.
 pub(super) fn kept_on_device(
     engine: &Engine,
     bytes: usize,
@@ -84,29 +84,29 @@ fn fill(
     write(host.as_mut_slice());
     let mut lane = engine.lane()?;
     let from = host.as_slice().as_ptr();
-    // SAFETY: both are as long, and live until the stream is done.
+    // SAFETY: both have these bytes, and live until the stream is done.
     lane.finish(|stream| unsafe { stream.copy_in(piece.address(), from, bytes) })?;
     engine.give_back(lane);
     Ok(())
 }
 
-/// Where the validity of so many values begins, a byte each.
+/// Offset of the validity bytes behind so many values.
 pub(super) fn validity_at(values: usize, width: usize) -> usize {
     (values * width).next_multiple_of(256)
 }
 
-/// Values of codes on the device.
+/// A payload column on the device.
 pub(super) struct DevicePayload {
-    /// The address of the values.
+    /// Address of the values.
     pub values: u64,
-    /// That of their validity, a byte each.
+    /// Address of their validity, a byte each.
     pub validity: u64,
-    /// What keeps both there.
+    /// Keeps both alive.
     pub memory: Arc<DeviceBuffer>,
 }
 
 impl DevicePayload {
-    /// Those of an attribute: copied to the device at first.
+    /// The column on the device, copied on first use.
     pub fn of(attribute: &PayloadColumn, engine: &Engine) -> Result<Self> {
         let width = match attribute.data_type() {
             DataType::Boolean => 1,
@@ -151,7 +151,7 @@ fn write_values(values: &ArrayRef, to: &mut [u8]) {
 }
 
 impl DeviceTable {
-    /// The table of keys that are integers: copied to the device at first.
+    /// The table of integer keys on the device, copied on first use.
     pub fn of(codes: &KeyTable, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
         let piece = engine.copied(codes.device_copies(), || {
@@ -167,7 +167,7 @@ impl DeviceTable {
 }
 
 impl Tables {
-    /// The table of one use.
+    /// The tables of one lookup.
     pub fn of(
         of: &TablePlan,
         pipeline: &Pipeline,
@@ -206,7 +206,7 @@ impl Tables {
         })
     }
 
-    /// Adds the tables that some groups need, each once. Gives the place of each.
+    /// Appends the tables that some groups need, each once. Returns the offsets of each.
     pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<TablePlace> {
         let mut places = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
@@ -229,7 +229,7 @@ impl Tables {
         places.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// The words of a group, with tables at `places` counted from `start`.
+    /// The words of a group, with tables at `offsets` from `start`.
     pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; TABLE_WORDS] {
         let index = self.of_group[group];
         match &self.unique[index] {

@@ -1,4 +1,4 @@
-//! Aggregates: accumulators come back, one for each warp, block or slot, and are combined here.
+//! Aggregates: accumulators are copied back, one set for each warp, block or slot, and combined here.
 
 use std::ops::Range;
 
@@ -34,7 +34,7 @@ impl Execution {
         })
     }
 
-    /// What accumulators of some row groups come to, one set of them after the other.
+    /// Runs the kernel over some row groups, and combines the states of each accumulator.
     pub(super) fn folded(
         &mut self,
         prepared: &Prepared,
@@ -88,7 +88,7 @@ impl Execution {
         Ok(())
     }
 
-    /// The results so far, one for each aggregate; none if no row group was aggregated.
+    /// The results so far, one for each aggregate; empty if no row group was aggregated.
     pub fn totals(&self) -> Vec<Total> {
         self.results.iter().map(Part::total).collect()
     }

@@ -1,4 +1,4 @@
-//! What kernels are told of chunks, parts and columns: words, as `kernels/orc` has them.
+//! Serializes the kernels' descriptors of chunks, parts and columns, with the words that `kernels/orc` reads.
 
 use vectile_kernels::{DeviceChunk, RunLength};
 
@@ -6,24 +6,24 @@ use super::job::{At, Job, Layout, wrong};
 use crate::error::Result;
 use crate::exec::streams::{RunStream, StreamValues};
 
-/// The word of a column that says where its chunk is, and the one behind it what residuals count from.
+/// Index of the word of a column's descriptor with its chunk's address; the reference of residuals follows.
 pub(super) const CHUNK_AT: usize = 7;
 const NO_NEXT: (u32, u32) = (u32::MAX, 0);
 
-/// What kernels are told.
+/// Descriptors for the kernels.
 pub(super) struct Descriptors {
-    /// Of chunks and parts.
+    /// Descriptors of chunks and parts.
     pub(super) words: Vec<u64>,
-    /// Of columns.
+    /// Descriptors of columns.
     pub(super) columns: Vec<u64>,
     pub(super) decodes: Vec<Decode>,
     pub(super) chunks: usize,
 }
 
-/// Parts for one kernel.
+/// Parts for one launch of `decode_runs`.
 pub(super) struct Decode {
     pub(super) encoding: RunLength,
-    /// Where they are told of, and where the faults of each go.
+    /// Address of their descriptors, and of the fault flags of each.
     pub(super) told: u64,
     pub(super) parts: usize,
     pub(super) faults: u64,
@@ -34,7 +34,7 @@ fn pair(low: u32, high: u32) -> u64 {
 }
 
 impl Job<'_> {
-    /// What kernels are told.
+    /// Writes all descriptors.
     pub(super) fn tell(&self, at: &At, layout: &Layout) -> Result<Descriptors> {
         let mut words = self.tell_chunks(at)?;
         let mut decodes = vec![];
@@ -57,7 +57,7 @@ impl Job<'_> {
         })
     }
 
-    /// What `inflate` is told of each chunk.
+    /// Descriptors for `inflate`, of each chunk.
     fn tell_chunks(&self, at: &At) -> Result<Vec<u64>> {
         let mut words = vec![];
         for stream in &self.streams {
@@ -67,7 +67,7 @@ impl Job<'_> {
                 .chunks
                 .as_ref()
                 .map_or(0, |chunks| chunks.block_bytes);
-            // the body of strings has no room for more than these
+            // the body of strings has room for these bytes only
             let most = match &self.columns[stream.column].chunk {
                 Some((chunk, _)) => {
                     chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES
@@ -90,7 +90,7 @@ impl Job<'_> {
         Ok(words)
     }
 
-    /// What `decode_runs` is told of the parts of all streams, by kernel; and how many there are.
+    /// Descriptors for `decode_runs`, of the parts of all streams, by kernel; and how many parts there are.
     fn tell_parts(&self, at: &At) -> Result<Vec<(RunLength, Vec<u64>, usize)>> {
         let mut kernels: Vec<(RunLength, Vec<u64>, usize)> = vec![];
         for decoding in &self.runs {
@@ -101,7 +101,7 @@ impl Job<'_> {
             } = decoding.runs;
             let inflating = &self.streams[decoding.inflating];
             let from = self.address(inflating, at);
-            // the last chunk says how many bytes it has
+            // the result of the last chunk says how many bytes it has
             let (known, last) = match &stream.chunks {
                 None => (stream.bytes.len(), 0),
                 Some(chunks) => {
@@ -141,7 +141,7 @@ impl Job<'_> {
         Ok(kernels)
     }
 
-    /// What `columns` is told of each column.
+    /// Descriptors for `columns`, of each column.
     fn tell_columns(&self, at: &At) -> Vec<u64> {
         let (mut words, mut first_vector) = (vec![], 0);
         for making in &self.columns {

@@ -1,4 +1,4 @@
-//! Columns that are made on the device, and where everything of them is while they are.
+//! Layout of the device memory of a decoding job, and the columns it decodes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::runtime::{DeviceBuffer, Engine};
 const SLACK_BYTES: usize = 64;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 
-/// Bytes of a stream from which on it is copied by itself: a copy takes as long as some 100 KB on their way.
+/// Streams of at least this many bytes are copied by themselves: a copy costs as much as transferring some 100 KB.
 const COPY_BYTES: usize = 128 << 10;
 
 // Words of descriptors, as `kernels/orc` has them.
@@ -39,11 +39,11 @@ pub(super) enum Kind {
     Binary,
 }
 
-/// Bytes that go to the device, before it is known where they will be there.
+/// Bytes to copy to the device, by their offset in the job's inputs.
 #[derive(Default)]
 pub(super) struct Given<'a> {
     pub(super) places: Places,
-    /// Bytes that are put together first, and copied at once.
+    /// Bytes that are gathered first, and copied at once.
     pub(super) together: Vec<(usize, &'a [u8])>,
     /// Bytes that the device copies from where they were read.
     pub(super) as_read: Vec<(usize, &'a [u8])>,
@@ -67,10 +67,10 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Where the bytes of a stream are once they are inflated, and its chunks.
+/// Location of a stream's inflated bytes.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
-    /// As they were given, from this offset on.
+    /// Uncompressed input, from this offset on.
     Given(usize),
     /// In scratch memory, from this offset on.
     Scratch(usize),
@@ -78,47 +78,47 @@ pub(super) enum Source {
     Body,
 }
 
-/// A stream under way.
+/// A stream to inflate.
 pub(super) struct StreamInflation<'a> {
     pub(super) column: usize,
     pub(super) stream: &'a ByteStream,
-    /// Where its chunks were given, and whether the device copies them from where they were read.
+    /// Offset of its bytes in the inputs; true if the device copies them from where they were read.
     pub(super) given: usize,
     pub(super) is_as_read: bool,
     pub(super) source: Source,
-    /// The numbers of its chunks among those of all.
+    /// Indices of its chunks among those of all streams.
     pub(super) chunks: Range<usize>,
 }
 
-/// A stream of runs under way.
+/// A stream of runs to decode.
 pub(super) struct Decoding<'a> {
     pub(super) runs: &'a RunStream,
-    /// The number of its bytes.
+    /// Index of the stream with its bytes.
     pub(super) inflating: usize,
     pub(super) width: usize,
-    /// Where its values go in scratch memory.
+    /// Offset of its values in scratch memory.
     pub(super) values: usize,
 }
 
-/// A column under way.
+/// A column to build.
 pub(super) struct ColumnAssembly<'a> {
     pub(super) column: &'a StreamColumn,
     pub(super) kind: Kind,
-    /// Numbers of its streams of runs.
+    /// Indices of its streams of runs.
     pub(super) runs: Vec<usize>,
-    /// The number of its bytes, if it is made of those.
+    /// Index of the stream with its bytes, for floats and strings.
     pub(super) bytes: Option<usize>,
-    /// Present rows, and values before each vector: where they are in what is given.
+    /// Offsets in the inputs: the bits of present rows, and the number of values before each vector.
     pub(super) present: Option<(usize, usize)>,
-    /// Where bounds and sample are in what comes back, and a word that says whether a value is wrong.
+    /// Offsets in the results: bounds, sample, and a word that is not 0 if a value is wrong.
     pub(super) bounds: usize,
     pub(super) sample: usize,
     pub(super) wrong: usize,
-    /// Of strings, the chunk, whose body is inflated into, and where that is.
+    /// For strings, the chunk, into whose body the bytes are inflated, and its memory.
     pub(super) chunk: Option<(DeviceChunk, DeviceBuffer)>,
 }
 
-/// Columns under way.
+/// Columns to build together.
 pub(super) struct Job<'a> {
     pub(super) engine: &'a Engine,
     pub(super) streams: Vec<StreamInflation<'a>>,
@@ -128,31 +128,32 @@ pub(super) struct Job<'a> {
     pub(super) sent: usize,
 }
 
-/// Bytes of a job's memory, and where some of them are.
+/// Sizes of a job's memory, and offsets in it.
 pub(super) struct Layout {
     pub(super) given: usize,
     pub(super) scratch: usize,
     pub(super) back: usize,
-    /// The first bytes of what is given, which are put together.
+    /// The inputs begin with this many bytes that are gathered on the host.
     pub(super) together: usize,
     /// Compressed chunks of all streams, and parts.
     pub(super) chunks: usize,
     pub(super) parts: usize,
-    /// Of what is given: what kernels are told of chunks and parts, and of columns.
+    /// Offsets in the inputs: descriptors of chunks and parts, and those of columns.
     pub(super) told_at: usize,
     pub(super) columns_at: usize,
-    /// Of what comes back: what `inflate` says of chunks, faults of parts, and whether values of columns are wrong.
+    /// Offsets in the results: those of `inflate` for each chunk, faults of parts, and a word for each column with
+    /// wrong values.
     pub(super) inflated_at: usize,
     pub(super) faults_at: usize,
     pub(super) wrong_at: usize,
 }
 
-/// Where memory of a job is on the device.
+/// Addresses of a job's memory on the device.
 pub(super) struct At {
     pub(super) given: u64,
     pub(super) scratch: u64,
     pub(super) back: u64,
-    /// What `inflate` says of chunks.
+    /// Results of `inflate`.
     pub(super) inflated: u64,
 }
 
@@ -255,7 +256,7 @@ impl<'a> Job<'a> {
         self.streams.len() - 1
     }
 
-    /// Finds places for what is given, for scratch, and for what comes back.
+    /// Assigns offsets to inputs, scratch memory and results.
     pub(super) fn arrange<'b>(
         &mut self,
         masks: &'b [Option<(Vec<u8>, Vec<u8>)>],
@@ -320,7 +321,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Where a stream's bytes are, inflated.
+    /// The address of a stream's inflated bytes.
     pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &At) -> u64 {
         match stream.source {
             Source::Given(offset) => at.given + offset as u64,
@@ -355,7 +356,7 @@ pub(super) fn unwritten(
     })?)
 }
 
-/// A bit for each row of whole vectors that has a value, and how many values there are before each vector.
+/// A bit for each row of whole vectors that is set if the row has a value, and how many values precede each vector.
 pub(super) fn masks(column: &StreamColumn) -> Option<(Vec<u8>, Vec<u8>)> {
     let nulls = column.nulls.as_ref()?;
     let vectors = column.rows.div_ceil(VECTOR_LEN);

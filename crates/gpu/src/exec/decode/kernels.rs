@@ -1,4 +1,4 @@
-//! The kernels that make columns, and how they are launched.
+//! The kernels that decode columns, and their launches.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct Launches<'a> {
     columns: Arc<dyn Kernel>,
 }
 
-/// Kernels, compiled at the same time.
+/// Compiles kernels at the same time.
 fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel>>> {
     thread::scope(|scope| {
         let compile = |kernel| move || engine.fixed_kernel(kernel, true);
@@ -41,7 +41,7 @@ fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel
             match thread.map(ScopedJoinHandle::join) {
                 Some(Ok(compiled)) => compiled,
                 Some(Err(panic)) => resume_unwind(panic),
-                // without a thread, it is compiled now
+                // if no thread starts, it is compiled now
                 None => engine.fixed_kernel(kernel, true),
             }
         });

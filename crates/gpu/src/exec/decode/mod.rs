@@ -1,14 +1,15 @@
-//! Columns made on the device of their streams: inflated, decoded, packed. `kernels/orc` is the device's side.
+//! Decodes columns on the device from the streams of a file: inflates, decodes, packs. `kernels/orc` is the device's
+//! side.
 //!
 //! ```text
-//! host     streams, what kernels are told                   fronts of chunks
+//! host     streams, descriptors                             fronts of chunks
 //!             │                                    ▲             │
 //! device      └▶ inflate ─▶ decode runs ─▶ bounds ─┘             └▶ pack ─▶ chunks
 //! ```
 //!
-//! The host waits once in between: how wide residuals are follows from the bounds. What kernels find wrong, and what is
-//! not as a column needs it, makes no chunk: whoever has the streams decodes them on a CPU then, which says what is
-//! wrong, and where.
+//! The host waits once in between, because the widths of residuals follow from the bounds. Streams that kernels find
+//! damaged, or that do not match their column, produce no chunk: the caller then decodes them on a CPU, which reports
+//! the fault and its position.
 
 mod descriptors;
 mod job;
@@ -29,28 +30,30 @@ use descriptors::{CHUNK_AT, Descriptors};
 use job::{At, COLUMN_WORDS, ColumnAssembly, Given, Job, Layout, masks, wrong};
 use kernels::{Launches, Step};
 
-/// Bytes that decoding may take at once, unless a column takes more.
+/// Limit of the scratch bytes of columns that are decoded together; a single column may take more.
 const MOST_SCRATCH: usize = 1 << 30;
 
-/// Columns that were made of streams.
+/// Columns decoded from streams.
 #[derive(Debug, Default)]
 pub struct Assembled {
-    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may, or says what
-    /// is wrong.
+    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may decode them,
+    /// or reports the fault.
     pub chunks: Vec<Option<Arc<Resident>>>,
     /// Bytes copied to the device for them.
     pub sent: usize,
-    /// Kernels at work, by the device's clock.
+    /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
 }
 
 impl Engine {
-    /// Makes columns of streams and keeps them, as [`Engine::load_all`] does. Blocks until they are there.
+    /// Decodes columns from streams and keeps their chunks, as [`Engine::load_all`] does. Blocks until they are on the
+    /// device.
     ///
     /// # Errors
     ///
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
-    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is not there and must not be compiled; those of the driver.
+    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is neither loaded nor on disk and `may_compile` is
+    /// false; those of the driver.
     pub fn assemble_all(
         &self,
         columns: &[(ChunkKey, StreamColumn)],
@@ -73,7 +76,7 @@ impl Engine {
         })
     }
 
-    /// Makes columns at once; if something is wrong with one, each by itself.
+    /// Decodes columns together; if that fails, each by itself.
     fn assemble(
         &self,
         columns: &[(ChunkKey, StreamColumn)],
@@ -145,7 +148,7 @@ impl Job<'_> {
         Ok(residents.collect())
     }
 
-    /// Inflates and decodes, and finds bounds. Gives what came back, which says that nothing is wrong.
+    /// Inflates, decodes, and computes bounds. Returns the results, which report no fault.
     fn decode(
         &mut self,
         lane: &mut StreamContext,
@@ -167,9 +170,9 @@ impl Job<'_> {
         let to = found.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
         let marks = lane.finish(|stream| {
-            // SAFETY: everything has the places of the layout, for as many bytes as kernels are told; it lives until
-            // `finish` is done, as streams do, which the job borrows. Bytes of streams may be any: kernels read none outside of streams, and write none outside
-            // of the room for blocks and values.
+            // SAFETY: all ranges are those of the layout, as long as the descriptors say, and live until `finish` is
+            // done, as do streams, which the job borrows. Bytes of streams may be any: kernels read none outside of
+            // streams, and write none outside of the room for blocks and values.
             unsafe {
                 stream.copy_in(at.given, from.as_ptr(), layout.together)?;
                 for (place, bytes) in &given.as_read {
@@ -198,7 +201,7 @@ impl Job<'_> {
         }
     }
 
-    /// Writes fronts, and has values packed behind them.
+    /// Writes fronts, and packs values behind them.
     fn pack(
         &mut self,
         lane: &mut StreamContext,
@@ -232,7 +235,7 @@ impl Job<'_> {
         let to = found.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
         let marks = lane.finish(|stream| {
-            // SAFETY: as in `decode`; chunks have the bytes that their fronts speak of.
+            // SAFETY: as in `decode`; chunks have as many bytes as their fronts say.
             unsafe {
                 for ((chunk, memory), front) in made.iter().zip(&fronts) {
                     let front = &from[*front..*front + chunk.front_bytes()];
@@ -257,14 +260,14 @@ impl Job<'_> {
         }
     }
 
-    /// Where columns are told of, how many there are, and their vectors.
+    /// Arguments of the kernel `columns`: address of the descriptors, number of columns, number of vectors.
     fn columns_of(&self, at: &At, layout: &Layout) -> [u64; 3] {
         let vectors: usize = self.columns.iter().map(ColumnAssembly::vectors).sum();
         let place = at.given + layout.columns_at as u64;
         [place, self.columns.len() as u64, vectors as u64]
     }
 
-    /// The bytes of strings that are not compressed: where they go, and where they are.
+    /// Uncompressed bytes of strings, each with the address they are copied to.
     fn bodies_as_given<'b>(&'b self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
         let streams = self
             .streams

@@ -1,4 +1,4 @@
-//! What the device found out about columns: whether streams are whole, and the chunks that values fit.
+//! Checks the device's results: intact streams, and the chunk layout that fits the values.
 
 use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
@@ -11,7 +11,8 @@ use crate::exec::streams::{StreamColumn, StreamValues};
 use crate::runtime::DeviceBuffer;
 
 impl Job<'_> {
-    /// Checks that all chunks were inflated, and to as many bytes as columns need.
+    /// Checks that all chunks were inflated, to as many bytes as columns need. `results` has a word for each chunk:
+    /// bytes written, and an error.
     pub(super) fn check_inflated(&self, told: &[u8]) -> Result<()> {
         let results: Vec<[u8; 8]> = told.as_chunks::<8>().0.to_vec();
         let result = |chunk: usize| {
@@ -51,7 +52,7 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The chunks, whose residuals have the bounds that were found.
+    /// Lays out the chunks from the bounds in `results`, and allocates their memory.
     pub(super) fn lay_out(&mut self, found: &[u8]) -> Result<Vec<(DeviceChunk, DeviceBuffer)>> {
         let mut made = vec![];
         for making in &mut self.columns {
@@ -102,7 +103,7 @@ impl Job<'_> {
     }
 }
 
-/// Words one behind the other.
+/// Consecutive words.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = i64> {
     let words = bytes.as_chunks::<8>().0.iter();
     words.map(|word| i64::from_le_bytes(*word))
@@ -114,7 +115,7 @@ fn sample_rows(rows: usize) -> impl Iterator<Item = usize> {
     (0..wanted).map(move |index| index * rows / wanted)
 }
 
-/// Which values of a sample are null.
+/// The null values of a sample.
 fn sample_nulls(column: &StreamColumn) -> Option<NullBuffer> {
     let nulls = column.nulls.as_ref()?;
     Some(
@@ -125,7 +126,7 @@ fn sample_nulls(column: &StreamColumn) -> Option<NullBuffer> {
     )
 }
 
-/// Values of a sample as an array of the column's type, of which the device has made integers; none of booleans.
+/// A sample as an array of the column's type, from integers that the device decoded; `None` for booleans.
 fn sample_of(column: &StreamColumn, values: &[i64]) -> Option<ArrayRef> {
     let width = column.data_type.primitive_width()?;
     let length = sample_rows(column.rows).count();
