@@ -74,14 +74,14 @@ fn is_less(a: Number, b: Number) -> bool {
 
 /// Partial result of an aggregate.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct PartialResult {
     count: u64,
     /// `None` if no value was counted, or if the aggregate is a count.
     value: Option<AccumulatorState>,
     is_count: bool,
 }
 
-impl Part {
+impl PartialResult {
     /// The partial result of an aggregate, from the states of its accumulators.
     pub fn of(result: &ResultSlots, folded: &[AccumulatorState]) -> Self {
         let count = folded[result.count].count();

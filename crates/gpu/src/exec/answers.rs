@@ -98,26 +98,29 @@ impl Answers {
     }
 
     /// Appends the bits that some groups need, each once. Returns the offset of each result's bits.
-    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
-        let mut places = vec![None; self.unique.len()];
+    pub fn append(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
+        let mut offsets = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, places[index]) {
-                places[index] = Some(parameters.place());
+            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, offsets[index]) {
+                offsets[index] = Some(parameters.next_offset());
                 bits.iter()
                     .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
             }
         }
-        let places = places.into_iter();
-        places.map(Option::unwrap_or_default).collect()
+        let offsets = offsets.into_iter();
+        offsets.map(Option::unwrap_or_default).collect()
     }
 
     /// The word of a group: a range, or the address of bits at `offsets` from `start`, or of its text tests.
-    pub fn word(&self, group: usize, places: &[u64], start: u64) -> u64 {
+    pub fn word(&self, group: usize, offsets: &[u64], start: u64) -> u64 {
         let index = self.of_group[group];
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
-            Passing::Bits(_) => start + places[index],
-            Passing::Text => self.tests.as_ref().map_or(0, |tests| tests.places[group]),
+            Passing::Bits(_) => start + offsets[index],
+            Passing::Text => self
+                .tests
+                .as_ref()
+                .map_or(0, |tests| tests.addresses[group]),
         }
     }
 }

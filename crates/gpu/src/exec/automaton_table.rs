@@ -70,7 +70,7 @@ pub(super) fn tests(
                 let words = [
                     (starts[symbols] - chunk * TEST_WORDS * 8) as u64,
                     tokens.words.address(),
-                    tokens.places.address() + first_vector * 4,
+                    tokens.offsets.address() + first_vector * 4,
                     table.bytes.len() as u64 | (table.stride as u64) << 32,
                     u64::from(automaton.start()) | (table.first_end as u64) << 32,
                     prints + first_vector * PRINTS_BYTES as u64,
@@ -86,7 +86,7 @@ pub(super) fn tests(
         let test = |chunk: usize| memory.address() + (chunk * TEST_WORDS * 8) as u64;
         let most = tables.iter().map(|table| table.bytes.len()).max();
         Ok(TextTests {
-            places: (0..stack.len()).map(test).collect(),
+            addresses: (0..stack.len()).map(test).collect(),
             table_bytes: most.unwrap_or(0),
             _tokens: tokens,
             _fingerprints: prints,
@@ -97,7 +97,7 @@ pub(super) fn tests(
 
 /// Transitions of an automaton over the tokens of a chunk; empty for chunks without symbols.
 #[derive(Clone, Default)]
-struct Table {
+struct TransitionTable {
     /// For each state and token, the next state, and [`PASSES`].
     bytes: Vec<u8>,
     /// Bytes of a state.
@@ -107,7 +107,10 @@ struct Table {
 }
 
 /// Composes the automaton with each symbol table, on all cores. The result is empty for `None`.
-fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result<Vec<Table>> {
+fn folded_all(
+    automaton: &Automaton,
+    symbols: &[Option<Arc<Symbols>>],
+) -> Result<Vec<TransitionTable>> {
     let most = automaton.states() * stride(MOST_TOKENS);
     let most = most.saturating_mul(symbols.iter().flatten().count());
     if most > MOST_TABLE_BYTES {
@@ -118,9 +121,9 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
     let share = symbols.len().div_ceil(cores).max(SHARE);
     let fold = |symbols: &Option<Arc<Symbols>>| match symbols {
         Some(symbols) => folded(automaton, symbols),
-        None => Table::default(),
+        None => TransitionTable::default(),
     };
-    let mut all = vec![Table::default(); symbols.len()];
+    let mut all = vec![TransitionTable::default(); symbols.len()];
     thread::scope(|scope| {
         for (to, from) in all.chunks_mut(share).zip(symbols.chunks(share)) {
             let work = move || {
@@ -143,7 +146,7 @@ fn stride(tokens: usize) -> usize {
     tokens.next_multiple_of(4) + if tokens % 128 > 124 { 4 } else { 0 }
 }
 
-fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
+fn folded(automaton: &Automaton, symbols: &Symbols) -> TransitionTable {
     let vocabulary = Vocabulary::of(symbols);
     let stride = stride(vocabulary.tokens());
     let mut bytes = vec![0; (automaton.states() * stride).next_multiple_of(ALIGNMENT)];
@@ -160,7 +163,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
                 let next = next.chain([state, last(state)]);
                 row.iter_mut().zip(next).for_each(|(to, next)| *to = next);
             }
-            return Table {
+            return TransitionTable {
                 bytes,
                 stride,
                 first_end,
@@ -178,19 +181,19 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
         for (code, string) in vocabulary.codes.iter().enumerate() {
             let step = |state, byte: &u8| automaton.step(state, *byte);
             let mut state = state;
-            for (place, byte) in string.bytes.iter().enumerate() {
+            for (index, byte) in string.bytes.iter().enumerate() {
                 state = automaton.step(state, *byte);
                 if let Some(first) = vocabulary.ends[code] {
                     // bytes behind the string's end belong to the next string
-                    let rest = &string.bytes[place + 1..];
+                    let rest = &string.bytes[index + 1..];
                     let next = rest.iter().fold(automaton.start(), step);
-                    row[first + place] = next | last(state) & PASSES;
+                    row[first + index] = next | last(state) & PASSES;
                 }
             }
             row[code] = state;
         }
     }
-    Table {
+    TransitionTable {
         bytes,
         stride,
         first_end,

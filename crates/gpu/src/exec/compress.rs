@@ -8,7 +8,7 @@ use std::time::Duration;
 use vectile_encodings::{Splits, Uncompressed};
 
 use super::matcher::Matcher;
-use super::places::Places;
+use super::offsets::OffsetAllocator;
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream, StreamContext};
 
@@ -45,7 +45,7 @@ pub struct Compressed {
 
 /// The steps of the kernel.
 #[derive(Clone, Copy)]
-enum Step {
+enum CompressStep {
     Encode,
     Gather,
 }
@@ -84,7 +84,7 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
         return Err(Error::Unsupported(format!("{count} strings")));
     }
     let words = Matcher::of(strings.words)?;
-    let job = Job {
+    let job = CompressJob {
         engine,
         kernel,
         strings,
@@ -100,16 +100,16 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
 }
 
 /// Strings that are compressed in one launch.
-struct Part {
+struct StringsPart {
     strings: Range<usize>,
     bytes: usize,
 }
 
-fn parts(strings: &Uncompressed<'_>) -> Result<Vec<Part>> {
+fn parts(strings: &Uncompressed<'_>) -> Result<Vec<StringsPart>> {
     let (mut parts, mut bytes, mut start, mut end) = (vec![], 0, 0, 0);
     let mut add = |strings: Range<usize>, bytes| {
         if !strings.is_empty() {
-            parts.push(Part { strings, bytes });
+            parts.push(StringsPart { strings, bytes });
         }
     };
     for split in strings.strings.chunks(strings.split_strings) {
@@ -129,14 +129,14 @@ fn parts(strings: &Uncompressed<'_>) -> Result<Vec<Part>> {
 }
 
 /// State of one compression.
-struct Job<'a> {
+struct CompressJob<'a> {
     engine: &'a Engine,
     kernel: &'a dyn Kernel,
     strings: &'a Uncompressed<'a>,
     words: Matcher,
 }
 
-impl Job<'_> {
+impl CompressJob<'_> {
     /// Lanes of a split, as a power of two: enough to fill the device. With an escape, codes depend on the number of
     /// lanes, so it is constant.
     fn split_parts_log2(&self, splits: usize) -> u32 {
@@ -151,8 +151,13 @@ impl Job<'_> {
     }
 
     /// Compresses some strings and appends their codes to `out`.
-    fn compress(&self, part: Part, lane: &mut StreamContext, out: &mut Compressed) -> Result<()> {
-        let Part { strings, bytes } = part;
+    fn compress(
+        &self,
+        part: StringsPart,
+        lane: &mut StreamContext,
+        out: &mut Compressed,
+    ) -> Result<()> {
+        let StringsPart { strings, bytes } = part;
         let strings = &self.strings.strings[strings];
         let splits = strings.len().div_ceil(self.strings.split_strings);
         let parts_log2 = self.split_parts_log2(splits);
@@ -161,29 +166,29 @@ impl Job<'_> {
         // words, text, and where strings start
         let words_bytes = self.words.bytes.len();
         let starts_at = (words_bytes + bytes + SLACK_BYTES).next_multiple_of(8);
-        let given_bytes = starts_at + (strings.len() + 1) * 4;
+        let input_bytes = starts_at + (strings.len() + 1) * 4;
         // a byte becomes 16 bits at most
         let code_bytes = 2 * bytes + 4;
-        let mut places = Places::default();
-        let [given_at, scratch_at, bits_at, totals_at, ends_at] = [
-            given_bytes,
+        let mut offsets = OffsetAllocator::default();
+        let [inputs_at, scratch_at, bits_at, totals_at, ends_at] = [
+            input_bytes,
             code_bytes + (parts + 1) * 4,
             parts * 4,
             parts.div_ceil(WARP) * 4,
             splits * 4,
         ]
-        .map(|bytes| places.next(bytes));
+        .map(|bytes| offsets.next(bytes));
         let codes_at = ends_at + splits * 4;
         let there = self.engine.take(codes_at + code_bytes)?;
         let at = |offset: usize| there.address() + offset as u64;
 
-        let mut given = self.engine.host_pool().take(given_bytes)?;
-        let (text, starts_there) = given.as_mut_slice().split_at_mut(starts_at);
+        let mut inputs = self.engine.host_pool().take(input_bytes)?;
+        let (text, starts_there) = inputs.as_mut_slice().split_at_mut(starts_at);
         text[..words_bytes].copy_from_slice(&self.words.bytes);
         write(strings, &mut text[words_bytes..], starts_there);
         // most text shrinks
         let likely_bytes = splits * 4 + bytes / 2;
-        let mut found = self.engine.host_pool().take(likely_bytes)?;
+        let mut results = self.engine.host_pool().take(likely_bytes)?;
 
         let shared_bytes = match words_bytes <= self.engine.device().shared_memory as usize {
             true => words_bytes as u32,
@@ -193,33 +198,36 @@ impl Job<'_> {
         let mut args = [
             u64::from(parts_log2) << 32,
             self.strings.code_bits as u64 | escape << 32,
-            at(given_at + words_bytes),
-            at(given_at + starts_at),
+            at(inputs_at + words_bytes),
+            at(inputs_at + starts_at),
             strings.len() as u64 | (self.strings.split_strings as u64) << 32,
             splits as u64,
             at(scratch_at),
             at(bits_at),
             at(totals_at),
             u64::from(self.words.shape) | u64::from(shared_bytes) << 32,
-            at(given_at),
+            at(inputs_at),
             at(ends_at),
             at(codes_at),
         ];
-        let (from, to) = (given.as_slice().as_ptr(), found.as_mut_slice().as_mut_ptr());
+        let (from, to) = (
+            inputs.as_slice().as_ptr(),
+            results.as_mut_slice().as_mut_ptr(),
+        );
         // SAFETY: copied ranges have these lengths, and live until `finish` is done; the arguments are those that
         // `compress.cuh` names, and codes have room, because a byte becomes 16 bits at most.
         let marks = lane.finish(|stream| unsafe {
-            stream.copy_in(at(given_at), from, given_bytes)?;
+            stream.copy_in(at(inputs_at), from, input_bytes)?;
             let start = stream.mark()?;
-            self.launch(stream, Step::Encode, &mut args, parts, shared_bytes)?;
-            self.launch(stream, Step::Gather, &mut args, parts, GATHER_BYTES)?;
+            self.launch(stream, CompressStep::Encode, &mut args, parts, shared_bytes)?;
+            self.launch(stream, CompressStep::Gather, &mut args, parts, GATHER_BYTES)?;
             let end = stream.mark()?;
             stream.copy_out(to, at(ends_at), likely_bytes)?;
             Ok((start, end))
         })?;
         out.kernel += lane.between(&marks)?;
 
-        let (ends, codes) = found.as_slice()[..likely_bytes].split_at(splits * 4);
+        let (ends, codes) = results.as_slice()[..likely_bytes].split_at(splits * 4);
         let ends = ends.as_chunks::<4>().0.iter();
         let ends = ends.map(|end| u32::from_le_bytes(*end) as usize);
         let bytes = ends.clone().next_back().unwrap_or(0);
@@ -248,7 +256,7 @@ impl Job<'_> {
     unsafe fn launch(
         &self,
         stream: &mut dyn Stream,
-        step: Step,
+        step: CompressStep,
         args: &mut [u64; 13],
         parts: usize,
         shared: u32,
@@ -262,11 +270,11 @@ impl Job<'_> {
         let blocks = parts.div_ceil(block);
         let grid = match step {
             // each block loads the words to its multiprocessor once
-            Step::Encode => {
+            CompressStep::Encode => {
                 let resident = self.kernel.resident_blocks(block as u32, shared) as usize;
                 blocks.min(most * resident.max(1))
             }
-            Step::Gather => blocks,
+            CompressStep::Gather => blocks,
         };
         let launch = Launch {
             grid: grid as u32,

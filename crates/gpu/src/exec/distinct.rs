@@ -12,8 +12,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, Transform};
 
 use super::execution::{Execution, TABLE_SHARE};
-use super::rows::{first_rows, places_of};
-use super::strings::{Decoded, Strings, WantedRows};
+use super::rows::{first_rows, offsets_and_counts};
+use super::strings::{Decoded, RowSelection, Strings};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
@@ -36,10 +36,10 @@ const COUNTS: usize = 11;
 
 /// The steps of the kernel.
 #[derive(Clone, Copy)]
-enum Step {
+enum DistinctStep {
     Starts,
     Insert,
-    Event,
+    MarkFirsts,
     Number,
     Pack,
 }
@@ -48,20 +48,20 @@ impl Execution {
     /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
     /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns.
     pub(super) fn with_codes(&mut self, batch: Batch) -> Result<Batch> {
-        let given = Arc::clone(&self.given);
-        batch.check(&given.columns, self.engine.pool())?;
+        let original = Arc::clone(&self.original);
+        batch.check(&original.columns, self.engine.pool())?;
         let mut columns = batch.columns().to_vec();
-        let mut pipeline = Pipeline::clone(&given);
-        for column in given.key_columns() {
+        let mut pipeline = Pipeline::clone(&original);
+        for column in original.key_columns() {
             let is_text = batch.columns()[column].traits.has(Transform::Text);
             if is_text && pipeline.key_columns().any(|key| key == column) {
                 columns.push(coded(self, column, &batch.columns()[column])?);
                 pipeline = pipeline.with_other_keys(column, columns.len() - 1);
-                pipeline.columns.push(given.columns[column].clone());
+                pipeline.columns.push(original.columns[column].clone());
             }
         }
         if columns.len() == batch.columns().len() {
-            self.pipeline = given;
+            self.pipeline = original;
             return Ok(batch);
         }
         self.pipeline = Arc::new(pipeline);
@@ -88,25 +88,25 @@ fn codes_of(
     let mut strings = Strings::prepare(of, column, texts)?;
     let mut lane = engine.lane()?;
     let firsts = first_rows(&texts.rows);
-    let all = WantedRows {
+    let all = RowSelection {
         masks: 0,
-        places: &firsts,
+        offsets: &firsts,
         counts: &texts.rows,
     };
     let most = engine.memory_limit() / TABLE_SHARE;
     let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
     let mut numbering = Numbering::new(&*kernel, engine, texts, &firsts, &decoded)?;
     numbering.insert(&mut lane)?;
-    let (befores, post_aggregation) = numbering.mark(texts, &mut lane)?;
-    let wanted = WantedRows {
+    let (offsets_before, counts) = numbering.mark(texts, &mut lane)?;
+    let selection = RowSelection {
         masks: numbering.masks.address(),
-        places: &befores,
-        counts: &post_aggregation,
+        offsets: &offsets_before,
+        counts: &counts,
     };
-    let entries = strings.arrays(&wanted, 0..texts.len(), &mut lane)?;
+    let entries = strings.arrays(&selection, 0..texts.len(), &mut lane)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
     let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
-    numbering.number(&befores, &mut lane)?;
+    numbering.number(&offsets_before, &mut lane)?;
     let codes = numbering.pack(texts, &own(&entries), &mut lane)?;
     engine.give_back(lane);
     strings.count(of);
@@ -144,23 +144,23 @@ impl<'a> Numbering<'a> {
         firsts: &[u64],
         decoded: &Decoded,
     ) -> Result<Self> {
-        let before = &decoded.lengths.places;
+        let before = &decoded.lengths.offsets;
         let mut bytes = before.iter().zip(before.iter().skip(1));
         if bytes.any(|(start, end)| end - start > u32::MAX.into()) {
             return Err(Error::Unsupported("4 GiB of text in a vector".into()));
         }
         let vectors = firsts.len();
-        let places = vectors * VECTOR_LEN;
-        if u32::try_from(places).is_err() {
-            return Err(Error::Unsupported(format!("{places} rows of text")));
+        let padded_rows = vectors * VECTOR_LEN;
+        if u32::try_from(padded_rows).is_err() {
+            return Err(Error::Unsupported(format!("{padded_rows} rows of text")));
         }
         let rows: usize = texts.rows.iter().sum();
         let entries = rows.min(MOST_ENTRIES);
         let slots = (entries * SLOTS_PER_ENTRY).next_power_of_two();
         let words: Vec<u64> = firsts.iter().copied().chain([rows as u64]).collect();
         let words = words_on_device(engine, &[&words, &before[..]].concat())?;
-        let starts = engine.take(places * WORD)?;
-        let slot_of = engine.take(places * WORD)?;
+        let starts = engine.take(padded_rows * WORD)?;
+        let slot_of = engine.take(padded_rows * WORD)?;
         let numbers = engine.take(slots * WORD)?;
         let table = engine.take(slots * WORD)?;
         let count = engine.take(2 * WORD)?;
@@ -197,19 +197,19 @@ impl<'a> Numbering<'a> {
 
     /// Inserts each string in the table.
     fn insert(&self, lane: &mut StreamContext) -> Result<()> {
-        let mut found = self.engine.host_pool().take(2 * WORD)?;
-        let to = found.as_mut_slice().as_mut_ptr();
+        let mut result = self.engine.host_pool().take(2 * WORD)?;
+        let to = result.as_mut_slice().as_mut_ptr();
         lane.finish(|stream| {
             // SAFETY: filled and copied ranges have these lengths, and live until `finish` is done.
             unsafe {
                 stream.fill(self.table.address(), 0xFF, self.slots * WORD)?;
                 stream.fill(self.count.address(), 0, 2 * WORD)?;
-                self.launch(stream, Step::Starts)?;
-                self.launch(stream, Step::Insert)?;
+                self.launch(stream, DistinctStep::Starts)?;
+                self.launch(stream, DistinctStep::Insert)?;
                 stream.copy_out(to, self.count.address(), 2 * WORD)
             }
         })?;
-        if found.as_slice()[WORD..2 * WORD] == [0; WORD] {
+        if result.as_slice()[WORD..2 * WORD] == [0; WORD] {
             return Ok(());
         }
         let most = self.entries;
@@ -229,26 +229,26 @@ impl<'a> Numbering<'a> {
         lane.finish(|stream| {
             // SAFETY: as above; `insert` has set the slots of all rows.
             unsafe {
-                self.launch(stream, Step::Event)?;
+                self.launch(stream, DistinctStep::MarkFirsts)?;
                 stream.copy_out(to, self.counts.address(), bytes)
             }
         })?;
-        Ok(places_of(&counts, &texts.rows))
+        Ok(offsets_and_counts(&counts, &texts.rows))
     }
 
     /// Numbers the strings.
-    fn number(&mut self, befores: &[u64], lane: &mut StreamContext) -> Result<()> {
-        let befores = words_on_device(self.engine, befores)?;
-        self.args[COUNTS] = befores.address();
+    fn number(&mut self, offsets_before: &[u64], lane: &mut StreamContext) -> Result<()> {
+        let offsets_before = words_on_device(self.engine, offsets_before)?;
+        self.args[COUNTS] = offsets_before.address();
         // SAFETY: as above; first rows are selected.
-        lane.finish(|stream| unsafe { self.launch(stream, Step::Number) })
+        lane.finish(|stream| unsafe { self.launch(stream, DistinctStep::Number) })
     }
 
     /// # Safety
     ///
     /// The arguments are those that `distinct.cuh` names: memory as long as the kernel requires, which lives until the
     /// stream has passed this point and holds the results of earlier steps.
-    unsafe fn launch(&self, stream: &mut dyn Stream, step: Step) -> Result<()> {
+    unsafe fn launch(&self, stream: &mut dyn Stream, step: DistinctStep) -> Result<()> {
         let threads = WARPS as u32 * 32;
         let resident = self.kernel.resident_blocks(threads, 0).max(1);
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
@@ -308,7 +308,7 @@ impl<'a> Numbering<'a> {
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
             // SAFETY: the chunks are at the addresses in `words`, with the layout that their fronts have.
-            unsafe { self.launch(stream, Step::Pack) }
+            unsafe { self.launch(stream, DistinctStep::Pack) }
         })?;
         let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {
             let info = Arc::new(chunk.info().clone());

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
 
-use super::accumulator::Part;
+use super::accumulator::PartialResult;
 use super::answers::Answers;
-use super::tables::Tables;
+use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
 use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
@@ -61,10 +61,10 @@ impl AddAssign for Statistics {
 #[derive(Debug)]
 pub struct Execution {
     pub(super) engine: Arc<Engine>,
-    pub(super) given: Arc<Pipeline>,
+    pub(super) original: Arc<Pipeline>,
     /// The caller's pipeline, or for the current batch one with more columns: see [`Execution::with_codes`].
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) results: Vec<Part>,
+    pub(super) results: Vec<PartialResult>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
     /// True if groups are processed on the device before they are copied back.
@@ -100,7 +100,7 @@ pub(super) struct Prepared {
     /// Bytes of dynamic shared memory of a block.
     pub(super) shared_bytes: u32,
     /// For each table, the words of the groups.
-    pub(super) tables: Vec<Tables>,
+    pub(super) tables: Vec<LookupTables>,
     /// For each key that is a dictionary entry, the entries.
     pub(super) entries: Vec<Arc<Entries>>,
     /// Upper bound of the groups; for hashed ones, entries of their table.
@@ -118,7 +118,7 @@ impl Execution {
     pub(crate) fn new(engine: Arc<Engine>, pipeline: Arc<Pipeline>) -> Self {
         Self {
             engine,
-            given: Arc::clone(&pipeline),
+            original: Arc::clone(&pipeline),
             pipeline,
             results: vec![],
             statistics: Statistics::default(),
@@ -160,7 +160,7 @@ impl Execution {
         CancelGuard(Arc::clone(&self.cancelled))
     }
 
-    pub(super) fn check_wanted(&self) -> Result<()> {
+    pub(super) fn check_cancelled(&self) -> Result<()> {
         match self.cancelled.load(Ordering::Relaxed) {
             true => Err(Error::Cancelled),
             false => Ok(()),
@@ -200,7 +200,7 @@ impl Execution {
 
     /// Prepares a kernel for these row groups.
     pub(super) fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
-        self.check_wanted()?;
+        self.check_cancelled()?;
         batch.check(&self.pipeline.columns, self.engine.pool())?;
         self.check_combinations(batch)?;
         let start = Instant::now();
@@ -217,7 +217,7 @@ impl Execution {
         }
         let tables = plan.tables.iter();
         let tables = tables
-            .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
+            .map(|of| LookupTables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
         let (loaded, compiled) = match self.may_compile {
             true => self.engine.kernel(&plan)?,

@@ -58,12 +58,12 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     let mut bytes = vec![];
     for (string, escapes) in strings {
         // codes without bytes have offset 0
-        let place = if string.is_empty() {
+        let offset = if string.is_empty() {
             0
         } else {
             start + bytes.len()
         };
-        let entry = string.len() | escapes << 10 | place << 13;
+        let entry = string.len() | escapes << 10 | offset << 13;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
         bytes.resize(bytes.len().next_multiple_of(WORD), 0);

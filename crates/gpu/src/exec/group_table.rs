@@ -16,7 +16,7 @@ pub(super) const NUMBERS_BYTES: usize = 4096;
 
 /// Byte offsets of the parts of a group table: room for fronts that make columns of it, flags, numbers, and a column
 /// for each accumulator.
-pub(super) struct TablePlaces {
+pub(super) struct GroupTableLayout {
     pub accumulators: Accumulators,
     pub entries: usize,
     /// Flags: the table was full, or a group was out of range.
@@ -28,20 +28,20 @@ pub(super) struct TablePlaces {
 }
 
 /// A table of groups on the device.
-pub(super) struct Table {
-    pub places: TablePlaces,
+pub(super) struct GroupTable {
+    pub layout: GroupTableLayout,
     pub memory: Arc<DeviceBuffer>,
     /// The copied-back bytes from the flags on, if all of them were copied.
     pub back: Option<DeviceBuffer>,
 }
 
 /// The copied-back words of a group table.
-pub(super) struct TableWords<'a> {
-    pub places: &'a TablePlaces,
+pub(super) struct GroupTableWords<'a> {
+    pub layout: &'a GroupTableLayout,
     words: &'a [[u8; 8]],
 }
 
-impl TablePlaces {
+impl GroupTableLayout {
     /// The layout for so many entries; `None` if it is too large.
     pub fn of(entries: u64, is_hashed: bool, accumulators: &Accumulators) -> Option<Self> {
         let entries = usize::try_from(entries).ok()?;
@@ -81,36 +81,36 @@ impl TablePlaces {
     }
 
     /// The words of copied-back bytes, from the flags on.
-    pub fn words_of<'a>(&'a self, back: &'a [u8]) -> TableWords<'a> {
-        TableWords {
-            places: self,
+    pub fn words_of<'a>(&'a self, back: &'a [u8]) -> GroupTableWords<'a> {
+        GroupTableWords {
+            layout: self,
             words: back.as_chunks::<8>().0,
         }
     }
 }
 
-impl TableWords<'_> {
+impl GroupTableWords<'_> {
     fn some(&self, from: usize, count: usize) -> &[[u8; 8]] {
-        let from = (from - self.places.flags) / 8;
+        let from = (from - self.layout.flags) / 8;
         &self.words[from..from + count]
     }
 
     /// The group number of an entry of a hashed table.
     pub fn number(&self, at: usize) -> u64 {
-        let named = self.some(self.places.numbers + at * 8, 1)[0];
-        u64::from_le_bytes(named).wrapping_sub(1)
+        let number = self.some(self.layout.numbers + at * 8, 1)[0];
+        u64::from_le_bytes(number).wrapping_sub(1)
     }
 
     /// The entries with rows, among the first `groups`.
-    pub fn found(&self, groups: u64) -> Vec<usize> {
+    pub fn occupied(&self, groups: u64) -> Vec<usize> {
         let counts = self.column(0).iter().enumerate().take(groups as usize);
-        let found = counts.filter(|(_, count)| **count != [0; 8]);
-        found.map(|(at, _)| at).collect()
+        let occupied = counts.filter(|(_, count)| **count != [0; 8]);
+        occupied.map(|(at, _)| at).collect()
     }
 
     /// The words of an accumulator.
     pub fn column(&self, accumulator: usize) -> &[[u8; 8]] {
-        let (from, each) = self.places.column(accumulator);
-        self.some(from, each * self.places.entries)
+        let (from, each) = self.layout.column(accumulator);
+        self.some(from, each * self.layout.entries)
     }
 }

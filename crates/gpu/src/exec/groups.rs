@@ -11,8 +11,8 @@ use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::{AccumulatorState, numbers, totals_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, parts};
-use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
-use super::launch::{Outputs, Wanted};
+use super::group_table::{FLAG_BYTES, GroupTable, GroupTableLayout, GroupTableWords};
+use super::launch::{Outputs, ScratchRequest};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
@@ -49,7 +49,7 @@ impl Execution {
     }
 
     /// As [`Execution::group`], for a batch that holds all rows, with a filter, limit or nested aggregation of its
-    /// groups. Without nested aggregation, more groups may be returned than `wanted` selects.
+    /// groups. Without nested aggregation, more groups may be returned than `post_aggregation` selects.
     ///
     /// # Errors
     ///
@@ -58,20 +58,20 @@ impl Execution {
     pub fn group_wanted(
         &mut self,
         batch: &Batch,
-        wanted: &PostAggregation,
+        post_aggregation: &PostAggregation,
         mut reserve: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
-        self.group_all(batch, Some(wanted), &mut reserve)
+        self.group_all(batch, Some(post_aggregation), &mut reserve)
     }
 
-    /// Compiles the kernel that groups these row groups. `again` is true if their groups are aggregated: that takes a
+    /// Compiles the kernel that groups these row groups. `has_nested` is true if their groups are aggregated: that takes a
     /// different kernel.
     ///
     /// # Errors
     ///
     /// As [`Execution::group`].
-    pub fn compile_groups(&mut self, batch: &Batch, again: bool) -> Result<()> {
-        self.groups_stay = again;
+    pub fn compile_groups(&mut self, batch: &Batch, has_nested: bool) -> Result<()> {
+        self.groups_stay = has_nested;
         match batch.is_empty() {
             true => Ok(()),
             false => self.watch(|this| {
@@ -84,22 +84,22 @@ impl Execution {
     fn group_all(
         &mut self,
         batch: &Batch,
-        wanted: Option<&PostAggregation>,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.group_parts(batch, wanted, reserve)),
+            false => self.watch(|this| this.group_parts(batch, post_aggregation, reserve)),
         }
     }
 
     fn group_parts(
         &mut self,
         batch: &Batch,
-        wanted: Option<&PostAggregation>,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
-        self.groups_stay = wanted.is_some_and(|wanted| wanted.again.is_some());
+        self.groups_stay = post_aggregation.is_some_and(|of| of.again.is_some());
         let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
@@ -112,8 +112,8 @@ impl Execution {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
         let parts = parts(batch.rows(), vectors);
-        let wanted = wanted.filter(|_| parts.len() == 1);
-        if self.groups_stay && wanted.is_none() {
+        let post_aggregation = post_aggregation.filter(|_| parts.len() == 1);
+        if self.groups_stay && post_aggregation.is_none() {
             let reason = "groups of several launches, which are grouped again";
             return Err(Error::Unsupported(reason.into()));
         }
@@ -129,8 +129,16 @@ impl Execution {
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
-            let table = self.table_of(&mut prepared, batch, part, wanted, &mut lane, &mut more)?;
-            let groups = self.of_table(&prepared, &table, wanted, &mut lane, &mut more)?;
+            let table = self.table_of(
+                &mut prepared,
+                batch,
+                part,
+                post_aggregation,
+                &mut lane,
+                &mut more,
+            )?;
+            let groups =
+                self.of_table(&prepared, &table, post_aggregation, &mut lane, &mut more)?;
             held += groups.count * group_bytes;
             results.push(groups);
         }
@@ -139,7 +147,7 @@ impl Execution {
     }
 
     /// The table of all groups of a batch, which stays on the device.
-    pub(super) fn all_groups(&mut self, batch: &Batch) -> Result<(Prepared, Table)> {
+    pub(super) fn all_groups(&mut self, batch: &Batch) -> Result<(Prepared, GroupTable)> {
         self.groups_stay = true;
         let batch = self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(&batch, Task::Groups)?;
@@ -154,47 +162,52 @@ impl Execution {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
         let mut lane = self.engine.lane()?;
-        let wanted = PostAggregation::default();
-        let (part, wanted) = (part.clone(), Some(&wanted));
-        let table = self.table_of(&mut prepared, &batch, part, wanted, &mut lane, &mut |_| {
-            Ok(())
-        })?;
+        let post_aggregation = PostAggregation::default();
+        let (part, post_aggregation) = (part.clone(), Some(&post_aggregation));
+        let table = self.table_of(
+            &mut prepared,
+            &batch,
+            part,
+            post_aggregation,
+            &mut lane,
+            &mut |_| Ok(()),
+        )?;
         self.engine.give_back(lane);
         Ok((prepared, table))
     }
 
-    /// The groups of a table, or those that `wanted` selects: computed on the device, or else read from the
+    /// The groups of a table, or those that `post_aggregation` selects: computed on the device, or else read from the
     /// copied-back table.
     fn of_table(
         &mut self,
         prepared: &Prepared,
-        table: &Table,
-        wanted: Option<&PostAggregation>,
+        table: &GroupTable,
+        post_aggregation: Option<&PostAggregation>,
         lane: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         if table.back.is_none() {
-            match self.on_device(prepared, table, wanted, reserve) {
+            match self.on_device(prepared, table, post_aggregation, reserve) {
                 Err(Error::Unsupported(_)) if !self.groups_stay => self.check_groups(prepared)?,
                 computed => return computed,
             }
         }
-        let places = &table.places;
+        let layout = &table.layout;
         let fetched;
         let back = match &table.back {
             Some(back) => back,
             None => {
-                reserve(places.bytes())?;
+                reserve(layout.bytes())?;
                 fetched = self.fetch(table, lane)?;
                 &fetched
             }
         };
-        let words = places.words_of(back.as_slice());
-        let found = words.found(prepared.groups);
+        let words = layout.words_of(back.as_slice());
+        let occupied = words.occupied(prepared.groups);
         let digits = prepared.bindings.digits().len();
-        let group_bytes = bytes_of_group(places.accumulators.results.len(), digits);
-        reserve(places.bytes() + found.len().saturating_mul(group_bytes))?;
-        self.read(prepared, &words, &found)
+        let group_bytes = bytes_of_group(layout.accumulators.results.len(), digits);
+        reserve(layout.bytes() + occupied.len().saturating_mul(group_bytes))?;
+        self.read(prepared, &words, &occupied)
     }
 
     /// Groups with accumulators in each thread.
@@ -208,12 +221,12 @@ impl Execution {
     ) -> Result<Groups> {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
-        let post_aggregation = all.repeat(prepared.groups as usize);
-        let folded = self.folded(prepared, &post_aggregation, batch, part, lane)?;
+        let all_groups = all.repeat(prepared.groups as usize);
+        let folded = self.folded(prepared, &all_groups, batch, part, lane)?;
         let groups = folded.chunks(each).zip(0..);
-        let found: Vec<(&[AccumulatorState], u64)> =
+        let occupied: Vec<(&[AccumulatorState], u64)> =
             groups.filter(|(group, _)| group[0].count() > 0).collect();
-        let groups = || found.iter().map(|(group, _)| group);
+        let groups = || occupied.iter().map(|(group, _)| group);
         let totals = results.iter().map(|result| GroupTotals {
             counts: groups().map(|group| group[result.count].count()).collect(),
             values: match result.value {
@@ -225,9 +238,12 @@ impl Execution {
             },
         });
         Ok(Groups {
-            count: found.len(),
+            count: occupied.len(),
             totals: totals.collect(),
-            keys: self.keys(prepared, found.iter().map(|(_, number)| *number).collect())?,
+            keys: self.keys(
+                prepared,
+                occupied.iter().map(|(_, number)| *number).collect(),
+            )?,
         })
     }
 
@@ -237,10 +253,10 @@ impl Execution {
         prepared: &mut Prepared,
         batch: &Batch,
         part: Range<usize>,
-        wanted: Option<&PostAggregation>,
+        post_aggregation: Option<&PostAggregation>,
         lane: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Table> {
+    ) -> Result<GroupTable> {
         let hashed = is_hashed(prepared);
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Internal("no groups".into()));
@@ -249,23 +265,25 @@ impl Execution {
         loop {
             let entries = prepared.table_entries();
             let too_large = || Error::Unsupported(format!("a table of {entries} groups"));
-            let places = TablePlaces::of(entries, hashed, accumulators).ok_or_else(too_large)?;
-            let bytes = places.bytes();
+            let layout =
+                GroupTableLayout::of(entries, hashed, accumulators).ok_or_else(too_large)?;
+            let bytes = layout.bytes();
             if hashed && bytes as u64 > self.most_table_bytes() {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
-            let are_many = bytes > SMALL_TABLE || wanted.is_some() && entries > SMALL_IF_SOME;
+            let are_many =
+                bytes > SMALL_TABLE || post_aggregation.is_some() && entries > SMALL_IF_SOME;
             let stays = self.groups_stay || are_many;
             if !stays {
                 self.check_groups(prepared)?;
                 reserve(bytes)?;
             }
-            let memory = self.engine.take(places.end)?;
-            let flags = memory.address() + places.flags as u64;
+            let memory = self.engine.take(layout.end)?;
+            let flags = memory.address() + layout.flags as u64;
             let outputs = |_| Outputs {
-                out: memory.address() + places.words as u64,
-                masks: memory.address() + places.numbers as u64,
+                out: memory.address() + layout.words as u64,
+                masks: memory.address() + layout.numbers as u64,
                 counts: flags,
                 clear: Some((flags, bytes)),
                 back: (flags, if stays { FLAG_BYTES } else { bytes }),
@@ -275,7 +293,7 @@ impl Execution {
                 batch,
                 part.clone(),
                 lane,
-                Wanted::default(),
+                ScratchRequest::default(),
                 outputs,
             )?;
             let is_full = back.as_slice()[..8] != [0; 8];
@@ -283,8 +301,8 @@ impl Execution {
                 if hashed {
                     *lock(&prepared.loaded.entries) = Some((batch.num_rows(), entries));
                 }
-                return Ok(Table {
-                    places,
+                return Ok(GroupTable {
+                    layout,
                     memory: Arc::new(memory),
                     back: (!stays).then_some(back),
                 });
@@ -312,33 +330,38 @@ impl Execution {
     }
 
     /// Copies a table back.
-    fn fetch(&self, table: &Table, lane: &mut StreamContext) -> Result<DeviceBuffer> {
-        let bytes = table.places.bytes();
+    fn fetch(&self, table: &GroupTable, lane: &mut StreamContext) -> Result<DeviceBuffer> {
+        let bytes = table.layout.bytes();
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
-        let from = table.memory.address() + table.places.flags as u64;
+        let from = table.memory.address() + table.layout.flags as u64;
         // SAFETY: both have these bytes, and live until the stream is done.
         lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
         Ok(back)
     }
 
     /// The groups at these entries of a table.
-    fn read(&self, prepared: &Prepared, words: &TableWords<'_>, found: &[usize]) -> Result<Groups> {
-        let accumulators = &words.places.accumulators;
+    fn read(
+        &self,
+        prepared: &Prepared,
+        words: &GroupTableWords<'_>,
+        occupied: &[usize],
+    ) -> Result<Groups> {
+        let accumulators = &words.layout.accumulators;
         let numbers: Vec<u64> = match is_hashed(prepared) {
-            false => found.iter().map(|at| *at as u64).collect(),
-            true => found.iter().map(|at| words.number(*at)).collect(),
+            false => occupied.iter().map(|at| *at as u64).collect(),
+            true => occupied.iter().map(|at| words.number(*at)).collect(),
         };
         let some = |accumulator: usize, word: usize| -> Vec<u64> {
             let column = words.column(accumulator);
             let each = accumulators.all[accumulator].accumulator.words();
-            let post_aggregation = found
+            let words_of_groups = occupied
                 .iter()
                 .map(|at| u64::from_le_bytes(column[at * each + word]));
-            post_aggregation.collect()
+            words_of_groups.collect()
         };
         Ok(Groups {
-            count: found.len(),
+            count: occupied.len(),
             totals: totals_of(accumulators, some),
             keys: self.keys(prepared, numbers)?,
         })
@@ -349,11 +372,11 @@ impl Execution {
         let mut keys = vec![];
         let digits = prepared.bindings.digits();
         let last = digits.len().saturating_sub(1);
-        for (place, digit) in digits.iter().enumerate() {
+        for (key_index, digit) in digits.iter().enumerate() {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
-                    let value = match place == last {
+                    let value = match key_index == last {
                         true => *number,
                         false => {
                             let rest = *number / digit.count;
@@ -363,7 +386,7 @@ impl Execution {
                     Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
                 })
                 .collect();
-            keys.push(self.key(prepared, place, &digits)?);
+            keys.push(self.key(prepared, key_index, &digits)?);
         }
         Ok(keys)
     }
@@ -372,15 +395,19 @@ impl Execution {
     pub(super) fn key(
         &self,
         prepared: &Prepared,
-        place: usize,
+        key_index: usize,
         digits: &[Option<u64>],
     ) -> Result<ArrayRef> {
         let no_key = || Error::Internal("no such key".into());
         let Output::Groups(kinds, _) = &self.pipeline.output else {
             return Err(no_key());
         };
-        let kind = kinds.get(place).ok_or_else(no_key)?;
-        let digit = prepared.bindings.digits().get(place).ok_or_else(no_key)?;
+        let kind = kinds.get(key_index).ok_or_else(no_key)?;
+        let digit = prepared
+            .bindings
+            .digits()
+            .get(key_index)
+            .ok_or_else(no_key)?;
         let codes = || digits.iter().map(|digit| digit.map(|code| code as u32));
         Ok(match kind {
             GroupKey::Value(_) => {
@@ -389,7 +416,7 @@ impl Execution {
             }
             GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
             GroupKey::Entry(_) => {
-                let before = kinds.iter().take(place);
+                let before = kinds.iter().take(key_index);
                 let before = before.filter(|kind| matches!(kind, GroupKey::Entry(_)));
                 let of = prepared.entries.get(before.count()).ok_or_else(no_key)?;
                 of.take(&codes().collect::<Vec<_>>())?

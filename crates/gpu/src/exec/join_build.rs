@@ -176,7 +176,7 @@ struct Work {
     /// one.
     target: [u64; 5],
     /// Words of results.
-    found: usize,
+    result_words: usize,
 }
 
 impl Builder<'_> {
@@ -202,15 +202,15 @@ impl Builder<'_> {
 
     /// Launches the kernel, and returns its results.
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
-        execution.check_wanted()?;
+        execution.check_cancelled()?;
         let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
         let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
         // SAFETY: columns have as many values as there are rows, and results as many words as the step writes; the
         // target has room for all slots, according to the bounds of keys. All of it lives as long as the builder.
-        let (found, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
+        let (results, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
         execution.statistics.kernel += took;
         execution.statistics.launches += 1;
-        Ok(found)
+        Ok(results)
     }
 
     /// Measures the bounds of all integer columns.
@@ -218,22 +218,23 @@ impl Builder<'_> {
         let is_integer = |of: &ColumnOnDevice| !of.of.is_float() && of.of != Type::U64;
         let columns = self.rows.columns.iter().filter(|of| is_integer(of));
         let columns: Vec<_> = columns.map(|of| Self::words(of, 0, 0, 0)).collect();
-        let found = match columns.is_empty() {
+        let results = match columns.is_empty() {
             true => vec![],
             false => self.run(
                 execution,
                 &Work {
                     step: MEASURE,
                     rows: self.rows.rows,
-                    found: columns.len() * MEASURED_WORDS,
+                    result_words: columns.len() * MEASURED_WORDS,
                     columns,
                     ..Work::default()
                 },
             )?,
         };
-        let mut found = found.as_chunks::<MEASURED_WORDS>().0.iter();
+        let mut results = results.as_chunks::<MEASURED_WORDS>().0.iter();
         let measured = self.rows.columns.iter().map(|of| {
-            let [greatest, least, count, wide] = *is_integer(of).then(|| found.next()).flatten()?;
+            let [greatest, least, count, wide] =
+                *is_integer(of).then(|| results.next()).flatten()?;
             // the inverse of the kernel's order-preserving map
             let lowered = |raised: u64| (raised ^ 1 << 63) as i64;
             Some(match count {
@@ -302,7 +303,7 @@ impl Builder<'_> {
             let of = self.column(digit.column)?;
             Ok(Self::words(of, digit.first, digit.stride, digit.count - 1))
         });
-        let found = self.run(
+        let results = self.run(
             execution,
             &Work {
                 step: FILL,
@@ -310,10 +311,10 @@ impl Builder<'_> {
                 columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
                 keys: table.keys.len(),
                 target,
-                found: 4,
+                result_words: 4,
             },
         )?;
-        let [found, twice, most_probes, is_full] = found[..] else {
+        let [distinct, twice, most_probes, is_full] = results[..] else {
             return Err(Error::Internal("nothing was counted".into()));
         };
         if is_full > 0 {
@@ -334,18 +335,18 @@ impl Builder<'_> {
         let find = {
             let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
             let memory = Arc::clone(&memory);
-            move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
+            move |values: &[i64]| count_keys(&engine, &kernel, &memory, form, values)
         };
         let copies = self.engine.copies_with(memory);
-        let codes = KeyTable::made(form, found as usize, (fetch, find), copies);
+        let codes = KeyTable::made(form, distinct as usize, (fetch, find), copies);
         let columns = match &table.by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
         let mut attributes: Vec<Arc<PayloadColumn>> = vec![];
-        for (place, column) in columns.iter().enumerate() {
+        for (index, column) in columns.iter().enumerate() {
             // several payload columns may come from one column, which is copied back once
-            let known = columns[..place].iter().position(|known| known == column);
+            let known = columns[..index].iter().position(|known| known == column);
             attributes.push(match (known, &digits) {
                 (Some(known), _) => Arc::clone(&attributes[known]),
                 (None, None) => self.attribute(*column, measured)?,
@@ -362,7 +363,7 @@ impl Builder<'_> {
                 true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
                 false => vec![],
             },
-            has_null: found + twice < self.rows.rows as u64,
+            has_null: distinct + twice < self.rows.rows as u64,
             attributes,
             is_by_row: digits.is_none(),
         }))
@@ -556,8 +557,8 @@ impl ColumnOnDevice {
             false => rows * width_of(self.of),
         };
         let back = Arc::new(copied(engine, &self.memory, 0, bytes)?);
-        let place = (0, self.validity_at);
-        array_of(self.of, self.is_nullable, 0..rows, place, Some(&back))
+        let offsets = (0, self.validity_at);
+        array_of(self.of, self.is_nullable, 0..rows, offsets, Some(&back))
     }
 }
 
@@ -574,18 +575,24 @@ unsafe fn launched(
     words: &[u64],
     counts: u64,
 ) -> Result<(Vec<u64>, Duration)> {
-    let given = on_device(engine, (words.len() * 8).max(1), |to| {
+    let arguments = on_device(engine, (words.len() * 8).max(1), |to| {
         write_words(words, to)
     })?;
-    let bytes = work.found.max(1) * 8;
-    let found = engine.take(bytes)?;
+    let bytes = work.result_words.max(1) * 8;
+    let results = engine.take(bytes)?;
     let mut back = engine.host_pool().take(bytes)?;
     let to = back.as_mut_slice().as_mut_ptr();
     let resident = kernel.resident_blocks(THREADS, 0).max(1);
     let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
     let needed = work.rows.div_ceil(THREADS as usize).max(1);
     let rows = work.rows as u64;
-    let mut args = vec![work.step, rows, given.address(), counts, found.address()];
+    let mut args = vec![
+        work.step,
+        rows,
+        arguments.address(),
+        counts,
+        results.address(),
+    ];
     args.extend(work.target);
     let launch = Launch {
         grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
@@ -597,9 +604,9 @@ unsafe fn launched(
     let marks = lane.finish(|stream| {
         // SAFETY: as the caller says; filled and copied ranges have these bytes, and live until `finish` is done.
         unsafe {
-            stream.fill(found.address(), 0, bytes)?;
+            stream.fill(results.address(), 0, bytes)?;
             let marks = stream.launch_timed(kernel.as_ref(), launch)?;
-            stream.copy_out(to, found.address(), bytes)?;
+            stream.copy_out(to, results.address(), bytes)?;
             Ok(marks)
         }
     })?;
@@ -610,7 +617,7 @@ unsafe fn launched(
 }
 
 /// Counts the values that are keys of a table.
-fn found_among(
+fn count_keys(
     engine: &Engine,
     kernel: &Arc<dyn Kernel>,
     memory: &DeviceBuffer,
@@ -633,13 +640,13 @@ fn found_among(
             last[0],
             last[1],
         ],
-        found: 1,
+        result_words: 1,
         ..Work::default()
     };
     let words: Vec<u64> = values.iter().map(|value| *value as u64).collect();
     // SAFETY: there are as many words as rows; the table is of this form, and lives as long as `memory`.
-    let (found, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
-    Ok(found.first().map_or(0, |found| *found as usize))
+    let (results, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
+    Ok(results.first().map_or(0, |results| *results as usize))
 }
 
 /// Copies some bytes of the device's memory back.

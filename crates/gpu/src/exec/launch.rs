@@ -20,7 +20,7 @@ use vectile_kernels::{ColumnTraits, SCALES};
 
 /// Scratch memory of a launch on the device. The next launch overwrites it.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct ScratchRequest {
     /// Words to copy there.
     pub words: Vec<u64>,
     /// Bytes of uninitialized memory.
@@ -28,7 +28,7 @@ pub(super) struct Wanted {
 }
 
 /// Addresses of a launch's scratch memory.
-pub(super) struct Got {
+pub(super) struct ScratchAddresses {
     pub words: u64,
     pub bytes: u64,
 }
@@ -54,23 +54,23 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         lane: &mut StreamContext,
-        wanted: Wanted,
-        outputs: impl FnOnce(Got) -> Outputs,
+        request: ScratchRequest,
+        outputs: impl FnOnce(ScratchAddresses) -> Outputs,
     ) -> Result<DeviceBuffer> {
-        self.check_wanted()?;
+        self.check_cancelled()?;
         // offsets first: addresses follow from the memory they require
         let slots = GROUP_WORDS
             + self.pipeline.columns.len()
             + TABLE_WORDS * prepared.tables.len()
             + prepared.answers.len();
         let mut parameters = Parameters::default();
-        let groups_at = parameters.place();
+        let groups_at = parameters.next_offset();
         parameters.bytes.resize(part.len() * slots * 8, 0);
         let mut sent_at = vec![];
         let (bindings, arguments) = (&prepared.bindings, &prepared.loaded.layout.arguments);
         for argument in arguments {
             if let Argument::Scales { column, low, high } = *argument {
-                sent_at.push(parameters.place());
+                sent_at.push(parameters.next_offset());
                 let data_type = &self.pipeline.columns[column];
                 let used = &batch.columns()[column].traits;
                 let ends = [low, high].map(|end| bindings.constants[end] as i64);
@@ -79,17 +79,17 @@ impl Execution {
         }
         let answers = prepared.answers.iter();
         let tables_at: Vec<Vec<u64>> = answers
-            .map(|answers| answers.place(part.clone(), &mut parameters))
+            .map(|answers| answers.append(part.clone(), &mut parameters))
             .collect();
         let tables = prepared.tables.iter();
-        let looked_up_at: Vec<_> = tables
-            .map(|table| table.place(part.clone(), &mut parameters))
+        let lookups_at: Vec<_> = tables
+            .map(|table| table.append(part.clone(), &mut parameters))
             .collect();
-        let words_at = parameters.place();
-        wanted.words.iter().for_each(|word| parameters.word(*word));
-        let bytes_at = parameters.place().next_multiple_of(256);
-        let scratch = lane.scratch(&self.engine, bytes_at as usize + wanted.bytes)?;
-        let outputs = outputs(Got {
+        let words_at = parameters.next_offset();
+        request.words.iter().for_each(|word| parameters.word(*word));
+        let bytes_at = parameters.next_offset().next_multiple_of(256);
+        let scratch = lane.scratch(&self.engine, bytes_at as usize + request.bytes)?;
+        let outputs = outputs(ScratchAddresses {
             words: scratch + words_at,
             bytes: scratch + bytes_at,
         });
@@ -104,11 +104,11 @@ impl Execution {
             let rows = batch.rows()[index];
             words.extend([first, rows as u64, first_row]);
             words.extend(batch.columns().iter().map(|stack| stack.addresses[index]));
-            for (table, places) in prepared.tables.iter().zip(&looked_up_at) {
-                words.extend(table.words(index, places, scratch));
+            for (table, offsets) in prepared.tables.iter().zip(&lookups_at) {
+                words.extend(table.words(index, offsets, scratch));
             }
-            for (answers, places) in prepared.answers.iter().zip(&tables_at) {
-                words.push(answers.word(index, places, scratch));
+            for (answers, offsets) in prepared.answers.iter().zip(&tables_at) {
+                words.push(answers.word(index, offsets, scratch));
             }
             first += rows.div_ceil(unit) as u64;
             first_row += rows as u64;

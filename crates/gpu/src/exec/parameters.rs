@@ -8,7 +8,7 @@ pub(super) struct Parameters {
 
 impl Parameters {
     /// The offset of the next bytes, a multiple of 16.
-    pub fn place(&mut self) -> u64 {
+    pub fn next_offset(&mut self) -> u64 {
         self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
         self.bytes.len() as u64
     }

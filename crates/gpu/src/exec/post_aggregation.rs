@@ -13,7 +13,7 @@ use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
 use super::accumulator::totals_of;
 use super::execution::{Execution, Prepared};
-use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
+use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ const BUCKETS: [(u64, usize); 2] = [(4096, 1024), (16, 12)];
 /// A group table as columns.
 struct Columns<'a> {
     prepared: &'a Prepared,
-    places: &'a TablePlaces,
+    layout: &'a GroupTableLayout,
     types: Vec<DataType>,
     batch: Batch,
     /// The group number of a row.
@@ -44,33 +44,39 @@ const ROW: usize = 0;
 const FIRST: usize = 1;
 
 impl Execution {
-    /// The groups of a table that `wanted` selects; all of them if it is `None`.
+    /// The groups of a table that `post_aggregation` selects; all of them if it is `None`.
     pub(super) fn on_device(
         &mut self,
         prepared: &Prepared,
-        table: &Table,
-        wanted: Option<&PostAggregation>,
+        table: &GroupTable,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         let columns = self.columns(prepared, table)?;
         let nothing = PostAggregation::default();
-        let wanted = wanted.unwrap_or(&nothing);
+        let post_aggregation = post_aggregation.unwrap_or(&nothing);
         let mut passing = vec![columns.has_rows()];
-        for condition in &wanted.conditions {
-            passing.push(columns.over(condition, &wanted.columns)?);
+        for condition in &post_aggregation.conditions {
+            passing.push(columns.over(condition, &post_aggregation.columns)?);
         }
-        if let Some(first) = &wanted.first {
-            let by = columns.over(&first.by, &wanted.columns)?;
+        if let Some(first) = &post_aggregation.first {
+            let by = columns.over(&first.by, &post_aggregation.columns)?;
             passing.extend(self.bound_of_first(&columns, &passing, &by, first)?);
         }
-        match &wanted.again {
-            Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
-            None => self.wanted_groups(&columns, &passing, reserve),
+        match &post_aggregation.again {
+            Some(nested) => self.aggregated(
+                &columns,
+                &passing,
+                nested,
+                &post_aggregation.columns,
+                reserve,
+            ),
+            None => self.passing_groups(&columns, &passing, reserve),
         }
     }
 
     /// Builds key tables of the groups of a batch that holds all rows; `None` if keys that must be unique are not.
-    /// Their columns are `rows`, expressions over the columns of groups that `wanted` names.
+    /// Their columns are `rows`, expressions over the columns of groups that `post_aggregation` names.
     ///
     /// # Errors
     ///
@@ -78,7 +84,7 @@ impl Execution {
     pub fn build_from_groups(
         &mut self,
         batch: &Batch,
-        wanted: &PostAggregation,
+        post_aggregation: &PostAggregation,
         rows: &[Expr],
         tables: &[Build],
     ) -> Result<Option<Vec<Built>>> {
@@ -86,11 +92,11 @@ impl Execution {
             let (prepared, table) = this.all_groups(batch)?;
             let columns = this.columns(&prepared, &table)?;
             let mut passing = vec![columns.has_rows()];
-            for condition in &wanted.conditions {
-                passing.push(columns.over(condition, &wanted.columns)?);
+            for condition in &post_aggregation.conditions {
+                passing.push(columns.over(condition, &post_aggregation.columns)?);
             }
             let rows = rows.iter();
-            let rows = rows.map(|row| columns.over(row, &wanted.columns));
+            let rows = rows.map(|row| columns.over(row, &post_aggregation.columns));
             let output = Output::Rows(rows.collect::<Result<_>>()?);
             let rows = this.then(&columns, &passing, output, |next, batch| {
                 next.rows_on_device(batch)
@@ -100,9 +106,13 @@ impl Execution {
     }
 
     /// Declares a table's words as columns.
-    fn columns<'a>(&mut self, prepared: &'a Prepared, table: &'a Table) -> Result<Columns<'a>> {
-        let places = &table.places;
-        let entries = places.entries;
+    fn columns<'a>(
+        &mut self,
+        prepared: &'a Prepared,
+        table: &'a GroupTable,
+    ) -> Result<Columns<'a>> {
+        let layout = &table.layout;
+        let entries = layout.entries;
         let mut chunks = vec![];
         let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, entries, 0)?;
         let row_numbers = numbers.info().bytes;
@@ -122,7 +132,7 @@ impl Execution {
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
         let times = self.pipeline.most_combinations();
-        for (index, added) in places.accumulators.all.iter().enumerate() {
+        for (index, added) in layout.accumulators.all.iter().enumerate() {
             let argument = added.argument.and_then(|argument| arguments?.get(argument));
             let bounds = argument.map_or((i128::MIN, i128::MAX), |argument| {
                 argument.bounds.of_sum(times)
@@ -140,7 +150,7 @@ impl Execution {
                 of @ DataType::Float64 => plain(of, UnwrittenValues::Floats)?,
                 of => plain(of, UnwrittenValues::Plain(low, high))?,
             };
-            chunks.push((chunk, Some(places.column(index).0)));
+            chunks.push((chunk, Some(layout.column(index).0)));
         }
         let mut number = Expr::Column(ROW);
         if plan.strategy == Strategy::Hashed {
@@ -151,10 +161,10 @@ impl Execution {
                 .map_or(0, |of| of.groups);
             let named = plain(DataType::Int64, UnwrittenValues::Plain(0, most.into()))?;
             number = by_constant(Arithmetic::Subtract, Expr::Column(chunks.len()), 1);
-            chunks.push((named, Some(places.numbers)));
+            chunks.push((named, Some(layout.numbers)));
         }
-        let front = TablePlaces::front_bytes(entries);
-        let first = places.flags - chunks.len() * front;
+        let front = GroupTableLayout::front_bytes(entries);
+        let first = layout.flags - chunks.len() * front;
         let host_bytes = chunks.len() * front + NUMBERS_BYTES;
         let mut host = self.engine.host_pool().take(host_bytes)?;
         let mut of_host = host.as_mut_slice();
@@ -202,7 +212,7 @@ impl Execution {
         };
         Ok(Columns {
             prepared,
-            places,
+            layout,
             types: chunks
                 .iter()
                 .map(|(chunk, _)| chunk.info().data_type.clone())
@@ -237,13 +247,13 @@ impl Execution {
     }
 
     /// The groups that pass.
-    fn wanted_groups(
+    fn passing_groups(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
-        let accumulators = &columns.places.accumulators;
+        let accumulators = &columns.layout.accumulators;
         let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
         let exprs = [columns.number.clone()].into_iter().chain(values);
         let output = Output::Rows(exprs.collect());
@@ -257,7 +267,7 @@ impl Execution {
             false => reserve(rows.saturating_mul(group_bytes)),
         };
         let rows = self.then(columns, passing, output, |next, batch| {
-            next.found_rows(batch.clone(), &mut allow)
+            next.selected_rows(batch.clone(), &mut allow)
         })?;
         let [rows] = &rows[..] else {
             return Err(Error::Unsupported("no rows of a table".into()));
@@ -273,17 +283,17 @@ impl Execution {
     }
 
     /// Aggregates the groups that pass.
-    fn grouped_again(
+    fn aggregated(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
-        again: &NestedAggregation,
+        nested: &NestedAggregation,
         known: &[GroupColumn],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
-        let keys = again.keys.iter();
+        let keys = nested.keys.iter();
         let keys = keys.map(|key| Ok(GroupKey::Value(columns.over(key, known)?)));
-        let aggregates = again.aggregates.iter();
+        let aggregates = nested.aggregates.iter();
         let aggregates =
             aggregates.map(|aggregate| aggregate.over(&mut |value| columns.over(value, known)));
         let keys = keys.collect::<Result<_>>()?;
@@ -294,20 +304,25 @@ impl Execution {
         let Some(mut groups) = groups.pop().filter(|_| groups.is_empty()) else {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
-        for (key, expr) in groups.keys.iter_mut().zip(&again.keys) {
+        for (key, expr) in groups.keys.iter_mut().zip(&nested.keys) {
             if let Expr::Column(column) = expr
-                && let Some(GroupColumn::Key(place, _)) = known.get(*column)
+                && let Some(GroupColumn::Key(key_index, _)) = known.get(*column)
             {
-                *key = self.as_key(columns, *place, key)?;
+                *key = self.as_key(columns, *key_index, key)?;
             }
         }
         Ok(groups)
     }
 
     /// Converts values of [`Columns::digit`] to the key with that index.
-    fn as_key(&self, columns: &Columns<'_>, place: usize, values: &ArrayRef) -> Result<ArrayRef> {
+    fn as_key(
+        &self,
+        columns: &Columns<'_>,
+        key_index: usize,
+        values: &ArrayRef,
+    ) -> Result<ArrayRef> {
         let digits = columns.prepared.bindings.digits();
-        let digit = digits.get(place);
+        let digit = digits.get(key_index);
         let digit = digit.ok_or_else(|| Error::Internal("no such key".into()))?;
         let wide = arrow::compute::cast(values, &DataType::Int64);
         let wide = wide.map_err(vectile_encodings::Error::from)?;
@@ -315,7 +330,7 @@ impl Execution {
         let digits: Vec<Option<u64>> = values
             .map(|value| value.map(|value| (i128::from(value) - digit.first) as u64))
             .collect();
-        self.key(columns.prepared, place, &digits)
+        self.key(columns.prepared, key_index, &digits)
     }
 
     /// A condition that all of the first groups satisfy, and some others do not. It compares with the k-th best of the
@@ -422,10 +437,10 @@ impl Columns<'_> {
 
     fn column(&self, column: GroupColumn) -> Result<Expr> {
         match column {
-            GroupColumn::Key(place, of) => Ok(cast(self.digit(place)?, of)),
-            GroupColumn::Count(aggregate) => Ok(self.outcome(aggregate)?.0),
+            GroupColumn::Key(key_index, of) => Ok(cast(self.digit(key_index)?, of)),
+            GroupColumn::Count(aggregate) => Ok(self.result(aggregate)?.0),
             GroupColumn::Value(aggregate, of) => {
-                let (count, value) = self.outcome(aggregate)?;
+                let (count, value) = self.result(aggregate)?;
                 let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
                 let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
@@ -439,11 +454,11 @@ impl Columns<'_> {
     }
 
     /// The key with that index: its value, or its code.
-    fn digit(&self, place: usize) -> Result<Expr> {
+    fn digit(&self, key_index: usize) -> Result<Expr> {
         let digits = self.prepared.bindings.digits();
-        let of = digits.get(place);
+        let of = digits.get(key_index);
         let of = of.ok_or_else(|| Error::Internal("no such key".into()))?;
-        let stride = self.prepared.bindings.stride(place);
+        let stride = self.prepared.bindings.stride(key_index);
         let mut digit = self.number.clone();
         if stride > 1 {
             digit = by_constant(Arithmetic::Divide, digit, stride);
@@ -467,11 +482,11 @@ impl Columns<'_> {
     }
 
     /// Count and value of an aggregate.
-    fn outcome(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
-        let accumulators = &self.places.accumulators;
-        let outcome = accumulators.results.get(aggregate);
-        let outcome = outcome.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
-        let value = outcome.value.map(|at| {
+    fn result(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
+        let accumulators = &self.layout.accumulators;
+        let result = accumulators.results.get(aggregate);
+        let result = result.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
+        let value = result.value.map(|at| {
             let words = Expr::Column(FIRST + at);
             // the order-preserving map of `ordered` in `groups.cuh`
             let raised = |words| by_constant(Arithmetic::Add, words, i64::MIN);
@@ -487,7 +502,7 @@ impl Columns<'_> {
                 _ => Ok(words),
             }
         });
-        Ok((Expr::Column(FIRST + outcome.count), value.transpose()?))
+        Ok((Expr::Column(FIRST + result.count), value.transpose()?))
     }
 }
 

@@ -13,8 +13,8 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_kernels::DeviceChunk;
 
 use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
-use super::launch::{Got, Outputs, Wanted};
-use super::strings::{Strings, WantedRows};
+use super::launch::{Outputs, ScratchAddresses, ScratchRequest};
+use super::strings::{RowSelection, Strings};
 use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
@@ -55,13 +55,13 @@ pub(super) struct ColumnOnDevice {
 struct Selected {
     masks: DeviceBuffer,
     /// For each vector, the number of selected rows before it.
-    places: Vec<u64>,
+    offsets: Vec<u64>,
     /// Selected rows of each group.
     counts: Vec<usize>,
 }
 
 /// The kernels of an output of rows.
-struct Kernels {
+struct RowKernels {
     /// `None` if all rows are selected.
     select: Option<Prepared>,
     /// `None` if all outputs are strings.
@@ -92,18 +92,18 @@ impl Execution {
             for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
                 let vectors = vectors_of(&batch.rows()[part.clone()]);
                 let (bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
-                let wanted = Wanted {
+                let request = ScratchRequest {
                     bytes: all,
-                    ..Wanted::default()
+                    ..ScratchRequest::default()
                 };
-                let outputs = |got: Got| Outputs {
-                    masks: got.bytes,
-                    counts: got.bytes + bytes as u64,
-                    clear: Some((got.bytes, all)),
-                    back: (got.bytes, bytes),
+                let outputs = |scratch: ScratchAddresses| Outputs {
+                    masks: scratch.bytes,
+                    counts: scratch.bytes + bytes as u64,
+                    clear: Some((scratch.bytes, all)),
+                    back: (scratch.bytes, bytes),
                     ..Outputs::default()
                 };
-                let back = self.run(&prepared, &batch, part, &mut lane, wanted, outputs)?;
+                let back = self.run(&prepared, &batch, part, &mut lane, request, outputs)?;
                 masks.extend(&back.as_slice()[..bytes]);
             }
             self.engine.give_back(lane);
@@ -140,31 +140,31 @@ impl Execution {
     pub fn rows_of_batch(&mut self, batch: &Batch) -> Result<Vec<Rows>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.found_rows(batch.clone(), &mut |_| Ok(()))),
+            false => self.watch(|this| this.selected_rows(batch.clone(), &mut |_| Ok(()))),
         }
     }
 
     fn all_rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
         let batch = Batch::of(groups)?;
-        let found = match batch.is_empty() {
+        let selected = match batch.is_empty() {
             true => vec![],
-            false => self.found_rows(batch, &mut |_| Ok(()))?,
+            false => self.selected_rows(batch, &mut |_| Ok(()))?,
         };
-        let mut found = found.into_iter();
+        let mut selected = selected.into_iter();
         let all = groups.iter().map(|group| match group.rows {
             0 => Rows::default(),
-            _ => found.next().unwrap_or_default(),
+            _ => selected.next().unwrap_or_default(),
         });
         Ok(all.collect())
     }
 
     /// Computes selected rows. `allow` is called with the number of rows of each launch before they are computed.
-    pub(super) fn found_rows(
+    pub(super) fn selected_rows(
         &mut self,
         batch: Batch,
         allow: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Rows>> {
-        let mut found = vec![];
+        let mut all = vec![];
         let batch = self.with_codes(batch)?;
         let mut kernels = self.kernels(&batch)?;
         let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
@@ -181,16 +181,16 @@ impl Execution {
                 None => batch.rows()[part.clone()].iter().sum(),
             })?;
             let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut lane)?;
-            found.extend(rows);
+            all.extend(rows);
         }
         self.engine.give_back(lane);
         let strings = kernels.strings.iter();
         strings.for_each(|(_, strings)| strings.count(self));
-        Ok(found)
+        Ok(all)
     }
 
     /// Prepares all kernels before the first launch.
-    fn kernels(&mut self, batch: &Batch) -> Result<Kernels> {
+    fn kernels(&mut self, batch: &Batch) -> Result<RowKernels> {
         let pipeline = Arc::clone(&self.pipeline);
         let Output::Rows(exprs) = &pipeline.output else {
             let reason = "rows of a pipeline that has none";
@@ -204,12 +204,12 @@ impl Execution {
         let are_strings = !exprs.is_empty() && strings.all(|is_one| is_one);
         let gather = (!are_strings).then(|| self.prepare(batch, task));
         let strings = exprs.iter().enumerate();
-        let strings = strings.filter_map(|(place, expr)| Some((place, pipeline.strings(expr)?)));
-        let strings = strings.map(|(place, column)| {
+        let strings = strings.filter_map(|(index, expr)| Some((index, pipeline.strings(expr)?)));
+        let strings = strings.map(|(index, column)| {
             let strings = Strings::prepare(self, column, &batch.columns()[column])?;
-            Ok((place, strings))
+            Ok((index, strings))
         });
-        Ok(Kernels {
+        Ok(RowKernels {
             strings: strings.collect::<Result<_>>()?,
             select,
             gather: gather.transpose()?,
@@ -220,28 +220,28 @@ impl Execution {
     /// The rows of some groups.
     fn rows_of(
         &mut self,
-        kernels: &mut Kernels,
+        kernels: &mut RowKernels,
         batch: &Batch,
         part: Range<usize>,
         selected: Option<Selected>,
         lane: &mut StreamContext,
     ) -> Result<Vec<Rows>> {
         let rows = &batch.rows()[part.clone()];
-        let (counts, places) = match &selected {
-            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+        let (counts, offsets) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.offsets.clone()),
             None => (rows.to_vec(), first_rows(rows)),
         };
-        let wanted = WantedRows {
+        let selection = RowSelection {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
-            places: &places,
+            offsets: &offsets,
             counts: &counts,
         };
         let mut columns = vec![vec![]; kernels.outputs];
         if let Some(gather) = &kernels.gather {
-            columns = self.values_of(gather, batch, part.clone(), lane, &wanted)?;
+            columns = self.values_of(gather, batch, part.clone(), lane, &selection)?;
         }
-        for (place, strings) in &mut kernels.strings {
-            columns[*place] = strings.arrays(&wanted, part.clone(), lane)?;
+        for (index, strings) in &mut kernels.strings {
+            columns[*index] = strings.arrays(&selection, part.clone(), lane)?;
         }
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         let groups_rows = counts.iter().map(|count| Rows {
@@ -258,41 +258,44 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         lane: &mut StreamContext,
-        wanted: &WantedRows,
+        selection: &RowSelection,
     ) -> Result<Vec<Vec<ArrayRef>>> {
-        let rows: usize = wanted.counts.iter().sum();
+        let rows: usize = selection.counts.iter().sum();
         let outputs = &gather.loaded.layout.outputs;
         // offsets of values and validity of each column; validity is a byte a row
-        let mut places = vec![];
+        let mut offsets = vec![];
         let mut bytes = 0;
         for (of, nullable) in outputs {
             let nulls = bytes + validity_at(rows, width_of(*of));
-            places.push((bytes, nulls));
+            offsets.push((bytes, nulls));
             bytes = (nulls + if *nullable { rows } else { 0 }).next_multiple_of(256);
         }
         let back = match rows {
             0 => None,
             _ => {
                 let result = self.engine.take(bytes)?;
-                let at = |place: usize| result.address() + place as u64;
-                let columns = places
+                let at = |offset: usize| result.address() + offset as u64;
+                let columns = offsets
                     .iter()
                     .map(|(values, nulls)| [at(*values), at(*nulls)]);
                 let columns: Vec<[u64; 2]> = columns.collect();
                 let back = (result.address(), bytes);
-                let back = self.gather(gather, batch, part, lane, wanted, &columns, back)?;
+                let back = self.gather(gather, batch, part, lane, selection, &columns, back)?;
                 Some(Arc::new(back))
             }
         };
-        let columns = outputs.iter().zip(&places).map(|((of, nullable), place)| {
-            let mut first = 0;
-            let groups = wanted.counts.iter().map(|count| {
-                let rows = first..first + count;
-                first = rows.end;
-                array_of(*of, *nullable, rows, *place, back.as_ref())
+        let columns = outputs
+            .iter()
+            .zip(&offsets)
+            .map(|((of, nullable), offsets)| {
+                let mut first = 0;
+                let groups = selection.counts.iter().map(|count| {
+                    let rows = first..first + count;
+                    first = rows.end;
+                    array_of(*of, *nullable, rows, *offsets, back.as_ref())
+                });
+                groups.collect()
             });
-            groups.collect()
-        });
         columns.collect()
     }
 
@@ -304,18 +307,18 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         lane: &mut StreamContext,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         columns: &[[u64; 2]],
         back: (u64, usize),
     ) -> Result<DeviceBuffer> {
         let mut words: Vec<u64> = columns.iter().flatten().copied().collect();
         let table_bytes = words.len() as u64 * 8;
-        words.extend(wanted.places);
-        let own = Wanted { words, bytes: 0 };
-        self.run(gather, batch, part, lane, own, |got| Outputs {
-            out: got.words,
-            masks: wanted.masks,
-            counts: got.words + table_bytes,
+        words.extend(selection.offsets);
+        let own = ScratchRequest { words, bytes: 0 };
+        self.run(gather, batch, part, lane, own, |scratch| Outputs {
+            out: scratch.words,
+            masks: selection.masks,
+            counts: scratch.words + table_bytes,
             back,
             ..Outputs::default()
         })
@@ -339,13 +342,13 @@ impl Execution {
             Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
             None => None,
         };
-        let (counts, places) = match &selected {
-            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+        let (counts, offsets) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.offsets.clone()),
             None => (batch.rows().to_vec(), first_rows(batch.rows())),
         };
-        let wanted = WantedRows {
+        let selection = RowSelection {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
-            places: &places,
+            offsets: &offsets,
             counts: &counts,
         };
         let rows = counts.iter().sum();
@@ -374,7 +377,7 @@ impl Execution {
                 &batch,
                 part.clone(),
                 &mut lane,
-                &wanted,
+                &selection,
                 &addresses,
                 nothing,
             )?;
@@ -468,37 +471,39 @@ impl Execution {
         let masks = self.engine.take(all)?;
         let counts_at = masks.address() + mask_bytes as u64;
         let own = part.clone();
-        let back = self.run(select, batch, part, lane, Wanted::default(), |_| Outputs {
-            masks: masks.address(),
-            counts: counts_at,
-            clear: Some((masks.address(), all)),
-            back: (counts_at, vectors * 8),
-            ..Outputs::default()
+        let back = self.run(select, batch, part, lane, ScratchRequest::default(), |_| {
+            Outputs {
+                masks: masks.address(),
+                counts: counts_at,
+                clear: Some((masks.address(), all)),
+                back: (counts_at, vectors * 8),
+                ..Outputs::default()
+            }
         })?;
-        let (places, counts) = places_of(&back, &batch.rows()[own]);
+        let (offsets, counts) = offsets_and_counts(&back, &batch.rows()[own]);
         Ok(Selected {
             masks,
-            places,
+            offsets,
             counts,
         })
     }
 }
 
 /// From the number of selected rows of each vector: how many are selected before each vector, and in each group.
-pub(super) fn places_of(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
+pub(super) fn offsets_and_counts(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
     let mut passing = passing.as_slice().as_chunks::<8>().0.iter();
     let mut sum = 0;
-    let mut places = vec![];
+    let mut offsets = vec![];
     let counts = rows.iter().map(|rows| {
         let before = sum;
         for count in passing.by_ref().take(rows.div_ceil(VECTOR_LEN)) {
-            places.push(sum);
+            offsets.push(sum);
             sum += u64::from_le_bytes(*count);
         }
         (sum - before) as usize
     });
     let counts = counts.collect();
-    (places, counts)
+    (offsets, counts)
 }
 
 /// The first row of each vector, where all rows of all groups are selected.
@@ -546,7 +551,7 @@ pub(super) fn array_of(
     of: Type,
     nullable: bool,
     rows: Range<usize>,
-    place: (usize, usize),
+    offsets: (usize, usize),
     back: Option<&Arc<DeviceBuffer>>,
 ) -> Result<ArrayRef> {
     let slice = |from: usize, width: usize| match back {
@@ -555,12 +560,12 @@ pub(super) fn array_of(
     };
     let bits =
         |bytes: Buffer| BooleanBuffer::collect_bool(bytes.len(), |row| bytes.as_slice()[row] != 0);
-    let values = slice(place.0, width_of(of));
+    let values = slice(offsets.0, width_of(of));
     let values = match of {
         Type::Bool => bits(values).into_inner(),
         _ => values,
     };
-    let nulls = nullable.then(|| NullBuffer::new(bits(slice(place.1, 1))));
+    let nulls = nullable.then(|| NullBuffer::new(bits(slice(offsets.1, 1))));
     let data = ArrayData::builder(arrow_type(of))
         .len(rows.len())
         .add_buffer(values)

@@ -14,7 +14,7 @@ use vectile_kernels::Transform;
 
 use super::execution::{Execution, Prepared, vectors_of};
 use super::expansion;
-use super::launch::{Outputs, Wanted};
+use super::launch::{Outputs, ScratchRequest};
 use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
@@ -97,11 +97,11 @@ impl Decoder {
 }
 
 /// Selected rows of some groups.
-pub(super) struct WantedRows<'a> {
+pub(super) struct RowSelection<'a> {
     /// Address of their bits on the device; 0 if all rows are selected.
     pub masks: u64,
     /// For each vector, the number of selected rows before it.
-    pub places: &'a [u64],
+    pub offsets: &'a [u64],
     /// Selected rows of each group.
     pub counts: &'a [usize],
 }
@@ -109,7 +109,7 @@ pub(super) struct WantedRows<'a> {
 /// Results of the first kernel.
 pub(super) struct Lengths {
     /// For each vector, bytes of the strings before it; and bytes of all strings.
-    pub places: Vec<u64>,
+    pub offsets: Vec<u64>,
     total: u64,
     /// Offsets in the memory: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
@@ -125,7 +125,7 @@ pub(super) struct Decoded {
 }
 
 /// Copied-back results for the rows of some groups.
-struct Found {
+struct FetchedStrings {
     /// Offsets in `rows`: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
     valid_at: Option<usize>,
@@ -165,37 +165,37 @@ impl Strings {
     /// The selected rows of some groups, an array for each group.
     pub fn arrays(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
         lane: &mut StreamContext,
     ) -> Result<Vec<ArrayRef>> {
         let stack = Arc::clone(&self.batch.columns()[0]);
         let data_type = &self.execution.pipeline.columns[0];
-        let rows: usize = wanted.counts.iter().sum();
+        let rows: usize = selection.counts.iter().sum();
         if rows == 0 {
-            let empty = wanted.counts.iter().map(|_| new_empty_array(data_type));
+            let empty = selection.counts.iter().map(|_| new_empty_array(data_type));
             return Ok(empty.collect());
         }
-        let found = self.find(wanted, part.clone(), lane)?;
+        let fetched = self.find(selection, part.clone(), lane)?;
         let (mut row, mut byte) = (0, 0);
-        let groups = wanted.counts.iter().zip(part);
+        let groups = selection.counts.iter().zip(part);
         let arrays = groups.map(|(count, group)| {
             let rows = row..row + count;
             row = rows.end;
-            let nulls = found.nulls(rows.clone());
+            let nulls = fetched.nulls(rows.clone());
             let dictionary = &stack.dictionaries[stack.dictionary_of[group]];
             if let Some(dictionary) = dictionary {
-                return entries_at(&dictionary.entries, found.lengths(rows), nulls);
+                return entries_at(&dictionary.entries, fetched.lengths(rows), nulls);
             }
             let mut end = 0usize;
-            let ends = found.lengths(rows).map(|length| {
+            let ends = fetched.lengths(rows).map(|length| {
                 end += length as usize;
                 end
             });
             let ends: Vec<usize> = ends.collect();
             let bytes = byte..byte + end;
             byte = bytes.end;
-            let data = found.bytes.as_ref().map(|piece| piece.buffer(bytes));
+            let data = fetched.bytes.as_ref().map(|piece| piece.buffer(bytes));
             let data_type = &self.execution.pipeline.columns[0];
             Ok(vectile_encodings::strings(
                 data_type,
@@ -210,18 +210,18 @@ impl Strings {
     /// Runs both kernels.
     fn find(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
         lane: &mut StreamContext,
-    ) -> Result<Found> {
-        let lengths = self.lengths(wanted, part.clone(), lane, true)?;
+    ) -> Result<FetchedStrings> {
+        let lengths = self.lengths(selection, part.clone(), lane, true)?;
         if lengths.total > MOST_BYTES {
             let reason = format!("{} bytes of strings in one launch", lengths.total);
             return Err(Error::Unsupported(reason));
         }
         let len = lengths.total as usize;
-        let strings = self.strings(wanted, part, lane, &lengths, len)?;
-        Ok(Found {
+        let strings = self.strings(selection, part, lane, &lengths, len)?;
+        Ok(FetchedStrings {
             lengths_at: lengths.lengths_at,
             valid_at: lengths.valid_at,
             rows: Arc::new(lengths.here),
@@ -233,18 +233,18 @@ impl Strings {
     /// `most` bytes.
     pub fn decode(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
         lane: &mut StreamContext,
         most: u64,
     ) -> Result<Decoded> {
-        let lengths = self.lengths(wanted, part.clone(), lane, false)?;
+        let lengths = self.lengths(selection, part.clone(), lane, false)?;
         let bytes = lengths.total.saturating_add(lengths.memory.bytes() as u64);
         if bytes > most {
             let reason = format!("{bytes} bytes of strings, at most {most} of device memory");
             return Err(Error::Unsupported(reason));
         }
-        let strings = self.strings(wanted, part, lane, &lengths, 0)?;
+        let strings = self.strings(selection, part, lane, &lengths, 0)?;
         Ok(Decoded {
             strings: strings.map(|(memory, _)| memory),
             lengths,
@@ -254,13 +254,13 @@ impl Strings {
     /// Runs the first kernel. Copies back all of its results, or only the sums.
     fn lengths(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
         lane: &mut StreamContext,
         is_all_back: bool,
     ) -> Result<Lengths> {
-        let rows: usize = wanted.counts.iter().sum();
-        let vectors = wanted.places.len();
+        let rows: usize = selection.counts.iter().sum();
+        let vectors = selection.offsets.len();
         let sum_bytes = vectors * 8;
         let lengths_at = sum_bytes.next_multiple_of(256);
         let valid_at = lengths_at + rows * 4;
@@ -270,25 +270,25 @@ impl Strings {
         let start = memory.address();
         let mut words = vec![start + lengths_at as u64, start + valid_at as u64, start];
         let table_bytes = words.len() as u64 * 8;
-        words.extend(wanted.places);
-        let own = Wanted { words, bytes: 0 };
+        words.extend(selection.offsets);
+        let own = ScratchRequest { words, bytes: 0 };
         let (execution, batch) = (&mut self.execution, &self.batch);
-        let here = execution.run(&self.lengths, batch, part, lane, own, |got| Outputs {
-            out: got.words,
-            masks: wanted.masks,
-            counts: got.words + table_bytes,
+        let here = execution.run(&self.lengths, batch, part, lane, own, |scratch| Outputs {
+            out: scratch.words,
+            masks: selection.masks,
+            counts: scratch.words + table_bytes,
             clear: Some((start, sum_bytes)),
             back: (start, if is_all_back { bytes } else { sum_bytes }),
         })?;
         let mut total = 0u64;
         let sums = here.as_slice().as_chunks::<8>().0.iter().take(vectors);
-        let places = sums.map(|sum| {
-            let place = total;
+        let offsets = sums.map(|sum| {
+            let offset = total;
             total = total.saturating_add(u64::from_le_bytes(*sum));
-            place
+            offset
         });
         Ok(Lengths {
-            places: places.collect(),
+            offsets: offsets.collect(),
             total,
             lengths_at,
             valid_at: is_nullable.then_some(valid_at),
@@ -301,7 +301,7 @@ impl Strings {
     /// and the copy.
     fn strings(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
         lane: &mut StreamContext,
         lengths: &Lengths,
@@ -311,15 +311,15 @@ impl Strings {
             return Ok(None);
         };
         let execution = &mut self.execution;
-        execution.check_wanted()?;
+        execution.check_cancelled()?;
         let engine = Arc::clone(&execution.engine);
         let bytes = usize::try_from(lengths.total).unwrap_or(usize::MAX);
         let memory = engine.take(bytes.saturating_add(SLACK_BYTES))?;
         let stack = &self.batch.columns()[0];
-        let (chunks, vectors) = (part.len() as u64, lengths.places.len());
+        let (chunks, vectors) = (part.len() as u64, lengths.offsets.len());
         let mut words = decoder.words(stack, part.clone());
         let places_at = words.len() as u64 * 8;
-        words.extend(&lengths.places);
+        words.extend(&lengths.offsets);
         words.push(lengths.total);
         let scratch = lane.scratch(&engine, words.len() * 8)?;
         let staging = lane.staging(&engine, words.len() * 8)?;
@@ -334,7 +334,7 @@ impl Strings {
                 scratch,
                 chunks,
                 memory.address(),
-                wanted.masks,
+                selection.masks,
                 scratch + places_at,
                 decoder.room.into(),
             ],
@@ -381,7 +381,7 @@ impl Decoded {
     }
 }
 
-impl Found {
+impl FetchedStrings {
     /// Lengths, or codes, of some rows.
     fn lengths(&self, rows: Range<usize>) -> impl Iterator<Item = u32> {
         let words = self

@@ -13,9 +13,9 @@ use crate::plan::{CodeTable, KeyTable, PayloadColumn, Pipeline};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
 
 /// A lookup's table for each row group.
-pub(super) struct Tables {
+pub(super) struct LookupTables {
     /// One for each dictionary, and one for values without a dictionary.
-    unique: Vec<Table>,
+    unique: Vec<LookupTable>,
     /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
 }
@@ -29,27 +29,27 @@ pub(super) struct DeviceTable {
     pub memory: Arc<DeviceBuffer>,
 }
 
-enum Table {
+enum LookupTable {
     Device(DeviceTable),
     /// For the codes of a dictionary.
     Sent {
         bits: Vec<u32>,
         codes: CodeTable,
-        places: usize,
+        len: usize,
     },
 }
 
 /// Offsets of a table that is sent along.
 #[derive(Clone, Copy, Default)]
-pub(super) struct TablePlace {
+pub(super) struct SentTableOffsets {
     bits: u64,
     codes: u64,
 }
 
 /// Writes words in the kernels' byte order.
 pub(super) fn write_words(words: &[u64], to: &mut [u8]) {
-    let places = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
-    places.for_each(|(to, word)| *to = word.to_le_bytes());
+    let words_out = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
+    words_out.for_each(|(to, word)| *to = word.to_le_bytes());
 }
 
 /// Allocates device memory with the bytes that `write` writes.
@@ -138,8 +138,8 @@ impl DevicePayload {
 /// Writes values as kernels read them: booleans in a byte each.
 fn write_values(values: &ArrayRef, to: &mut [u8]) {
     if let Some(booleans) = values.as_boolean_opt() {
-        let places = to.iter_mut().zip(booleans.values());
-        places.for_each(|(to, value)| *to = value.into());
+        let bytes = to.iter_mut().zip(booleans.values());
+        bytes.for_each(|(to, value)| *to = value.into());
         return;
     }
     let data = values.to_data();
@@ -166,7 +166,7 @@ impl DeviceTable {
     }
 }
 
-impl Tables {
+impl LookupTables {
     /// The tables of one lookup.
     pub fn of(
         of: &TablePlan,
@@ -183,7 +183,7 @@ impl Tables {
             TableSource::Entries(index) => {
                 let entries = &entries[index];
                 let tables = entries.numbers.iter();
-                let tables = tables.map(|numbers| Table::of_places(numbers, entries.count()));
+                let tables = tables.map(|numbers| LookupTable::of_codes(numbers, entries.count()));
                 Ok(Self {
                     unique: tables.collect::<Result<_>>()?,
                     of_group: Arc::clone(&entries.of_group),
@@ -196,8 +196,8 @@ impl Tables {
         let unique = stack.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
-                Some(coded) => Table::of_places(&codes.of(&coded.entries)?, codes.count()),
-                None => Ok(Table::Device(DeviceTable::of(codes, engine)?)),
+                Some(coded) => LookupTable::of_codes(&codes.of(&coded.entries)?, codes.count()),
+                None => Ok(LookupTable::Device(DeviceTable::of(codes, engine)?)),
             }
         });
         Ok(Self {
@@ -207,50 +207,56 @@ impl Tables {
     }
 
     /// Appends the tables that some groups need, each once. Returns the offsets of each.
-    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<TablePlace> {
-        let mut places = vec![None; self.unique.len()];
+    pub fn append(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<SentTableOffsets> {
+        let mut offsets = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            let (Table::Sent { bits, codes, .. }, None) = (&self.unique[index], places[index])
+            let (LookupTable::Sent { bits, codes, .. }, None) =
+                (&self.unique[index], offsets[index])
             else {
                 continue;
             };
-            let bits_at = parameters.place();
+            let bits_at = parameters.next_offset();
             bits.iter()
                 .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
-            let codes_at = parameters.place();
+            let codes_at = parameters.next_offset();
             let end = parameters.bytes.len() + codes.bytes();
             parameters.bytes.resize(end, 0);
             codes.write(&mut parameters.bytes[codes_at as usize..]);
-            places[index] = Some(TablePlace {
+            offsets[index] = Some(SentTableOffsets {
                 bits: bits_at,
                 codes: codes_at,
             });
         }
-        places.into_iter().map(Option::unwrap_or_default).collect()
+        offsets.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// The words of a group, with tables at `offsets` from `start`.
-    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; TABLE_WORDS] {
+    pub fn words(
+        &self,
+        group: usize,
+        offsets: &[SentTableOffsets],
+        start: u64,
+    ) -> [u64; TABLE_WORDS] {
         let index = self.of_group[group];
         match &self.unique[index] {
-            Table::Device(table) => table.words,
-            Table::Sent { places: count, .. } => {
-                let TablePlace { bits, codes } = places[index];
-                [start + bits, start + codes, 0, *count as u64]
+            LookupTable::Device(table) => table.words,
+            LookupTable::Sent { len, .. } => {
+                let SentTableOffsets { bits, codes } = offsets[index];
+                [start + bits, start + codes, 0, *len as u64]
             }
         }
     }
 }
 
-impl Table {
-    fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
-        let mut bits = vec![0u32; places.len().div_ceil(32) + 1];
-        let found = places.iter().enumerate().filter(|(_, code)| code.is_some());
-        found.for_each(|(place, _)| bits[place / 32] |= 1 << (place % 32));
+impl LookupTable {
+    fn of_codes(codes: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut bits = vec![0u32; codes.len().div_ceil(32) + 1];
+        let matched = codes.iter().enumerate().filter(|(_, code)| code.is_some());
+        matched.for_each(|(code, _)| bits[code / 32] |= 1 << (code % 32));
         Ok(Self::Sent {
             bits,
-            codes: CodeTable::of_places(places, count)?,
-            places: places.len(),
+            codes: CodeTable::of_places(codes, count)?,
+            len: codes.len(),
         })
     }
 }

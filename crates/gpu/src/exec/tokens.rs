@@ -30,8 +30,8 @@ const FIRST_ENDS: usize = 770;
 /// Tokens have 12 bits. Codes whose ends have no number left are taken byte by byte.
 pub(super) const MOST_TOKENS: usize = 1 << 12;
 
-/// Minimum bytes of the tokens of all lanes, and of what is read ahead.
-const PLACE_BYTES: usize = 3 * 4 * 32;
+/// Bytes of a unit of tokens, of all lanes. Kernels read one unit ahead.
+const TOKEN_UNIT_BYTES: usize = 3 * 4 * 32;
 /// Words of a chunk's descriptor.
 const CHUNK_WORDS: usize = 3;
 const WARPS: usize = 8;
@@ -202,7 +202,7 @@ pub(super) fn fingerprints(
     engine: &Engine,
 ) -> Result<Arc<DeviceBuffer>> {
     stack.text_fingerprints(|| {
-        let job = Job::new(stack, kernel, engine, HASHED_BYTES)?;
+        let job = TokenizeJob::new(stack, kernel, engine, HASHED_BYTES)?;
         let prints = engine.take_to_keep(job.vectors * PRINTS_BYTES)?;
         let mut lane = engine.lane()?;
         lane.finish(|stream| {
@@ -221,15 +221,15 @@ fn make(
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<TextTokens> {
-    let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
+    let job = TokenizeJob::new(stack, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
     let on_device = engine.take_to_keep(bytes)?;
-    let mut places = engine.host_pool().take(bytes)?;
+    let mut offsets = engine.host_pool().take(bytes)?;
     let mut lane = engine.lane()?;
     lane.finish(|stream| {
         engine.wait_for(stream, batch)?;
-        let to = places.as_mut_slice().as_mut_ptr();
+        let to = offsets.as_mut_slice().as_mut_ptr();
         // SAFETY: there is a word for each vector; both buffers have these bytes, and live until `finish` is done.
         unsafe {
             job.launch(stream, [on_device.address(), 0, 0])?;
@@ -237,31 +237,31 @@ fn make(
         }
     })?;
     let mut count = 0u32;
-    let all = places.as_mut_slice().as_chunks_mut::<4>().0;
-    for place in all.iter_mut().take(vectors + 1) {
-        let own = u32::from_le_bytes(*place);
-        *place = count.to_le_bytes();
+    let all = offsets.as_mut_slice().as_chunks_mut::<4>().0;
+    for offset in all.iter_mut().take(vectors + 1) {
+        let own = u32::from_le_bytes(*offset);
+        *offset = count.to_le_bytes();
         count = count.saturating_add(own);
     }
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
-    let words = engine.take_to_keep((end + 1) * PLACE_BYTES)?;
+    let words = engine.take_to_keep((end + 1) * TOKEN_UNIT_BYTES)?;
     lane.finish(|stream| {
         // SAFETY: as above; there is room for as many words as the offsets say.
         unsafe {
-            stream.copy_in(on_device.address(), places.as_slice().as_ptr(), bytes)?;
+            stream.copy_in(on_device.address(), offsets.as_slice().as_ptr(), bytes)?;
             job.launch(stream, [on_device.address(), words.address(), 0])
         }
     })?;
     engine.give_back(lane);
     Ok(TextTokens {
         words,
-        places: on_device,
+        offsets: on_device,
         first_vectors: job.first_vectors,
     })
 }
 
 /// Arguments of the kernel for a column.
-struct Job<'a> {
+struct TokenizeJob<'a> {
     kernel: &'a dyn Kernel,
     engine: &'a Engine,
     /// The first vector of each chunk; and the number of all vectors.
@@ -269,10 +269,10 @@ struct Job<'a> {
     vectors: usize,
     chunks: usize,
     /// Descriptors of chunks, then their vocabularies.
-    given: DeviceBuffer,
+    inputs: DeviceBuffer,
 }
 
-impl<'a> Job<'a> {
+impl<'a> TokenizeJob<'a> {
     /// Prepares the arguments, with vocabularies of `vocabulary_bytes` each.
     fn new(
         stack: &ColumnBatch,
@@ -291,7 +291,7 @@ impl<'a> Job<'a> {
             words.extend([vectors as u64, stack.addresses[chunk], vocabulary]);
             vectors += stack.rows[chunk].div_ceil(VECTOR_LEN);
         }
-        let given = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
+        let inputs = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
             for (index, symbols) in stack.symbols.iter().enumerate() {
                 if let Some(symbols) = symbols {
                     let to = &mut to[vocabulary_at(index)..][..vocabulary_bytes];
@@ -306,7 +306,7 @@ impl<'a> Job<'a> {
             first_vectors,
             vectors,
             chunks,
-            given,
+            inputs,
         })
     }
 
@@ -322,16 +322,16 @@ impl<'a> Job<'a> {
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
         // a batch without strings after one with them has no vectors, but a launch needs a block
         let needed = self.vectors.div_ceil(WARPS).max(1);
-        let [places, tokens, prints] = to;
+        let [offsets, tokens, prints] = to;
         let launch = Launch {
             grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
             block: threads,
             shared: 0,
             args: &[
                 self.vectors as u64,
-                self.given.address(),
+                self.inputs.address(),
                 self.chunks as u64,
-                places,
+                offsets,
                 tokens,
                 prints,
             ],

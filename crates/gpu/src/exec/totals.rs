@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::accumulator::{AccumulatorState, Part};
+use super::accumulator::{AccumulatorState, PartialResult};
 use super::execution::{Execution, Prepared, parts, slots_of};
-use super::launch::{Outputs, Wanted};
+use super::launch::{Outputs, ScratchRequest};
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, AccumulatorSlot, OutputPlan, Task};
 use crate::plan::Total;
@@ -50,13 +50,13 @@ impl Execution {
             AccumulationScope::Warp => prepared.warps(),
         };
         let out_bytes = results * width * 16;
-        let wanted = Wanted {
+        let request = ScratchRequest {
             bytes: out_bytes,
-            ..Wanted::default()
+            ..ScratchRequest::default()
         };
-        let back = self.run(prepared, batch, part, lane, wanted, |got| Outputs {
-            out: got.bytes,
-            back: (got.bytes, out_bytes),
+        let back = self.run(prepared, batch, part, lane, request, |scratch| Outputs {
+            out: scratch.bytes,
+            back: (scratch.bytes, out_bytes),
             ..Outputs::default()
         })?;
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
@@ -79,7 +79,7 @@ impl Execution {
         };
         let folded = self.folded(prepared, &accumulators.all, batch, part, lane)?;
         for (index, result) in accumulators.results.iter().enumerate() {
-            let new = Part::of(result, &folded);
+            let new = PartialResult::of(result, &folded);
             match self.results.get_mut(index) {
                 Some(old) => old.merge(new),
                 None => self.results.push(new),
@@ -90,6 +90,6 @@ impl Execution {
 
     /// The results so far, one for each aggregate; empty if no row group was aggregated.
     pub fn totals(&self) -> Vec<Total> {
-        self.results.iter().map(Part::total).collect()
+        self.results.iter().map(PartialResult::total).collect()
     }
 }

@@ -63,7 +63,7 @@ pub(crate) struct ColumnBatch {
 pub(crate) struct TextTokens {
     pub words: DeviceBuffer,
     /// Where those of each vector begin.
-    pub places: DeviceBuffer,
+    pub offsets: DeviceBuffer,
     /// The place of each chunk's first vector.
     pub first_vectors: Vec<usize>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct TextTokens {
 #[derive(Debug)]
 pub(crate) struct TextTests {
     /// Where the test of each chunk is; those without symbols are not read.
-    pub places: Vec<u64>,
+    pub addresses: Vec<u64>,
     /// Bytes of the largest chunk's table.
     pub table_bytes: usize,
     /// What keeps them there.
@@ -381,7 +381,7 @@ impl ColumnBatch {
             leave(tests._memory.bytes(), tests);
         }
         if let Some(tokens) = into_inner(self.text_tokens) {
-            leave(tokens.words.bytes() + tokens.places.bytes(), tokens);
+            leave(tokens.words.bytes() + tokens.offsets.bytes(), tokens);
         }
         if let Some(fingerprints) = into_inner(self.text_fingerprints) {
             leave(fingerprints.bytes(), fingerprints);

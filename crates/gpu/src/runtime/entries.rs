@@ -15,7 +15,7 @@ use crate::plan::{KeyTable, for_bytes};
 pub(crate) struct Entries {
     dictionaries: Vec<ArrayRef>,
     /// Where each is: dictionary and entry.
-    places: Vec<(usize, usize)>,
+    locations: Vec<(usize, usize)>,
     /// The number of each entry of a dictionary.
     pub numbers: Vec<Vec<Option<u32>>>,
     /// The dictionary of each row group.
@@ -51,7 +51,7 @@ impl Entries {
                     None => {
                         let number = known.len() as u32;
                         known.insert(bytes.into(), number);
-                        all.places.push((index, row));
+                        all.locations.push((index, row));
                         number
                     }
                 });
@@ -65,7 +65,7 @@ impl Entries {
 
     /// How many there are.
     pub fn count(&self) -> u32 {
-        self.places.len() as u32
+        self.locations.len() as u32
     }
 
     /// Their type.
@@ -106,11 +106,11 @@ impl Entries {
         let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
         arrays.push(null.as_ref());
         let nowhere = (arrays.len() - 1, 0);
-        let place = |number: &Option<u32>| {
-            let place = number.and_then(|number| self.places.get(number as usize));
-            place.copied().unwrap_or(nowhere)
+        let location = |number: &Option<u32>| {
+            let location = number.and_then(|number| self.locations.get(number as usize));
+            location.copied().unwrap_or(nowhere)
         };
-        let places: Vec<(usize, usize)> = numbers.iter().map(place).collect();
-        Ok(interleave(&arrays, &places).map_err(vectile_encodings::Error::from)?)
+        let locations: Vec<(usize, usize)> = numbers.iter().map(location).collect();
+        Ok(interleave(&arrays, &locations).map_err(vectile_encodings::Error::from)?)
     }
 }

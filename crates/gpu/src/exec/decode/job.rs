@@ -9,7 +9,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
 
 use crate::error::{Error, Result};
-use crate::exec::places::Places;
+use crate::exec::offsets::OffsetAllocator;
 use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
 use crate::runtime::{DeviceBuffer, Engine};
 
@@ -41,17 +41,17 @@ pub(super) enum Kind {
 
 /// Bytes to copy to the device, by their offset in the job's inputs.
 #[derive(Default)]
-pub(super) struct Given<'a> {
-    pub(super) places: Places,
+pub(super) struct JobInputs<'a> {
+    pub(super) offsets: OffsetAllocator,
     /// Bytes that are gathered first, and copied at once.
     pub(super) together: Vec<(usize, &'a [u8])>,
     /// Bytes that the device copies from where they were read.
     pub(super) as_read: Vec<(usize, &'a [u8])>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> JobInputs<'a> {
     fn next(&mut self, bytes: &[u8]) -> usize {
-        self.places.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
+        self.offsets.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
     }
 
     fn add(&mut self, bytes: &'a [u8]) -> usize {
@@ -69,9 +69,9 @@ impl<'a> Given<'a> {
 
 /// Location of a stream's inflated bytes.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
+pub(super) enum StreamSource {
     /// Uncompressed input, from this offset on.
-    Given(usize),
+    Inputs(usize),
     /// In scratch memory, from this offset on.
     Scratch(usize),
     /// In the body of the column's chunk.
@@ -83,9 +83,9 @@ pub(super) struct StreamInflation<'a> {
     pub(super) column: usize,
     pub(super) stream: &'a ByteStream,
     /// Offset of its bytes in the inputs; true if the device copies them from where they were read.
-    pub(super) given: usize,
+    pub(super) input_offset: usize,
     pub(super) is_as_read: bool,
-    pub(super) source: Source,
+    pub(super) source: StreamSource,
     /// Indices of its chunks among those of all streams.
     pub(super) chunks: Range<usize>,
 }
@@ -119,7 +119,7 @@ pub(super) struct ColumnAssembly<'a> {
 }
 
 /// Columns to build together.
-pub(super) struct Job<'a> {
+pub(super) struct DecodeJob<'a> {
     pub(super) engine: &'a Engine,
     pub(super) streams: Vec<StreamInflation<'a>>,
     pub(super) runs: Vec<Decoding<'a>>,
@@ -130,7 +130,7 @@ pub(super) struct Job<'a> {
 
 /// Sizes of a job's memory, and offsets in it.
 pub(super) struct Layout {
-    pub(super) given: usize,
+    pub(super) inputs: usize,
     pub(super) scratch: usize,
     pub(super) back: usize,
     /// The inputs begin with this many bytes that are gathered on the host.
@@ -139,7 +139,7 @@ pub(super) struct Layout {
     pub(super) chunks: usize,
     pub(super) parts: usize,
     /// Offsets in the inputs: descriptors of chunks and parts, and those of columns.
-    pub(super) told_at: usize,
+    pub(super) descriptors_at: usize,
     pub(super) columns_at: usize,
     /// Offsets in the results: those of `inflate` for each chunk, faults of parts, and a word for each column with
     /// wrong values.
@@ -149,20 +149,20 @@ pub(super) struct Layout {
 }
 
 /// Addresses of a job's memory on the device.
-pub(super) struct At {
-    pub(super) given: u64,
+pub(super) struct JobAddresses {
+    pub(super) inputs: u64,
     pub(super) scratch: u64,
     pub(super) back: u64,
     /// Results of `inflate`.
     pub(super) inflated: u64,
 }
 
-impl At {
+impl JobAddresses {
     pub(super) fn new(address: u64, layout: &Layout) -> Self {
-        let scratch = address + layout.given as u64;
+        let scratch = address + layout.inputs as u64;
         let back = scratch + layout.scratch as u64;
         Self {
-            given: address,
+            inputs: address,
             scratch,
             back,
             inflated: back + layout.inflated_at as u64,
@@ -176,7 +176,7 @@ pub(super) fn wrong<T>(reason: &str) -> Result<T> {
     )))
 }
 
-impl<'a> Job<'a> {
+impl<'a> DecodeJob<'a> {
     pub(super) fn new(engine: &'a Engine, columns: Vec<&'a StreamColumn>) -> Result<Self> {
         columns.iter().try_for_each(|column| column.check())?;
         let mut job = Self {
@@ -248,9 +248,9 @@ impl<'a> Job<'a> {
         self.streams.push(StreamInflation {
             column,
             stream,
-            given: 0,
+            input_offset: 0,
             is_as_read: bytes.len() >= COPY_BYTES && self.engine.is_staged(bytes),
-            source: Source::Body,
+            source: StreamSource::Body,
             chunks: before..before + stream.chunks().len(),
         });
         self.streams.len() - 1
@@ -260,38 +260,39 @@ impl<'a> Job<'a> {
     pub(super) fn arrange<'b>(
         &mut self,
         masks: &'b [Option<(Vec<u8>, Vec<u8>)>],
-        given: &mut Given<'b>,
+        inputs: &mut JobInputs<'b>,
     ) -> Layout
     where
         'a: 'b,
     {
-        let (mut scratch, mut back) = (Places::default(), Places::default());
+        let (mut scratch, mut back) = (OffsetAllocator::default(), OffsetAllocator::default());
         let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
         let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
         let parts: usize = parts.sum();
-        let told_at = given
-            .places
+        let descriptors_at = inputs
+            .offsets
             .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
-        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
-        for (making, masks) in self.columns.iter_mut().zip(masks) {
+        let columns_at = inputs.offsets.next(8 * self.columns.len() * COLUMN_WORDS);
+        for (assembly, masks) in self.columns.iter_mut().zip(masks) {
             let own = masks.as_ref();
-            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+            assembly.present =
+                own.map(|(present, before)| (inputs.add(present), inputs.add(before)));
         }
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_as_read) {
-            stream.given = given.add(stream.stream.bytes.as_slice());
+            stream.input_offset = inputs.add(stream.stream.bytes.as_slice());
         }
-        let together = given.places.bytes();
+        let together = inputs.offsets.bytes();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_as_read) {
-            stream.given = given.add_as_read(stream.stream.bytes.as_slice());
+            stream.input_offset = inputs.add_as_read(stream.stream.bytes.as_slice());
         }
         for stream in &mut self.streams {
             let is_of_strings = self.columns[stream.column].chunk.is_some();
             stream.source = match &stream.stream.chunks {
-                _ if is_of_strings => Source::Body,
-                None => Source::Given(stream.given),
+                _ if is_of_strings => StreamSource::Body,
+                None => StreamSource::Inputs(stream.input_offset),
                 Some(_) => {
                     let room = scratch.next(stream.stream.room() + 2 * SLACK_BYTES);
-                    Source::Scratch(room + SLACK_BYTES)
+                    StreamSource::Scratch(room + SLACK_BYTES)
                 }
             };
         }
@@ -301,19 +302,19 @@ impl<'a> Job<'a> {
         let inflated_at = back.next(chunks * 8);
         let faults_at = back.next(parts * 4);
         let wrong_at = back.next(self.columns.len() * 4);
-        for (number, making) in self.columns.iter_mut().enumerate() {
-            making.bounds = back.next(making.vectors() * 16);
-            making.sample = back.next(SAMPLE_ROWS * 8);
-            making.wrong = wrong_at + number * 4;
+        for (number, assembly) in self.columns.iter_mut().enumerate() {
+            assembly.bounds = back.next(assembly.vectors() * 16);
+            assembly.sample = back.next(SAMPLE_ROWS * 8);
+            assembly.wrong = wrong_at + number * 4;
         }
         Layout {
             together,
-            given: given.places.bytes(),
+            inputs: inputs.offsets.bytes(),
             scratch: scratch.bytes(),
             back: back.bytes(),
             chunks,
             parts,
-            told_at,
+            descriptors_at,
             columns_at,
             inflated_at,
             faults_at,
@@ -322,11 +323,11 @@ impl<'a> Job<'a> {
     }
 
     /// The address of a stream's inflated bytes.
-    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &At) -> u64 {
+    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &JobAddresses) -> u64 {
         match stream.source {
-            Source::Given(offset) => at.given + offset as u64,
-            Source::Scratch(offset) => at.scratch + offset as u64,
-            Source::Body => {
+            StreamSource::Inputs(offset) => at.inputs + offset as u64,
+            StreamSource::Scratch(offset) => at.scratch + offset as u64,
+            StreamSource::Body => {
                 let chunk = self.columns[stream.column].chunk.as_ref();
                 chunk.map_or(0, |(chunk, memory)| {
                     memory.address() + chunk.front_bytes() as u64

@@ -2,9 +2,9 @@
 
 /// Assigns offsets in memory that is allocated later.
 #[derive(Debug, Default)]
-pub(super) struct Places(usize);
+pub(super) struct OffsetAllocator(usize);
 
-impl Places {
+impl OffsetAllocator {
     /// Assigns the next `bytes`, far fewer than the address space: their offset, a multiple of 16.
     pub fn next(&mut self, bytes: usize) -> usize {
         let at = self.0;
