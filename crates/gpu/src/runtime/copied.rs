@@ -1,4 +1,4 @@
-//! Copies on a device of what the host has: each is made when a kernel wants it.
+//! Device copies of host values, each made when a kernel first needs it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::Result;
 
-/// A copy on one engine's device. Where memory is short, the engine drops it; the next kernel that wants it makes it
+/// A copy on one engine's device. When memory is short, the engine drops it; the next kernel that needs it makes it
 /// again.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pool: Weak<Pool>,
     piece: Mutex<Option<Arc<DeviceBuffer>>>,
-    /// When it was wanted last, by the engine's clock.
+    /// Time of the last use, by the engine's clock.
     used: AtomicU64,
 }
 
 impl Copied {
-    /// A copy on the device with this memory, which is not there yet.
+    /// A copy to make on the device with this memory.
     pub fn new(pool: &Arc<Pool>, now: u64) -> Self {
         Self {
             pool: Arc::downgrade(pool),
@@ -26,7 +26,7 @@ impl Copied {
         }
     }
 
-    /// Tells whether it is on the device with this memory.
+    /// Returns true if it is on the device with this memory.
     pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
         std::ptr::eq(self.pool.as_ptr(), Arc::as_ptr(pool))
     }
@@ -35,7 +35,7 @@ impl Copied {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The copy: `copy` makes it if it is not there, while others wait for it.
+    /// The copy; `copy` makes it unless it is there. Concurrent callers wait.
     pub fn get_or_copy(
         &self,
         now: u64,
@@ -51,7 +51,7 @@ impl Copied {
         Ok(Arc::clone(piece.insert(made)))
     }
 
-    /// Takes a piece for the copy.
+    /// Sets the copy.
     pub fn set(&self, made: Arc<DeviceBuffer>) {
         made.count_as_kept();
         *lock(&self.piece) = Some(made);

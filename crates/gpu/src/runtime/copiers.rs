@@ -1,4 +1,4 @@
-//! Streams that bring chunks to the device while kernels run on others.
+//! Streams that copy chunks to the device while kernels run on others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -9,35 +9,35 @@ use super::memory::{DeviceBuffer, lock};
 use super::transfer_batch::{Source, TransferBatch};
 use crate::error::Result;
 
-/// Bytes that a copier takes on before it is another one's turn.
+/// Bytes that a copier takes before the next one's turn.
 const COPIER_BYTES: usize = 64 << 20;
 
 /// The copiers of a device.
 pub(super) struct Copiers {
     driver: Arc<dyn Driver>,
     each: [Slot; COPIERS],
-    /// Whose turn it is.
+    /// Index of the copier whose turn it is.
     turn: AtomicUsize,
-    /// Copies begun by any of them: those of a copier in the place of a broken one have larger numbers than its own.
+    /// Copies begun by all copiers. A copier that replaces a broken one continues with larger numbers.
     begun: AtomicU64,
 }
 
-/// A copier, once there is one.
+/// A copier, created on first use.
 type Slot = Mutex<Option<Copier>>;
 
 struct Copier {
     stream: Box<dyn Stream>,
-    /// The last copy begun, and the last that is known to be done. No copy is the 0th.
+    /// The last copy begun, and the last that is known to be done. Copies count from 1.
     begun: u64,
     done: u64,
-    /// Points behind what was asked for together, by the last copy before them.
+    /// Events after copies that were requested together, by the last copy before them.
     marks: Vec<(u64, Event)>,
-    /// What must not be freed before they are done.
+    /// Data that must not be freed before its copies are done.
     held: Vec<Shipped>,
     held_bytes: usize,
 }
 
-/// What a copy under way needs.
+/// Data of a copy under way.
 struct Shipped {
     copy: u64,
     bytes: usize,
@@ -69,7 +69,7 @@ impl Copiers {
             None => Copier::new(self.driver.stream()?),
         };
         if !copier.has_room() {
-            // it has had its share; by the time it is its turn again that is done, or nearly
+            // it has had its share; by its next turn the copies are done, or nearly
             copier.finish()?;
         }
         copier.begun = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
@@ -95,7 +95,7 @@ impl Copiers {
         copies
             .iter_mut()
             .for_each(|copy| copy.to += memory.address());
-        // SAFETY: the parcel's memory has these bytes, and so has the device's, each once. The copier holds both until
+        // SAFETY: the batch's memory has these bytes, and so has the device's, each once. The copier holds both until
         // the copy is done; if that fails, it is dropped here, which waits for its stream, before they are.
         unsafe { copier.stream.copy_in_all(&copies)? };
         if !copier.has_room() {
@@ -105,7 +105,7 @@ impl Copiers {
         Ok(residents)
     }
 
-    /// The copier whose turn it is; while another thread has it, one that can begin at once.
+    /// The copier whose turn it is; if another thread uses it, one that can begin at once.
     fn choose(&self) -> (usize, MutexGuard<'_, Option<Copier>>) {
         let turn = self.turn.load(Ordering::Relaxed);
         for index in (turn..turn + COPIERS).map(|turn| turn % COPIERS) {
@@ -119,8 +119,8 @@ impl Copiers {
         (index, lock(&self.each[index]))
     }
 
-    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
-    /// mark it waits for these, too.
+    /// Records an event after the copies so far, so that kernels need not wait for later ones. Without an event, they
+    /// wait for all copies.
     pub fn mark(&self) {
         for slot in &self.each {
             let mut slot = lock(slot);
@@ -144,7 +144,7 @@ impl Copiers {
             {
                 match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
                     Some((_, mark)) => stream.wait(mark)?,
-                    // for all copies so far: a mark for each takes as long as a small copy
+                    // for all copies so far: an event for each takes as long as a small copy
                     None => stream.wait(&copier.stream.mark()?)?,
                 }
             }
@@ -152,7 +152,7 @@ impl Copiers {
         Ok(())
     }
 
-    /// Notes that these copies are done, so that what they needed is not held any more.
+    /// Notes that these copies are done, and releases their data.
     pub fn arrived(&self, copies: &Copies) {
         for (needed, copier) in copies.0.into_iter().zip(&self.each) {
             if let Some(copier) = lock(copier).as_mut()
@@ -167,7 +167,7 @@ impl Copiers {
         }
     }
 
-    /// Whether these copies are known to be done: nothing of them is held any more.
+    /// Returns true if these copies are known to be done: none of their data is held.
     pub fn have_brought(&self, copies: &Copies) -> bool {
         let mut each = copies.0.into_iter().zip(&self.each);
         each.all(|(needed, copier)| {
@@ -176,7 +176,7 @@ impl Copiers {
         })
     }
 
-    /// Waits until all copies are done that have begun.
+    /// Waits until all copies under way are done.
     pub fn finish(&self) -> Result<()> {
         for slot in &self.each {
             let mut slot = lock(slot);
