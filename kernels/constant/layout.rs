@@ -6,8 +6,8 @@ use arrow::datatypes::DataType;
 use crate::builder::Builder;
 use crate::types::Type;
 
-/// Lays out a column of nulls: as integers, or as `false` in a dictionary if its type has no integers. Returns true
-/// for a dictionary.
+/// Lays out a column of nulls: as integers, or with an empty dictionary if its type has no integers. Returns true for
+/// integers.
 pub(super) fn nulls(builder: &mut Builder, data_type: &DataType) -> bool {
     builder.traits.include(0, 0);
     let are_integers = Type::of(data_type).is_some();

@@ -112,7 +112,7 @@ pub(crate) fn too_large() -> Error {
 }
 
 /// The offset of byte `at`, a multiple of 16.
-fn place(at: usize) -> Result<u32> {
+fn offset(at: usize) -> Result<u32> {
     u32::try_from(at / 16).map_err(|_| too_large())
 }
 
@@ -187,10 +187,10 @@ impl Builder {
         let mut vectors_of = [0u32; 65];
         let mut widths = Vec::with_capacity(self.vectors.len());
         for vector in 0..self.vectors.len() {
-            let place = view.place(vector);
+            let lines = view.place(vector);
             let blocks = view.blocks(vector);
-            self.vectors[vector].line = place.start;
-            self.end = Some(place.end);
+            self.vectors[vector].line = lines.start;
+            self.end = Some(lines.end);
             let pairs = blocks.windows(2).enumerate();
             let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
             let distances = distances.fold(0, |all, distance| all | distance);
@@ -278,7 +278,7 @@ impl Builder {
 
     /// Adds a block of one vector, which `write` appends. Returns its offset, counted from the first block.
     pub fn block(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u32> {
-        let start = place(self.blocks.len())?;
+        let start = offset(self.blocks.len())?;
         write(&mut self.blocks);
         pad(&mut self.blocks, 16);
         Ok(start)
@@ -311,7 +311,7 @@ impl Builder {
     }
 
     /// Offsets of the parts of the front: extras, values, blocks; and its end.
-    fn places(&self) -> [usize; 4] {
+    fn part_offsets(&self) -> [usize; 4] {
         let vectors = self.vectors.len() + usize::from(self.end.is_some());
         let extras = HEADER_BYTES + vectors * VECTOR_BYTES;
         let values = (extras + self.extras.len() * EXTRA_BYTES).next_multiple_of(ALIGNMENT);
@@ -322,21 +322,21 @@ impl Builder {
 
     /// Bytes of the front, a multiple of [`ALIGNMENT`].
     pub fn front_bytes(&self) -> usize {
-        let [.., end] = self.places();
+        let [.., end] = self.part_offsets();
         end
     }
 
     /// Writes the front of a chunk whose body lies `body` bytes behind its start, to all of `out`.
     pub fn write_front(&self, out: &mut [u8], body: usize) -> Result<()> {
-        let [extras, values, blocks, _] = self.places();
-        let first_block = place(blocks)?;
+        let [extras, values, blocks, _] = self.part_offsets();
+        let first_block = offset(blocks)?;
         let first_line = u32::try_from(body / LINE_BYTES).map_err(|_| too_large())?;
         let first = match self.lines {
             Lines::Body => first_line,
-            Lines::Quads => place(body)?,
+            Lines::Quads => offset(body)?,
             Lines::Blocks => first_block,
         };
-        let behind = |first: u32, place: u32| first.checked_add(place).ok_or_else(too_large);
+        let behind = |first: u32, offset: u32| first.checked_add(offset).ok_or_else(too_large);
         let number = |bits: u8| bits.trailing_zeros() as u8;
         let transform = number(self.traits.transforms);
         let sequence = number(self.traits.sequences);
@@ -344,10 +344,10 @@ impl Builder {
         out.bytes(&[transform, sequence, 0, self.patch_bytes]);
         for word in [
             u32::try_from(self.rows).map_err(|_| too_large())?,
-            place(HEADER_BYTES)?,
-            place(extras)?,
-            place(body)?,
-            place(if self.values_bytes > 0 { values } else { body })?,
+            offset(HEADER_BYTES)?,
+            offset(extras)?,
+            offset(body)?,
+            offset(if self.values_bytes > 0 { values } else { body })?,
             self.entries
                 .as_ref()
                 .map_or(0, |entries| entries.len() as u32),
@@ -375,8 +375,8 @@ impl Builder {
             out.bytes(&bytes);
         }
         for e in &self.extras {
-            for place in [e.patches, e.exceptions, e.bitmap] {
-                out.bytes(&behind(first_block, place)?.to_le_bytes());
+            for offset in [e.patches, e.exceptions, e.bitmap] {
+                out.bytes(&behind(first_block, offset)?.to_le_bytes());
             }
             out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
             out.bytes(&e.smallest.to_le_bytes());

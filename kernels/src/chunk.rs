@@ -230,10 +230,10 @@ fn mask(nulls: &NullBuffer, vector: usize) -> Option<[u64; VECTOR_LEN / 64]> {
 
 /// Values of [`SAMPLE_ROWS`] rows.
 fn sample(column: &Column) -> Result<ArrayRef> {
-    let (rows, wanted) = (column.len(), SAMPLE_ROWS.min(column.len()));
+    let (rows, count) = (column.len(), SAMPLE_ROWS.min(column.len()));
     let mut bits = BooleanBufferBuilder::new(rows);
     bits.append_n(rows, false);
-    (0..wanted).for_each(|index| bits.set_bit(index * rows / wanted, true));
+    (0..count).for_each(|index| bits.set_bit(index * rows / count, true));
     let selection = Selection::from_boolean_buffer(0, &bits.finish());
     Ok(column.select(&selection)?)
 }

@@ -41,13 +41,13 @@ enum Passing {
 impl Answers {
     /// Evaluates `test` for the codes of these row groups.
     pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
-        let stack = &batch.columns()[test.column];
+        let column_batch = &batch.columns()[test.column];
         let kernel = || engine.fixed_kernel(FixedKernel::Tokenize, may_compile);
         let automaton = test.automaton.as_ref();
         let tests =
             automaton.map(|of| automaton_table::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;
-        let unique = stack.dictionaries.iter().map(|dictionary| {
+        let unique = column_batch.dictionaries.iter().map(|dictionary| {
             Ok(match dictionary {
                 Some(dictionary) => Answer {
                     codes: dictionary.codes,
@@ -64,7 +64,7 @@ impl Answers {
         });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
-            of_group: Arc::clone(&stack.dictionary_of),
+            of_group: Arc::clone(&column_batch.dictionary_of),
             tests,
         })
     }

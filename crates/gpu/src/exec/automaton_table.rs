@@ -37,14 +37,14 @@ pub(super) fn tests(
     kernel: impl FnOnce() -> Result<Arc<dyn Kernel>>,
     engine: &Engine,
 ) -> Result<Arc<TextTests>> {
-    let stack = &batch.columns()[column];
-    stack.text_tests(automaton, || {
+    let column_batch = &batch.columns()[column];
+    column_batch.text_tests(automaton, || {
         let kernel = &*kernel()?;
-        let tokens = tokens(stack, batch, kernel, engine)?;
+        let tokens = tokens(column_batch, batch, kernel, engine)?;
         let (few, others) = automaton.few(MOST_FEW).unwrap_or_default();
         let prints = match few.is_empty() {
             true => None,
-            false => Some(fingerprints(stack, batch, kernel, engine)?),
+            false => Some(fingerprints(column_batch, batch, kernel, engine)?),
         };
         let mut few_words = [0; TEST_WORDS - 6];
         few_words[0] = few.len() as u64 | if others { u64::from(u32::MAX) << 32 } else { 0 };
@@ -52,8 +52,8 @@ pub(super) fn tests(
             let print = u64::from(fingerprint(string));
             few_words[1 + one / 2] |= (print | print << 16) << (one % 2 * 32);
         }
-        let tables = folded_all(automaton, &stack.symbols)?;
-        let mut end = stack.len() * TEST_WORDS * 8;
+        let tables = folded_all(automaton, &column_batch.symbols)?;
+        let mut end = column_batch.len() * TEST_WORDS * 8;
         end = end.next_multiple_of(ALIGNMENT);
         let starts = tables.iter().map(|table| {
             end += table.bytes.len();
@@ -62,8 +62,8 @@ pub(super) fn tests(
         let starts: Vec<usize> = starts.collect();
         let memory = kept_on_device(engine, end, |to| {
             let (tests, _) = to.as_chunks_mut::<{ TEST_WORDS * 8 }>();
-            for (chunk, test) in tests.iter_mut().take(stack.len()).enumerate() {
-                let symbols = stack.dictionary_of[chunk];
+            for (chunk, test) in tests.iter_mut().take(column_batch.len()).enumerate() {
+                let symbols = column_batch.dictionary_of[chunk];
                 let table = &tables[symbols];
                 let first_vector = tokens.first_vectors[chunk] as u64;
                 let prints = prints.as_ref().map_or(0, |prints| prints.address());
@@ -86,7 +86,7 @@ pub(super) fn tests(
         let test = |chunk: usize| memory.address() + (chunk * TEST_WORDS * 8) as u64;
         let most = tables.iter().map(|table| table.bytes.len()).max();
         Ok(TextTests {
-            addresses: (0..stack.len()).map(test).collect(),
+            addresses: (0..column_batch.len()).map(test).collect(),
             table_bytes: most.unwrap_or(0),
             _tokens: tokens,
             _fingerprints: prints,

@@ -91,11 +91,11 @@ fn compress(engine: &Engine, strings: &Uncompressed<'_>, may_compile: bool) -> R
         words,
     };
     let mut out = Compressed::default();
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     for part in parts(strings)? {
-        job.compress(part, &mut lane, &mut out)?;
+        job.compress(part, &mut context, &mut out)?;
     }
-    engine.give_back(lane);
+    engine.give_back(context);
     Ok(out)
 }
 
@@ -154,7 +154,7 @@ impl CompressJob<'_> {
     fn compress(
         &self,
         part: StringsPart,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         out: &mut Compressed,
     ) -> Result<()> {
         let StringsPart { strings, bytes } = part;
@@ -216,7 +216,7 @@ impl CompressJob<'_> {
         );
         // SAFETY: copied ranges have these lengths, and live until `finish` is done; the arguments are those that
         // `compress.cuh` names, and codes have room, because a byte becomes 16 bits at most.
-        let marks = lane.finish(|stream| unsafe {
+        let events = context.finish(|stream| unsafe {
             stream.copy_in(at(inputs_at), from, input_bytes)?;
             let start = stream.mark()?;
             self.launch(stream, CompressStep::Encode, &mut args, parts, shared_bytes)?;
@@ -225,7 +225,7 @@ impl CompressJob<'_> {
             stream.copy_out(to, at(ends_at), likely_bytes)?;
             Ok((start, end))
         })?;
-        out.kernel += lane.between(&marks)?;
+        out.kernel += context.between(&events)?;
 
         let (ends, codes) = results.as_slice()[..likely_bytes].split_at(splits * 4);
         let ends = ends.as_chunks::<4>().0.iter();
@@ -243,7 +243,7 @@ impl CompressJob<'_> {
             let mut rest = self.engine.host_pool().take(left)?;
             let to = rest.as_mut_slice().as_mut_ptr();
             // SAFETY: as above; the codes end at the returned ends.
-            lane.finish(|stream| unsafe { stream.copy_out(to, at(codes_at + here), left) })?;
+            context.finish(|stream| unsafe { stream.copy_out(to, at(codes_at + here), left) })?;
             out.splits.data.extend_from_slice(&rest.as_slice()[..left]);
         }
         Ok(())

@@ -70,10 +70,14 @@ impl Execution {
 }
 
 /// The column with dictionaries for all chunks, of which some were text.
-fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<ColumnBatch>> {
-    stack.coded(|| {
-        let texts = Arc::new(stack.texts()?);
-        stack.with_codes(codes_of(of, column, &texts)?)
+fn coded(
+    of: &mut Execution,
+    column: usize,
+    column_batch: &ColumnBatch,
+) -> Result<Arc<ColumnBatch>> {
+    column_batch.coded(|| {
+        let texts = Arc::new(column_batch.texts()?);
+        column_batch.with_codes(codes_of(of, column, &texts)?)
     })
 }
 
@@ -86,7 +90,7 @@ fn codes_of(
     let engine = &Arc::clone(&of.engine);
     let kernel = engine.fixed_kernel(FixedKernel::Distinct, of.may_compile)?;
     let mut strings = Strings::prepare(of, column, texts)?;
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let firsts = first_rows(&texts.rows);
     let all = RowSelection {
         masks: 0,
@@ -94,21 +98,21 @@ fn codes_of(
         counts: &texts.rows,
     };
     let most = engine.memory_limit() / TABLE_SHARE;
-    let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
+    let decoded = strings.decode(&all, 0..texts.len(), &mut context, most)?;
     let mut numbering = Numbering::new(&*kernel, engine, texts, &firsts, &decoded)?;
-    numbering.insert(&mut lane)?;
-    let (offsets_before, counts) = numbering.mark(texts, &mut lane)?;
+    numbering.insert(&mut context)?;
+    let (offsets_before, counts) = numbering.mark(texts, &mut context)?;
     let selection = RowSelection {
         masks: numbering.masks.address(),
         offsets: &offsets_before,
         counts: &counts,
     };
-    let entries = strings.arrays(&selection, 0..texts.len(), &mut lane)?;
+    let entries = strings.arrays(&selection, 0..texts.len(), &mut context)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
     let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
-    numbering.number(&offsets_before, &mut lane)?;
-    let codes = numbering.pack(texts, &own(&entries), &mut lane)?;
-    engine.give_back(lane);
+    numbering.number(&offsets_before, &mut context)?;
+    let codes = numbering.pack(texts, &own(&entries), &mut context)?;
+    engine.give_back(context);
     strings.count(of);
     Ok(codes)
 }
@@ -196,10 +200,10 @@ impl<'a> Numbering<'a> {
     }
 
     /// Inserts each string in the table.
-    fn insert(&self, lane: &mut StreamContext) -> Result<()> {
+    fn insert(&self, context: &mut StreamContext) -> Result<()> {
         let mut result = self.engine.host_pool().take(2 * WORD)?;
         let to = result.as_mut_slice().as_mut_ptr();
-        lane.finish(|stream| {
+        context.finish(|stream| {
             // SAFETY: filled and copied ranges have these lengths, and live until `finish` is done.
             unsafe {
                 stream.fill(self.table.address(), 0xFF, self.slots * WORD)?;
@@ -221,12 +225,12 @@ impl<'a> Numbering<'a> {
     fn mark(
         &self,
         texts: &ColumnBatch,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<(Vec<u64>, Vec<usize>)> {
         let bytes = self.vectors * 8;
         let mut counts = self.engine.host_pool().take(bytes)?;
         let to = counts.as_mut_slice().as_mut_ptr();
-        lane.finish(|stream| {
+        context.finish(|stream| {
             // SAFETY: as above; `insert` has set the slots of all rows.
             unsafe {
                 self.launch(stream, DistinctStep::MarkFirsts)?;
@@ -237,11 +241,11 @@ impl<'a> Numbering<'a> {
     }
 
     /// Numbers the strings.
-    fn number(&mut self, offsets_before: &[u64], lane: &mut StreamContext) -> Result<()> {
+    fn number(&mut self, offsets_before: &[u64], context: &mut StreamContext) -> Result<()> {
         let offsets_before = words_on_device(self.engine, offsets_before)?;
         self.args[COUNTS] = offsets_before.address();
         // SAFETY: as above; first rows are selected.
-        lane.finish(|stream| unsafe { self.launch(stream, DistinctStep::Number) })
+        context.finish(|stream| unsafe { self.launch(stream, DistinctStep::Number) })
     }
 
     /// # Safety
@@ -270,7 +274,7 @@ impl<'a> Numbering<'a> {
         &mut self,
         texts: &ColumnBatch,
         entries: &ArrayRef,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<Arc<Resident>>> {
         let is_nullable = texts.traits.nullable();
         let chunks = texts.rows.iter();
@@ -302,7 +306,7 @@ impl<'a> Numbering<'a> {
             copies.push((memory.address() + *offset as u64, &*front));
             rest = others;
         }
-        lane.finish(|stream| {
+        context.finish(|stream| {
             for (to, front) in &copies {
                 // SAFETY: a chunk begins with its front, which lives until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
@@ -312,7 +316,7 @@ impl<'a> Numbering<'a> {
         })?;
         let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {
             let info = Arc::new(chunk.info().clone());
-            Resident::made(Arc::clone(&memory), offset as u64, info)
+            Resident::in_memory(Arc::clone(&memory), offset as u64, info)
         });
         Ok(residents.collect())
     }

@@ -358,8 +358,8 @@ impl Execution {
 
 /// The estimated share of rows whose key matches, from samples of some row groups.
 fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
-    let stack = batch.columns().get(lookup.column);
-    let Some(sample) = stack.and_then(|stack| stack.sample()) else {
+    let column_batch = batch.columns().get(lookup.column);
+    let Some(sample) = column_batch.and_then(|column_batch| column_batch.sample()) else {
         return Ok(1.0);
     };
     let found = lookup.codes.found_among(sample)?;

@@ -13,8 +13,11 @@ use crate::runtime::{ColumnBatch, DeviceBuffer, Engine, GRANULE};
 const WORD: usize = 8;
 
 /// The expansion of each of [`ColumnBatch::symbols`]; `None` where codes are bytes.
-pub(super) fn all(stack: &ColumnBatch, engine: &Engine) -> Result<Vec<Option<Arc<DeviceBuffer>>>> {
-    let all = stack.symbols.iter().map(|symbols| {
+pub(super) fn all(
+    column_batch: &ColumnBatch,
+    engine: &Engine,
+) -> Result<Vec<Option<Arc<DeviceBuffer>>>> {
+    let all = column_batch.symbols.iter().map(|symbols| {
         let symbols = symbols.as_ref();
         let coded = symbols.filter(|of| of.tables() > 0 || of.entries().is_some());
         coded.map(|of| on_device_of(of, engine)).transpose()

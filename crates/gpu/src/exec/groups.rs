@@ -117,7 +117,7 @@ impl Execution {
             let reason = "groups of several launches, which are grouped again";
             return Err(Error::Unsupported(reason.into()));
         }
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         let digits = prepared.bindings.digits().len();
         let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
@@ -125,7 +125,13 @@ impl Execution {
         for part in parts {
             if strategy == Strategy::Threads {
                 self.check_groups(&prepared)?;
-                results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
+                results.push(self.few_groups(
+                    &prepared,
+                    &accumulators,
+                    batch,
+                    part,
+                    &mut context,
+                )?);
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
@@ -134,15 +140,15 @@ impl Execution {
                 batch,
                 part,
                 post_aggregation,
-                &mut lane,
+                &mut context,
                 &mut more,
             )?;
             let groups =
-                self.of_table(&prepared, &table, post_aggregation, &mut lane, &mut more)?;
+                self.of_table(&prepared, &table, post_aggregation, &mut context, &mut more)?;
             held += groups.count * group_bytes;
             results.push(groups);
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(results)
     }
 
@@ -161,7 +167,7 @@ impl Execution {
         let [part] = &parts(batch.rows(), ROWS_AT_ONCE as usize / VECTOR_LEN)[..] else {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         let post_aggregation = PostAggregation::default();
         let (part, post_aggregation) = (part.clone(), Some(&post_aggregation));
         let table = self.table_of(
@@ -169,10 +175,10 @@ impl Execution {
             &batch,
             part,
             post_aggregation,
-            &mut lane,
+            &mut context,
             &mut |_| Ok(()),
         )?;
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok((prepared, table))
     }
 
@@ -183,7 +189,7 @@ impl Execution {
         prepared: &Prepared,
         table: &GroupTable,
         post_aggregation: Option<&PostAggregation>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         if table.back.is_none() {
@@ -198,7 +204,7 @@ impl Execution {
             Some(back) => back,
             None => {
                 reserve(layout.bytes())?;
-                fetched = self.fetch(table, lane)?;
+                fetched = self.fetch(table, context)?;
                 &fetched
             }
         };
@@ -217,12 +223,12 @@ impl Execution {
         accumulators: &Accumulators,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Groups> {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
         let all_groups = all.repeat(prepared.groups as usize);
-        let folded = self.folded(prepared, &all_groups, batch, part, lane)?;
+        let folded = self.folded(prepared, &all_groups, batch, part, context)?;
         let groups = folded.chunks(each).zip(0..);
         let occupied: Vec<(&[AccumulatorState], u64)> =
             groups.filter(|(group, _)| group[0].count() > 0).collect();
@@ -254,7 +260,7 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         post_aggregation: Option<&PostAggregation>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<GroupTable> {
         let hashed = is_hashed(prepared);
@@ -292,7 +298,7 @@ impl Execution {
                 prepared,
                 batch,
                 part.clone(),
-                lane,
+                context,
                 ScratchRequest::default(),
                 outputs,
             )?;
@@ -330,13 +336,13 @@ impl Execution {
     }
 
     /// Copies a table back.
-    fn fetch(&self, table: &GroupTable, lane: &mut StreamContext) -> Result<DeviceBuffer> {
+    fn fetch(&self, table: &GroupTable, context: &mut StreamContext) -> Result<DeviceBuffer> {
         let bytes = table.layout.bytes();
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
         let from = table.memory.address() + table.layout.flags as u64;
         // SAFETY: both have these bytes, and live until the stream is done.
-        lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+        context.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
         Ok(back)
     }
 

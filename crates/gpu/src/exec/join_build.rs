@@ -429,15 +429,15 @@ impl Builder<'_> {
             DeviceKeyLayout::Hashed { .. } => 0,
         };
         let codes = memory.address() + form.codes_at() as u64;
-        let mut lane = self.engine.lane()?;
-        lane.finish(|stream| {
+        let mut context = self.engine.stream_context()?;
+        context.finish(|stream| {
             // SAFETY: both parts have these bytes, and live until `finish` is done.
             unsafe {
                 stream.fill(memory.address(), 0, bits)?;
                 stream.fill(codes, u8::MAX, form.codes_bytes())
             }
         })?;
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(())
     }
 
@@ -600,18 +600,18 @@ unsafe fn launched(
         shared: 0,
         args: &args,
     };
-    let mut lane = engine.lane()?;
-    let marks = lane.finish(|stream| {
+    let mut context = engine.stream_context()?;
+    let events = context.finish(|stream| {
         // SAFETY: as the caller says; filled and copied ranges have these bytes, and live until `finish` is done.
         unsafe {
             stream.fill(results.address(), 0, bytes)?;
-            let marks = stream.launch_timed(kernel.as_ref(), launch)?;
+            let events = stream.launch_timed(kernel.as_ref(), launch)?;
             stream.copy_out(to, results.address(), bytes)?;
-            Ok(marks)
+            Ok(events)
         }
     })?;
-    let took = lane.between(&marks)?;
-    engine.give_back(lane);
+    let took = context.between(&events)?;
+    engine.give_back(context);
     let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
     Ok((words.map(|word| u64::from_le_bytes(*word)).collect(), took))
 }
@@ -653,10 +653,10 @@ fn count_keys(
 fn copied(engine: &Engine, memory: &DeviceBuffer, at: usize, bytes: usize) -> Result<DeviceBuffer> {
     let mut back = engine.host_pool().take(bytes)?;
     let to = back.as_mut_slice().as_mut_ptr();
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let from = memory.address() + at as u64;
     // SAFETY: callers ask for bytes within the buffer; both live until `finish` is done.
-    lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
-    engine.give_back(lane);
+    context.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+    engine.give_back(context);
     Ok(back)
 }

@@ -53,7 +53,7 @@ impl Execution {
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         request: ScratchRequest,
         outputs: impl FnOnce(ScratchAddresses) -> Outputs,
     ) -> Result<DeviceBuffer> {
@@ -88,7 +88,7 @@ impl Execution {
         let words_at = parameters.next_offset();
         request.words.iter().for_each(|word| parameters.word(*word));
         let bytes_at = parameters.next_offset().next_multiple_of(256);
-        let scratch = lane.scratch(&self.engine, bytes_at as usize + request.bytes)?;
+        let scratch = context.scratch(&self.engine, bytes_at as usize + request.bytes)?;
         let outputs = outputs(ScratchAddresses {
             words: scratch + words_at,
             bytes: scratch + bytes_at,
@@ -103,7 +103,12 @@ impl Execution {
         for index in part.clone() {
             let rows = batch.rows()[index];
             words.extend([first, rows as u64, first_row]);
-            words.extend(batch.columns().iter().map(|stack| stack.addresses[index]));
+            words.extend(
+                batch
+                    .columns()
+                    .iter()
+                    .map(|column_batch| column_batch.addresses[index]),
+            );
             for (table, offsets) in prepared.tables.iter().zip(&lookups_at) {
                 words.extend(table.words(index, offsets, scratch));
             }
@@ -113,8 +118,8 @@ impl Execution {
             first += rows.div_ceil(unit) as u64;
             first_row += rows as u64;
         }
-        for stack in batch.columns() {
-            let bytes: usize = stack.bytes[part.clone()].iter().sum();
+        for column_batch in batch.columns() {
+            let bytes: usize = column_batch.bytes[part.clone()].iter().sum();
             self.statistics.bytes_scanned += bytes as u64;
         }
         let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
@@ -181,7 +186,7 @@ impl Execution {
         let mut back = self.engine.host_pool().take(len)?;
         let to = back.as_mut_slice().as_mut_ptr();
         let sent = parameters.bytes.len();
-        let staging = lane.staging(&self.engine, sent)?;
+        let staging = context.staging(&self.engine, sent)?;
         staging[..sent].copy_from_slice(&parameters.bytes);
         let pinned = staging.as_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
@@ -196,16 +201,16 @@ impl Execution {
                 if let Some((address, bytes)) = outputs.clear {
                     stream.fill(address, 0, bytes)?;
                 }
-                let marks = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
+                let events = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
                 stream.copy_out(to, from, len)?;
-                Ok(marks)
+                Ok(events)
             }
         };
-        let marks = lane.finish(enqueue);
+        let events = context.finish(enqueue);
         drop((held, held_attributes));
-        let marks = marks?;
+        let events = events?;
         self.engine.arrived(batch);
-        self.statistics.kernel += lane.between(&marks)?;
+        self.statistics.kernel += context.between(&events)?;
         self.statistics.launches += 1;
         self.statistics.bytes_returned += len as u64;
         Ok(back)

@@ -195,17 +195,21 @@ impl Execution {
             }
             copies.push((table.memory.address() + at as u64, &*own));
             let info = Arc::new(chunk.info().clone());
-            residents.push(Resident::made(Arc::clone(&table.memory), at as u64, info));
+            residents.push(Resident::in_memory(
+                Arc::clone(&table.memory),
+                at as u64,
+                info,
+            ));
         }
-        let mut lane = self.engine.lane()?;
-        lane.finish(|stream| {
+        let mut context = self.engine.stream_context()?;
+        context.finish(|stream| {
             for (to, front) in &copies {
                 // SAFETY: the table has room for fronts before its flags; both live until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
             Ok(())
         })?;
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         let group = Group {
             rows: entries,
             columns: residents,

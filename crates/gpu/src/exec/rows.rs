@@ -88,7 +88,7 @@ impl Execution {
         if !batch.is_empty() {
             let batch = self.with_codes(batch)?;
             let prepared = self.prepare(&batch, Task::Masks)?;
-            let mut lane = self.engine.lane()?;
+            let mut context = self.engine.stream_context()?;
             for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
                 let vectors = vectors_of(&batch.rows()[part.clone()]);
                 let (bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
@@ -103,10 +103,10 @@ impl Execution {
                     back: (scratch.bytes, bytes),
                     ..Outputs::default()
                 };
-                let back = self.run(&prepared, &batch, part, &mut lane, request, outputs)?;
+                let back = self.run(&prepared, &batch, part, &mut context, request, outputs)?;
                 masks.extend(&back.as_slice()[..bytes]);
             }
-            self.engine.give_back(lane);
+            self.engine.give_back(context);
         }
         let mut rest = masks.as_slice();
         let selections = groups.iter().map(|group| {
@@ -170,20 +170,20 @@ impl Execution {
         let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
         let warps = warps.map(Prepared::warps).min();
         let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         for part in parts(batch.rows(), most) {
             let selected = match &kernels.select {
-                Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+                Some(select) => Some(self.selected(select, &batch, part.clone(), &mut context)?),
                 None => None,
             };
             allow(match &selected {
                 Some(selected) => selected.counts.iter().sum(),
                 None => batch.rows()[part.clone()].iter().sum(),
             })?;
-            let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut lane)?;
+            let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut context)?;
             all.extend(rows);
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         let strings = kernels.strings.iter();
         strings.for_each(|(_, strings)| strings.count(self));
         Ok(all)
@@ -224,7 +224,7 @@ impl Execution {
         batch: &Batch,
         part: Range<usize>,
         selected: Option<Selected>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<Rows>> {
         let rows = &batch.rows()[part.clone()];
         let (counts, offsets) = match &selected {
@@ -238,10 +238,10 @@ impl Execution {
         };
         let mut columns = vec![vec![]; kernels.outputs];
         if let Some(gather) = &kernels.gather {
-            columns = self.values_of(gather, batch, part.clone(), lane, &selection)?;
+            columns = self.values_of(gather, batch, part.clone(), context, &selection)?;
         }
         for (index, strings) in &mut kernels.strings {
-            columns[*index] = strings.arrays(&selection, part.clone(), lane)?;
+            columns[*index] = strings.arrays(&selection, part.clone(), context)?;
         }
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         let groups_rows = counts.iter().map(|count| Rows {
@@ -257,7 +257,7 @@ impl Execution {
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         selection: &RowSelection,
     ) -> Result<Vec<Vec<ArrayRef>>> {
         let rows: usize = selection.counts.iter().sum();
@@ -280,7 +280,7 @@ impl Execution {
                     .map(|(values, nulls)| [at(*values), at(*nulls)]);
                 let columns: Vec<[u64; 2]> = columns.collect();
                 let back = (result.address(), bytes);
-                let back = self.gather(gather, batch, part, lane, selection, &columns, back)?;
+                let back = self.gather(gather, batch, part, context, selection, &columns, back)?;
                 Some(Arc::new(back))
             }
         };
@@ -306,7 +306,7 @@ impl Execution {
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         selection: &RowSelection,
         columns: &[[u64; 2]],
         back: (u64, usize),
@@ -315,7 +315,7 @@ impl Execution {
         let table_bytes = words.len() as u64 * 8;
         words.extend(selection.offsets);
         let own = ScratchRequest { words, bytes: 0 };
-        self.run(gather, batch, part, lane, own, |scratch| Outputs {
+        self.run(gather, batch, part, context, own, |scratch| Outputs {
             out: scratch.words,
             masks: selection.masks,
             counts: scratch.words + table_bytes,
@@ -337,9 +337,9 @@ impl Execution {
         let [part] = &parts(batch.rows(), most)[..] else {
             return Err(Error::Unsupported("rows of several launches".into()));
         };
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         let selected = match &kernels.select {
-            Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+            Some(select) => Some(self.selected(select, &batch, part.clone(), &mut context)?),
             None => None,
         };
         let (counts, offsets) = match &selected {
@@ -376,13 +376,13 @@ impl Execution {
                 &gather,
                 &batch,
                 part.clone(),
-                &mut lane,
+                &mut context,
                 &selection,
                 &addresses,
                 nothing,
             )?;
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(RowsOnDevice { rows, columns })
     }
 
@@ -453,7 +453,7 @@ impl Execution {
         let residents = chunks.iter().map(|chunk| {
             let (here, info) = (at, Arc::new(chunk.info().clone()));
             at += info.bytes as u64;
-            Resident::made(Arc::clone(&memory), here, info)
+            Resident::in_memory(Arc::clone(&memory), here, info)
         });
         Ok(Arc::new(ColumnBatch::of(residents.collect())?))
     }
@@ -464,22 +464,27 @@ impl Execution {
         select: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Selected> {
         let vectors = vectors_of(&batch.rows()[part.clone()]);
         let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
         let masks = self.engine.take(all)?;
         let counts_at = masks.address() + mask_bytes as u64;
         let own = part.clone();
-        let back = self.run(select, batch, part, lane, ScratchRequest::default(), |_| {
-            Outputs {
+        let back = self.run(
+            select,
+            batch,
+            part,
+            context,
+            ScratchRequest::default(),
+            |_| Outputs {
                 masks: masks.address(),
                 counts: counts_at,
                 clear: Some((masks.address(), all)),
                 back: (counts_at, vectors * 8),
                 ..Outputs::default()
-            }
-        })?;
+            },
+        )?;
         let (offsets, counts) = offsets_and_counts(&back, &batch.rows()[own]);
         Ok(Selected {
             masks,

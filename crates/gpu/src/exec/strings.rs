@@ -55,8 +55,8 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn of(stack: &ColumnBatch, engine: &Engine, may_compile: bool) -> Result<Self> {
-        let expansions = expansion::all(stack, engine)?;
+    fn of(column_batch: &ColumnBatch, engine: &Engine, may_compile: bool) -> Result<Self> {
+        let expansions = expansion::all(column_batch, engine)?;
         let most = engine.device().shared_memory.saturating_sub(STAGES_BYTES);
         let bytes = expansions.iter().flatten().map(|of| of.bytes() as u32);
         let room = bytes.filter(|bytes| *bytes <= most).max().unwrap_or(0);
@@ -76,15 +76,19 @@ impl Decoder {
     }
 
     /// Descriptors of some chunks.
-    fn words(&self, stack: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
+    fn words(&self, column_batch: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
         let mut first = 0;
         let words = part.flat_map(|chunk| {
-            let (index, rows) = (stack.dictionary_of[chunk], stack.rows[chunk]);
-            let is_text = stack.symbols[index].is_some();
+            let (index, rows) = (column_batch.dictionary_of[chunk], column_batch.rows[chunk]);
+            let is_text = column_batch.symbols[index].is_some();
             let expansion = self.expansions[index].as_ref();
             let words: [u64; CHUNK_WORDS] = [
                 first,
-                if is_text { stack.addresses[chunk] } else { 0 },
+                if is_text {
+                    column_batch.addresses[chunk]
+                } else {
+                    0
+                },
                 rows as u64,
                 expansion.map_or(0, |of| of.address()),
                 expansion.map_or(0, |of| of.bytes() as u64),
@@ -136,7 +140,7 @@ struct FetchedStrings {
 
 impl Strings {
     /// Prepares kernels for chunks of a column.
-    pub fn prepare(of: &Execution, column: usize, stack: &Arc<ColumnBatch>) -> Result<Self> {
+    pub fn prepare(of: &Execution, column: usize, column_batch: &Arc<ColumnBatch>) -> Result<Self> {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
             lookups: vec![],
@@ -145,10 +149,13 @@ impl Strings {
             output: Output::Rows(vec![Expr::Column(0)]),
         };
         let mut execution = of.part(Arc::new(pipeline), column);
-        let has_text = stack.traits.has(Transform::Text);
-        let batch = Batch::new(stack.rows.clone().into(), vec![Arc::clone(stack)])?;
+        let has_text = column_batch.traits.has(Transform::Text);
+        let batch = Batch::new(
+            column_batch.rows.clone().into(),
+            vec![Arc::clone(column_batch)],
+        )?;
         let lengths = execution.prepare(&batch, Task::Lengths)?;
-        let decoder = || Decoder::of(stack, &execution.engine, execution.may_compile);
+        let decoder = || Decoder::of(column_batch, &execution.engine, execution.may_compile);
         Ok(Self {
             decoder: has_text.then(decoder).transpose()?,
             execution,
@@ -167,23 +174,23 @@ impl Strings {
         &mut self,
         selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<ArrayRef>> {
-        let stack = Arc::clone(&self.batch.columns()[0]);
+        let column_batch = Arc::clone(&self.batch.columns()[0]);
         let data_type = &self.execution.pipeline.columns[0];
         let rows: usize = selection.counts.iter().sum();
         if rows == 0 {
             let empty = selection.counts.iter().map(|_| new_empty_array(data_type));
             return Ok(empty.collect());
         }
-        let fetched = self.find(selection, part.clone(), lane)?;
+        let fetched = self.find(selection, part.clone(), context)?;
         let (mut row, mut byte) = (0, 0);
         let groups = selection.counts.iter().zip(part);
         let arrays = groups.map(|(count, group)| {
             let rows = row..row + count;
             row = rows.end;
             let nulls = fetched.nulls(rows.clone());
-            let dictionary = &stack.dictionaries[stack.dictionary_of[group]];
+            let dictionary = &column_batch.dictionaries[column_batch.dictionary_of[group]];
             if let Some(dictionary) = dictionary {
                 return entries_at(&dictionary.entries, fetched.lengths(rows), nulls);
             }
@@ -195,7 +202,7 @@ impl Strings {
             let ends: Vec<usize> = ends.collect();
             let bytes = byte..byte + end;
             byte = bytes.end;
-            let data = fetched.bytes.as_ref().map(|piece| piece.buffer(bytes));
+            let data = fetched.bytes.as_ref().map(|buffer| buffer.buffer(bytes));
             let data_type = &self.execution.pipeline.columns[0];
             Ok(vectile_encodings::strings(
                 data_type,
@@ -212,15 +219,15 @@ impl Strings {
         &mut self,
         selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<FetchedStrings> {
-        let lengths = self.lengths(selection, part.clone(), lane, true)?;
+        let lengths = self.lengths(selection, part.clone(), context, true)?;
         if lengths.total > MOST_BYTES {
             let reason = format!("{} bytes of strings in one launch", lengths.total);
             return Err(Error::Unsupported(reason));
         }
         let len = lengths.total as usize;
-        let strings = self.strings(selection, part, lane, &lengths, len)?;
+        let strings = self.strings(selection, part, context, &lengths, len)?;
         Ok(FetchedStrings {
             lengths_at: lengths.lengths_at,
             valid_at: lengths.valid_at,
@@ -235,16 +242,16 @@ impl Strings {
         &mut self,
         selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         most: u64,
     ) -> Result<Decoded> {
-        let lengths = self.lengths(selection, part.clone(), lane, false)?;
+        let lengths = self.lengths(selection, part.clone(), context, false)?;
         let bytes = lengths.total.saturating_add(lengths.memory.bytes() as u64);
         if bytes > most {
             let reason = format!("{bytes} bytes of strings, at most {most} of device memory");
             return Err(Error::Unsupported(reason));
         }
-        let strings = self.strings(selection, part, lane, &lengths, 0)?;
+        let strings = self.strings(selection, part, context, &lengths, 0)?;
         Ok(Decoded {
             strings: strings.map(|(memory, _)| memory),
             lengths,
@@ -256,7 +263,7 @@ impl Strings {
         &mut self,
         selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         is_all_back: bool,
     ) -> Result<Lengths> {
         let rows: usize = selection.counts.iter().sum();
@@ -273,12 +280,14 @@ impl Strings {
         words.extend(selection.offsets);
         let own = ScratchRequest { words, bytes: 0 };
         let (execution, batch) = (&mut self.execution, &self.batch);
-        let here = execution.run(&self.lengths, batch, part, lane, own, |scratch| Outputs {
-            out: scratch.words,
-            masks: selection.masks,
-            counts: scratch.words + table_bytes,
-            clear: Some((start, sum_bytes)),
-            back: (start, if is_all_back { bytes } else { sum_bytes }),
+        let here = execution.run(&self.lengths, batch, part, context, own, |scratch| {
+            Outputs {
+                out: scratch.words,
+                masks: selection.masks,
+                counts: scratch.words + table_bytes,
+                clear: Some((start, sum_bytes)),
+                back: (start, if is_all_back { bytes } else { sum_bytes }),
+            }
         })?;
         let mut total = 0u64;
         let sums = here.as_slice().as_chunks::<8>().0.iter().take(vectors);
@@ -303,7 +312,7 @@ impl Strings {
         &mut self,
         selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         lengths: &Lengths,
         back: usize,
     ) -> Result<Option<(DeviceBuffer, DeviceBuffer)>> {
@@ -315,14 +324,14 @@ impl Strings {
         let engine = Arc::clone(&execution.engine);
         let bytes = usize::try_from(lengths.total).unwrap_or(usize::MAX);
         let memory = engine.take(bytes.saturating_add(SLACK_BYTES))?;
-        let stack = &self.batch.columns()[0];
+        let column_batch = &self.batch.columns()[0];
         let (chunks, vectors) = (part.len() as u64, lengths.offsets.len());
-        let mut words = decoder.words(stack, part.clone());
+        let mut words = decoder.words(column_batch, part.clone());
         let places_at = words.len() as u64 * 8;
         words.extend(&lengths.offsets);
         words.push(lengths.total);
-        let scratch = lane.scratch(&engine, words.len() * 8)?;
-        let staging = lane.staging(&engine, words.len() * 8)?;
+        let scratch = context.scratch(&engine, words.len() * 8)?;
+        let staging = context.staging(&engine, words.len() * 8)?;
         write_words(&words, staging);
         let pinned = staging.as_ptr();
         let launch = Launch {
@@ -341,23 +350,23 @@ impl Strings {
         };
         let mut here = engine.host_pool().take(back)?;
         let to = here.as_mut_slice().as_mut_ptr();
-        let marks = lane.finish(|stream| {
+        let events = context.finish(|stream| {
             engine.wait_for(stream, &self.batch)?;
             // SAFETY: the arguments are those that `decode.cuh` names: chunks that were checked before they were
             // copied to the device, with their expansions; masks for their vectors, and offsets by which the memory
             // has room for the bytes of each. All of it lives until the stream is done.
             unsafe {
                 stream.copy_in(scratch, pinned, words.len() * 8)?;
-                let marks = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
+                let events = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
                 stream.copy_out(to, memory.address(), back)?;
-                Ok(marks)
+                Ok(events)
             }
         })?;
         engine.arrived(&self.batch);
         let statistics = &mut execution.statistics;
-        statistics.kernel += lane.between(&marks)?;
+        statistics.kernel += context.between(&events)?;
         statistics.launches += 1;
-        statistics.bytes_scanned += stack.bytes[part].iter().sum::<usize>() as u64;
+        statistics.bytes_scanned += column_batch.bytes[part].iter().sum::<usize>() as u64;
         statistics.bytes_returned += back as u64;
         Ok(Some((memory, here)))
     }

@@ -58,9 +58,9 @@ pub(super) fn on_device(
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<DeviceBuffer> {
-    let piece = engine.take(bytes)?;
-    fill(engine, &piece, bytes, write)?;
-    Ok(piece)
+    let buffer = engine.take(bytes)?;
+    fill(engine, &buffer, bytes, write)?;
+    Ok(buffer)
 }
 
 /// As [`on_device`], for memory that is kept between queries.
@@ -69,24 +69,24 @@ pub(super) fn kept_on_device(
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<DeviceBuffer> {
-    let piece = engine.take_to_keep(bytes)?;
-    fill(engine, &piece, bytes, write)?;
-    Ok(piece)
+    let buffer = engine.take_to_keep(bytes)?;
+    fill(engine, &buffer, bytes, write)?;
+    Ok(buffer)
 }
 
 fn fill(
     engine: &Engine,
-    piece: &DeviceBuffer,
+    buffer: &DeviceBuffer,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<()> {
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let from = host.as_slice().as_ptr();
     // SAFETY: both have these bytes, and live until the stream is done.
-    lane.finish(|stream| unsafe { stream.copy_in(piece.address(), from, bytes) })?;
-    engine.give_back(lane);
+    context.finish(|stream| unsafe { stream.copy_in(buffer.address(), from, bytes) })?;
+    engine.give_back(context);
     Ok(())
 }
 
@@ -113,7 +113,7 @@ impl DevicePayload {
             other => other.primitive_width().unwrap_or(0),
         };
         let validity_at = validity_at(attribute.len(), width);
-        let piece = engine.copied(attribute.device_copies(), || {
+        let buffer = engine.copied(attribute.device_copies(), || {
             let values = attribute.values()?;
             kept_on_device(engine, validity_at + values.len(), |to| {
                 let (to, valid) = to.split_at_mut(validity_at);
@@ -128,9 +128,9 @@ impl DevicePayload {
             })
         })?;
         Ok(Self {
-            values: piece.address(),
-            validity: piece.address() + validity_at as u64,
-            memory: piece,
+            values: buffer.address(),
+            validity: buffer.address() + validity_at as u64,
+            memory: buffer,
         })
     }
 }
@@ -154,14 +154,14 @@ impl DeviceTable {
     /// The table of integer keys on the device, copied on first use.
     pub fn of(codes: &KeyTable, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
-        let piece = engine.copied(codes.device_copies(), || {
+        let buffer = engine.copied(codes.device_copies(), || {
             codes.fetch()?;
             kept_on_device(engine, bytes, |to| codes.write_table(codes_at, to))
         })?;
-        let (keys, [third, fourth]) = (piece.address(), codes.table_words());
+        let (keys, [third, fourth]) = (buffer.address(), codes.table_words());
         Ok(Self {
             words: [keys, keys + codes_at as u64, third, fourth],
-            memory: piece,
+            memory: buffer,
         })
     }
 }
@@ -177,8 +177,8 @@ impl LookupTables {
     ) -> Result<Self> {
         match of.source {
             TableSource::Lookup(lookup) => {
-                let stack = &batch.columns()[of.column];
-                Self::of_lookup(stack, &pipeline.lookups[lookup].codes, engine)
+                let column_batch = &batch.columns()[of.column];
+                Self::of_lookup(column_batch, &pipeline.lookups[lookup].codes, engine)
             }
             TableSource::Entries(index) => {
                 let entries = &entries[index];
@@ -192,8 +192,8 @@ impl LookupTables {
         }
     }
 
-    fn of_lookup(stack: &ColumnBatch, codes: &KeyTable, engine: &Engine) -> Result<Self> {
-        let unique = stack.dictionaries.iter().map(|dictionary| {
+    fn of_lookup(column_batch: &ColumnBatch, codes: &KeyTable, engine: &Engine) -> Result<Self> {
+        let unique = column_batch.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
                 Some(coded) => LookupTable::of_codes(&codes.of(&coded.entries)?, codes.count()),
@@ -202,7 +202,7 @@ impl LookupTables {
         });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
-            of_group: Arc::clone(&stack.dictionary_of),
+            of_group: Arc::clone(&column_batch.dictionary_of),
         })
     }
 

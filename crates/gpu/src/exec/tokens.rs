@@ -185,49 +185,49 @@ impl<'a> SymbolTokens<'a> {
 /// The tokens of a column's strings, made by the kernel [`Tokenize`](crate::runtime::FixedKernel::Tokenize) unless
 /// cached.
 pub(super) fn tokens(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<Arc<TextTokens>> {
-    stack.text_tokens(|| make(stack, batch, kernel, engine))
+    column_batch.text_tokens(|| make(column_batch, batch, kernel, engine))
 }
 
 /// Hashes of 16 bits of a column's strings, in the order of `first_vectors`, computed unless cached. They are cheaper
 /// to compute than tokens are to read: a test for few strings compares them first.
 pub(super) fn fingerprints(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<Arc<DeviceBuffer>> {
-    stack.text_fingerprints(|| {
-        let job = TokenizeJob::new(stack, kernel, engine, HASHED_BYTES)?;
+    column_batch.text_fingerprints(|| {
+        let job = TokenizeJob::new(column_batch, kernel, engine, HASHED_BYTES)?;
         let prints = engine.take_to_keep(job.vectors * PRINTS_BYTES)?;
-        let mut lane = engine.lane()?;
-        lane.finish(|stream| {
+        let mut context = engine.stream_context()?;
+        context.finish(|stream| {
             engine.wait_for(stream, batch)?;
             // SAFETY: there is room for each vector, and it lives until `finish` is done.
             unsafe { job.launch(stream, [0, 0, prints.address()]) }
         })?;
-        engine.give_back(lane);
+        engine.give_back(context);
         Ok(prints)
     })
 }
 
 fn make(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<TextTokens> {
-    let job = TokenizeJob::new(stack, kernel, engine, VOCABULARY_BYTES)?;
+    let job = TokenizeJob::new(column_batch, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
     let on_device = engine.take_to_keep(bytes)?;
     let mut offsets = engine.host_pool().take(bytes)?;
-    let mut lane = engine.lane()?;
-    lane.finish(|stream| {
+    let mut context = engine.stream_context()?;
+    context.finish(|stream| {
         engine.wait_for(stream, batch)?;
         let to = offsets.as_mut_slice().as_mut_ptr();
         // SAFETY: there is a word for each vector; both buffers have these bytes, and live until `finish` is done.
@@ -245,14 +245,14 @@ fn make(
     }
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
     let words = engine.take_to_keep((end + 1) * TOKEN_UNIT_BYTES)?;
-    lane.finish(|stream| {
+    context.finish(|stream| {
         // SAFETY: as above; there is room for as many words as the offsets say.
         unsafe {
             stream.copy_in(on_device.address(), offsets.as_slice().as_ptr(), bytes)?;
             job.launch(stream, [on_device.address(), words.address(), 0])
         }
     })?;
-    engine.give_back(lane);
+    engine.give_back(context);
     Ok(TextTokens {
         words,
         offsets: on_device,
@@ -275,24 +275,25 @@ struct TokenizeJob<'a> {
 impl<'a> TokenizeJob<'a> {
     /// Prepares the arguments, with vocabularies of `vocabulary_bytes` each.
     fn new(
-        stack: &ColumnBatch,
+        column_batch: &ColumnBatch,
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
         vocabulary_bytes: usize,
     ) -> Result<Self> {
-        let mut first_vectors = vec![0; stack.len()];
+        let mut first_vectors = vec![0; column_batch.len()];
         let (mut vectors, mut words) = (0, vec![]);
-        let has_text = |chunk: &usize| stack.symbols[stack.dictionary_of[*chunk]].is_some();
-        let chunks = (0..stack.len()).filter(has_text).count();
+        let has_text =
+            |chunk: &usize| column_batch.symbols[column_batch.dictionary_of[*chunk]].is_some();
+        let chunks = (0..column_batch.len()).filter(has_text).count();
         let vocabulary_at = |index: usize| chunks * CHUNK_WORDS * 8 + index * vocabulary_bytes;
-        for chunk in (0..stack.len()).filter(has_text) {
+        for chunk in (0..column_batch.len()).filter(has_text) {
             first_vectors[chunk] = vectors;
-            let vocabulary = vocabulary_at(stack.dictionary_of[chunk]) as u64;
-            words.extend([vectors as u64, stack.addresses[chunk], vocabulary]);
-            vectors += stack.rows[chunk].div_ceil(VECTOR_LEN);
+            let vocabulary = vocabulary_at(column_batch.dictionary_of[chunk]) as u64;
+            words.extend([vectors as u64, column_batch.addresses[chunk], vocabulary]);
+            vectors += column_batch.rows[chunk].div_ceil(VECTOR_LEN);
         }
-        let inputs = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
-            for (index, symbols) in stack.symbols.iter().enumerate() {
+        let inputs = on_device(engine, vocabulary_at(column_batch.symbols.len()), |to| {
+            for (index, symbols) in column_batch.symbols.iter().enumerate() {
                 if let Some(symbols) = symbols {
                     let to = &mut to[vocabulary_at(index)..][..vocabulary_bytes];
                     Vocabulary::of(symbols).write(to);

@@ -25,11 +25,11 @@ impl Execution {
         self.watch(|this| {
             let batch = &this.with_codes(batch.clone())?;
             let prepared = this.prepare(batch, Task::Totals)?;
-            let mut lane = this.engine.lane()?;
+            let mut context = this.engine.stream_context()?;
             for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {
-                this.totals_of(&prepared, batch, part, &mut lane)?;
+                this.totals_of(&prepared, batch, part, &mut context)?;
             }
-            this.engine.give_back(lane);
+            this.engine.give_back(context);
             Ok(())
         })
     }
@@ -41,7 +41,7 @@ impl Execution {
         all: &[AccumulatorSlot],
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<AccumulatorState>> {
         let width = all.len();
         let results = match prepared.plan.per {
@@ -54,7 +54,7 @@ impl Execution {
             bytes: out_bytes,
             ..ScratchRequest::default()
         };
-        let back = self.run(prepared, batch, part, lane, request, |scratch| Outputs {
+        let back = self.run(prepared, batch, part, context, request, |scratch| Outputs {
             out: scratch.bytes,
             back: (scratch.bytes, out_bytes),
             ..Outputs::default()
@@ -72,12 +72,12 @@ impl Execution {
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<()> {
         let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
             return Err(Error::Internal("no totals".into()));
         };
-        let folded = self.folded(prepared, &accumulators.all, batch, part, lane)?;
+        let folded = self.folded(prepared, &accumulators.all, batch, part, context)?;
         for (index, result) in accumulators.results.iter().enumerate() {
             let new = PartialResult::of(result, &folded);
             match self.results.get_mut(index) {

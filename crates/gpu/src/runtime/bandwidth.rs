@@ -123,12 +123,12 @@ impl Bench<'_> {
     }
 
     fn read(&mut self, kernel: &dyn Kernel) -> Result<()> {
-        let pieces = (self.data.bytes / 16) as u64;
+        let buffers = (self.data.bytes / 16) as u64;
         let launch = Launch {
             grid: self.blocks,
             block: THREADS,
             shared: 0,
-            args: &[self.data.address, pieces, self.sum.address],
+            args: &[self.data.address, buffers, self.sum.address],
         };
         // SAFETY: the arguments are those of bandwidth.cu; the memory outlives the stream.
         unsafe { self.stream.launch(kernel, launch) }
@@ -344,11 +344,11 @@ mod tests {
 
         unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()> {
             let kernel = kernel.as_any().downcast_ref::<FakeKernel>().unwrap();
-            let [data, pieces, sum] = *launch.args else {
+            let [data, buffers, sum] = *launch.args else {
                 panic!("{launch:?}")
             };
             assert_eq!((launch.grid, launch.block, launch.shared), (64, 512, 0));
-            let words = 2 * (pieces as usize - kernel.0);
+            let words = 2 * (buffers as usize - kernel.0);
             // SAFETY: the caller's.
             let data = unsafe { std::slice::from_raw_parts(data as *const u64, words) };
             let added = data

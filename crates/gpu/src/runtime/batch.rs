@@ -117,8 +117,8 @@ impl Batch {
 
     /// Combines columns with these rows.
     pub(crate) fn new(rows: Arc<[usize]>, columns: Vec<Arc<ColumnBatch>>) -> Result<Self> {
-        for stack in &columns {
-            if stack.rows[..] != rows[..] {
+        for column_batch in &columns {
+            if column_batch.rows[..] != rows[..] {
                 let reason = "a column has other rows than its row group";
                 return Err(mismatch(reason.into()));
             }
@@ -142,17 +142,19 @@ impl Batch {
     /// [`Error::Mismatch`] if not: a kernel would misinterpret its bytes.
     pub(crate) fn check(&self, types: &[DataType], pool: &Arc<Pool>) -> Result<()> {
         if self.columns.len() != types.len() {
-            let (found, wanted) = (self.columns.len(), types.len());
-            return Err(mismatch(format!("{found} columns where {wanted} belong")));
+            let (actual, expected) = (self.columns.len(), types.len());
+            return Err(mismatch(format!(
+                "{actual} columns where {expected} belong"
+            )));
         }
-        for (column, (stack, wanted)) in self.columns.iter().zip(types).enumerate() {
+        for (column, (column_batch, expected)) in self.columns.iter().zip(types).enumerate() {
             // `ColumnBatch::of` has compared the other chunks with the first.
-            let Some(chunk) = stack.chunks.first() else {
+            let Some(chunk) = column_batch.chunks.first() else {
                 continue;
             };
-            if chunk.data_type() != wanted {
-                let found = chunk.data_type();
-                let reason = format!("column {column} is {found} where {wanted} belongs");
+            if chunk.data_type() != expected {
+                let actual = chunk.data_type();
+                let reason = format!("column {column} is {actual} where {expected} belongs");
                 return Err(mismatch(reason));
             }
             if !chunk.is_of(pool) {
@@ -165,8 +167,8 @@ impl Batch {
     /// For each copier, the last copy that brings one of the chunks.
     pub(crate) fn copies(&self) -> Copies {
         let mut copies = Copies::default();
-        let stacks = self.columns().iter();
-        stacks.for_each(|stack| copies.join(&stack.copies));
+        let column_batches = self.columns().iter();
+        column_batches.for_each(|column_batch| copies.join(&column_batch.copies));
         copies
     }
 
@@ -309,14 +311,14 @@ impl ColumnBatch {
         if let Some(known) = &*coded {
             return known.clone().map_err(Error::Unsupported);
         }
-        let made = make().map(Arc::new);
-        match &made {
-            Ok(made) => *coded = Some(Ok(Arc::clone(made))),
+        let computed = make().map(Arc::new);
+        match &computed {
+            Ok(computed) => *coded = Some(Ok(Arc::clone(computed))),
             // cached: there will be as many strings another time
             Err(Error::Unsupported(reason)) => *coded = Some(Err(reason.clone())),
             Err(_) => {}
         }
-        made
+        computed
     }
 
     /// The strings as tokens; `make` computes them unless they are cached. Concurrent callers wait.
@@ -348,11 +350,11 @@ impl ColumnBatch {
         if let Some(tests) = known(&lock(&self.text_tests)) {
             return Ok(tests);
         }
-        let made = Arc::new(make()?);
+        let computed = Arc::new(make()?);
         let mut tests = lock(&self.text_tests);
         tests.truncate(TEXT_TESTS - 1);
-        tests.push_front((automaton.clone(), Arc::clone(&made)));
-        Ok(made)
+        tests.push_front((automaton.clone(), Arc::clone(&computed)));
+        Ok(computed)
     }
 
     /// Returns true if it has any of these chunks.

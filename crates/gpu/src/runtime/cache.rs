@@ -196,7 +196,7 @@ impl Cache {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;
         };
-        let files = entries.filter_map(|entry| Kept::of(&entry.ok()?));
+        let files = entries.filter_map(|entry| CacheFile::of(&entry.ok()?));
         let (unfinished, mut kept): (Vec<_>, Vec<_>) = files.partition(|file| file.unfinished);
         for file in unfinished {
             if file.used.elapsed().is_ok_and(|age| age > UNFINISHED_AGE) {
@@ -219,16 +219,16 @@ impl Cache {
 }
 
 /// A file of a cache's directory.
-struct Kept {
+struct CacheFile {
     path: PathBuf,
     unfinished: bool,
     bytes: u64,
     used: SystemTime,
 }
 
-impl Kept {
+impl CacheFile {
     /// `None` for files that are not the cache's.
-    fn of(entry: &fs::DirEntry) -> Option<Kept> {
+    fn of(entry: &fs::DirEntry) -> Option<CacheFile> {
         let path = entry.path();
         let (hash, rest) = path.file_name()?.to_str()?.split_once('.')?;
         let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -240,7 +240,7 @@ impl Kept {
             return None;
         }
         let metadata = entry.metadata().ok()?;
-        Some(Kept {
+        Some(CacheFile {
             unfinished,
             bytes: metadata.len(),
             used: metadata.modified().ok()?,
@@ -365,8 +365,8 @@ mod tests {
         assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
         assert_eq!(ask(&cache, &key("a"), b"?"), (b"A".to_vec(), true));
         assert_eq!(ask(&cache, &key("b"), b"B"), (b"B".to_vec(), false));
-        let again = Cache::open(cache.directory.clone()).unwrap();
-        assert_eq!(ask(&again, &key("b"), b"?"), (b"B".to_vec(), true));
+        let reopened = Cache::open(cache.directory.clone()).unwrap();
+        assert_eq!(ask(&reopened, &key("b"), b"?"), (b"B".to_vec(), true));
         assert_eq!(names(&cache).len(), 2);
     }
 

@@ -50,7 +50,11 @@ pub struct Resident {
 
 impl Resident {
     /// A chunk already on the device, in memory that it may share with others.
-    pub(crate) fn made(memory: Arc<DeviceBuffer>, offset: u64, chunk: Arc<ChunkInfo>) -> Arc<Self> {
+    pub(crate) fn in_memory(
+        memory: Arc<DeviceBuffer>,
+        offset: u64,
+        chunk: Arc<ChunkInfo>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             memory,
             offset,

@@ -11,7 +11,7 @@ use crate::error::Result;
 #[derive(Debug)]
 pub(crate) struct Copied {
     pool: Weak<Pool>,
-    piece: Mutex<Option<Arc<DeviceBuffer>>>,
+    buffer: Mutex<Option<Arc<DeviceBuffer>>>,
     /// Time of the last use, by the engine's clock.
     used: AtomicU64,
 }
@@ -21,7 +21,7 @@ impl Copied {
     pub fn new(pool: &Arc<Pool>, now: u64) -> Self {
         Self {
             pool: Arc::downgrade(pool),
-            piece: Mutex::default(),
+            buffer: Mutex::default(),
             used: AtomicU64::new(now),
         }
     }
@@ -42,28 +42,28 @@ impl Copied {
         copy: impl FnOnce() -> Result<DeviceBuffer>,
     ) -> Result<Arc<DeviceBuffer>> {
         self.used.store(now, Ordering::Relaxed);
-        let mut piece = lock(&self.piece);
-        if let Some(piece) = &*piece {
-            return Ok(Arc::clone(piece));
+        let mut slot = lock(&self.buffer);
+        if let Some(buffer) = &*slot {
+            return Ok(Arc::clone(buffer));
         }
-        let made = Arc::new(copy()?);
-        made.count_as_kept();
-        Ok(Arc::clone(piece.insert(made)))
+        let buffer = Arc::new(copy()?);
+        buffer.count_as_kept();
+        Ok(Arc::clone(slot.insert(buffer)))
     }
 
     /// Sets the copy.
-    pub fn set(&self, made: Arc<DeviceBuffer>) {
-        made.count_as_kept();
-        *lock(&self.piece) = Some(made);
+    pub fn set(&self, buffer: Arc<DeviceBuffer>) {
+        buffer.count_as_kept();
+        *lock(&self.buffer) = Some(buffer);
     }
 
     /// Takes the copy away, unless a kernel uses it or it is being made.
     pub fn take_idle(&self) -> Option<Arc<DeviceBuffer>> {
-        let mut piece = match self.piece.try_lock() {
-            Ok(piece) => piece,
+        let mut slot = match self.buffer.try_lock() {
+            Ok(slot) => slot,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        piece.take_if(|piece| Arc::strong_count(piece) == 1)
+        slot.take_if(|buffer| Arc::strong_count(buffer) == 1)
     }
 }

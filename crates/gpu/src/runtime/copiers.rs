@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::chunks::{COPIERS, Copies, Resident};
 use super::driver::{Driver, Event, Stream};
 use super::memory::{DeviceBuffer, lock};
-use super::transfer_batch::{Source, TransferBatch};
+use super::transfer_batch::{CopySource, TransferBatch};
 use crate::error::Result;
 
 /// Bytes that a copier takes before the next one's turn.
@@ -15,7 +15,7 @@ const COPIER_BYTES: usize = 64 << 20;
 /// The copiers of a device.
 pub(super) struct Copiers {
     driver: Arc<dyn Driver>,
-    each: [Slot; COPIERS],
+    each: [CopierSlot; COPIERS],
     /// Index of the copier whose turn it is.
     turn: AtomicUsize,
     /// Copies begun by all copiers. A copier that replaces a broken one continues with larger numbers.
@@ -23,7 +23,7 @@ pub(super) struct Copiers {
 }
 
 /// A copier, created on first use.
-type Slot = Mutex<Option<Copier>>;
+type CopierSlot = Mutex<Option<Copier>>;
 
 struct Copier {
     stream: Box<dyn Stream>,
@@ -31,7 +31,7 @@ struct Copier {
     begun: u64,
     done: u64,
     /// Events after copies that were requested together, by the last copy before them.
-    marks: Vec<(u64, Event)>,
+    events: Vec<(u64, Event)>,
     /// Data that must not be freed before its copies are done.
     held: Vec<Shipped>,
     held_bytes: usize,
@@ -41,7 +41,7 @@ struct Copier {
 struct Shipped {
     copy: u64,
     bytes: usize,
-    _from: Vec<Source>,
+    _from: Vec<CopySource>,
     _to: Vec<Arc<Resident>>,
 }
 
@@ -58,7 +58,7 @@ impl Copiers {
     /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
     pub fn ship(
         &self,
-        parcel: TransferBatch,
+        transfer: TransferBatch,
         memory: DeviceBuffer,
         now: u64,
     ) -> Result<Vec<Arc<Resident>>> {
@@ -73,7 +73,7 @@ impl Copiers {
             copier.finish()?;
         }
         copier.begun = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        let residents = parcel.chunks.into_iter().map(|(offset, chunk)| {
+        let residents = transfer.chunks.into_iter().map(|(offset, chunk)| {
             Arc::new(Resident {
                 memory: Arc::clone(&memory),
                 offset,
@@ -84,14 +84,14 @@ impl Copiers {
             })
         });
         let residents: Vec<Arc<Resident>> = residents.collect();
-        copier.held_bytes += parcel.bytes;
+        copier.held_bytes += transfer.bytes;
         copier.held.push(Shipped {
             copy: copier.begun,
-            bytes: parcel.bytes,
-            _from: parcel.from,
+            bytes: transfer.bytes,
+            _from: transfer.from,
             _to: residents.clone(),
         });
-        let mut copies = parcel.copies;
+        let mut copies = transfer.copies;
         copies
             .iter_mut()
             .for_each(|copy| copy.to += memory.address());
@@ -127,11 +127,11 @@ impl Copiers {
             let Some(copier) = slot.as_mut() else {
                 continue;
             };
-            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
+            let marked = copier.events.last().map_or(copier.done, |(copy, _)| *copy);
             if marked < copier.begun
                 && let Ok(mark) = copier.stream.mark()
             {
-                copier.marks.push((copier.begun, mark));
+                copier.events.push((copier.begun, mark));
             }
         }
     }
@@ -142,7 +142,7 @@ impl Copiers {
             if let Some(copier) = lock(copier).as_mut()
                 && copier.done < needed
             {
-                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
+                match copier.events.iter().find(|(copy, _)| *copy >= needed) {
                     Some((_, mark)) => stream.wait(mark)?,
                     // for all copies so far: an event for each takes as long as a small copy
                     None => stream.wait(&copier.stream.mark()?)?,
@@ -159,7 +159,7 @@ impl Copiers {
                 && copier.done < needed
             {
                 copier.done = needed;
-                copier.marks.retain(|(copy, _)| *copy > needed);
+                copier.events.retain(|(copy, _)| *copy > needed);
                 let arrived = copier.held.partition_point(|held| held.copy <= needed);
                 let bytes = copier.held.drain(..arrived).map(|held| held.bytes);
                 copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
@@ -195,7 +195,7 @@ impl Copier {
             stream,
             begun: 0,
             done: 0,
-            marks: vec![],
+            events: vec![],
             held: vec![],
             held_bytes: 0,
         }
@@ -209,7 +209,7 @@ impl Copier {
     fn finish(&mut self) -> Result<()> {
         self.stream.synchronize()?;
         self.done = self.begun;
-        self.marks.clear();
+        self.events.clear();
         self.held.clear();
         self.held_bytes = 0;
         Ok(())

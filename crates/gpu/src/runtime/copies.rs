@@ -20,9 +20,9 @@ impl Engine {
     }
 
     /// Copies that include this engine's.
-    pub(crate) fn copies_with(&self, piece: Arc<DeviceBuffer>) -> DeviceCopies {
+    pub(crate) fn copies_with(&self, buffer: Arc<DeviceBuffer>) -> DeviceCopies {
         let copies = DeviceCopies::default();
-        self.copied_of(&copies).set(piece);
+        self.copied_of(&copies).set(buffer);
         copies
     }
 

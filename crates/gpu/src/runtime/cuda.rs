@@ -19,7 +19,7 @@ use cudarc::driver::sys::{
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
 use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Event, Kernel, Launch, Stream};
-use super::exit::{AtWork, wait_at_exit};
+use super::exit::{CallGuard, wait_at_exit};
 use super::health::Process;
 use super::huge::HugePages;
 use super::memory::lock;
@@ -251,7 +251,7 @@ impl Cuda {
     pub fn open(ordinal: usize) -> Result<Arc<Cuda>> {
         driver_version()?;
         wait_at_exit();
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let opened = Cuda::open_with(ordinal, Cache::of_user());
         opened.map_err(|error| Error::Unavailable(reason(&error)))
     }
@@ -538,14 +538,14 @@ impl CudaKernel {
 
     /// Checks the length of arguments: the driver reads as many bytes as the parameter has.
     fn check_args(&self, args: &[u64]) -> Result<()> {
-        let given = size_of_val(args);
-        if given == self.parameter {
+        let given_bytes = size_of_val(args);
+        if given_bytes == self.parameter {
             return Ok(());
         }
         Err(Error::Driver {
             call: "cuLaunchKernel",
             reason: format!(
-                "kernel {} takes {} bytes of arguments, not {given}",
+                "kernel {} takes {} bytes of arguments, not {given_bytes}",
                 self.name, self.parameter
             ),
         })
@@ -626,31 +626,31 @@ struct CudaStream {
 unsafe impl Send for CudaStream {}
 
 /// An event.
-struct CudaMark {
+struct CudaEvent {
     context: Arc<Context>,
     event: sys::CUevent,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for CudaMark {}
+unsafe impl Send for CudaEvent {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for CudaMark {}
+unsafe impl Sync for CudaEvent {}
 
-impl CudaMark {
-    fn new(context: &Arc<Context>) -> Result<CudaMark> {
+impl CudaEvent {
+    fn new(context: &Arc<Context>) -> Result<CudaEvent> {
         let mut event = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
         // SAFETY: the caller has bound the context; the pointer is to a live handle.
         check("cuEventCreate", unsafe {
             sys::cuEventCreate(&mut event, flags)
         })?;
-        Ok(CudaMark {
+        Ok(CudaEvent {
             context: Arc::clone(context),
             event,
         })
     }
 
-    fn of<'a>(mark: &'a Event, call: &'static str) -> Result<&'a CudaMark> {
+    fn of<'a>(mark: &'a Event, call: &'static str) -> Result<&'a CudaEvent> {
         mark.0.downcast_ref().ok_or_else(|| Error::Driver {
             call,
             reason: "the mark is of another driver".to_string(),
@@ -658,7 +658,7 @@ impl CudaMark {
     }
 }
 
-impl Drop for CudaMark {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
         // SAFETY: created once, in `new`. The driver destroys an event under way once it is recorded.
         self.context
@@ -774,7 +774,7 @@ impl Stream for CudaStream {
 
     fn mark(&mut self) -> Result<Event> {
         self.context.bind()?;
-        let mark = CudaMark::new(&self.context)?;
+        let mark = CudaEvent::new(&self.context)?;
         // SAFETY: stream and event are alive and of the same context.
         check("cuEventRecord", unsafe {
             sys::cuEventRecord(mark.event, self.stream)
@@ -783,7 +783,7 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, mark: &Event) -> Result<()> {
-        let mark = CudaMark::of(mark, "cuStreamWaitEvent")?;
+        let mark = CudaEvent::of(mark, "cuStreamWaitEvent")?;
         self.context.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
         // SAFETY: stream and event are alive.
@@ -801,8 +801,8 @@ impl Stream for CudaStream {
     }
 
     fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
-        let from = CudaMark::of(from, "cuEventElapsedTime")?;
-        let to = CudaMark::of(to, "cuEventElapsedTime")?;
+        let from = CudaEvent::of(from, "cuEventElapsedTime")?;
+        let to = CudaEvent::of(to, "cuEventElapsedTime")?;
         self.context.bind()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; the pointer is to a live number.

@@ -19,7 +19,7 @@ use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
-use super::memory::{DeviceBuffer, Pinned, Place, Pool, Sizes, Staging, lock};
+use super::memory::{DeviceBuffer, MemoryKind, Pinned, Pool, Sizes, Staging, lock};
 use super::transfer_batch::TransferBatch;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
@@ -35,7 +35,7 @@ pub struct Engine {
     chunks: Mutex<Chunks>,
     copiers: Copiers,
     kernels: Kernels,
-    lanes: Mutex<Vec<StreamContext>>,
+    stream_contexts: Mutex<Vec<StreamContext>>,
     /// Device copies of host values, including those that were dropped and may be made again.
     copies: Mutex<Vec<Weak<Copied>>>,
     clock: AtomicU64,
@@ -60,7 +60,7 @@ type Idle = (u64, u64, ChunkName);
 /// An entry of the device's caches that may be dropped, by its index. Of entries used at the same time, stacks go
 /// first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kept {
+enum Evictable {
     ColumnBatch(usize),
     Copy(usize),
     Chunks(usize),
@@ -72,7 +72,7 @@ struct Chunks {
     files: Files,
     resident: HashMap<ChunkName, Arc<Resident>>,
     /// Column batches of chunks that queries used together.
-    stacks: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
+    column_batches: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
     hosted: HashMap<ChunkName, Arc<Hosted>>,
     host_bytes: u64,
     host_limit: u64,
@@ -149,14 +149,14 @@ impl Engine {
             ..usual
         };
         Arc::new(Self {
-            pool: Pool::new(Arc::clone(&driver), Place::Device, sizes),
-            host_pool: Pool::new(Arc::clone(&driver), Place::Host, Sizes::default()),
-            staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
+            pool: Pool::new(Arc::clone(&driver), MemoryKind::Device, sizes),
+            host_pool: Pool::new(Arc::clone(&driver), MemoryKind::Host, Sizes::default()),
+            staging: Pool::new(Arc::clone(&driver), MemoryKind::Host, STAGING),
             copiers: Copiers::new(Arc::clone(&driver)),
             driver,
             chunks: Mutex::new(Chunks::new()),
             kernels: Kernels::default(),
-            lanes: Mutex::default(),
+            stream_contexts: Mutex::default(),
             copies: Mutex::default(),
             clock: AtomicU64::new(0),
             health: Health::new(),
@@ -256,7 +256,7 @@ impl Engine {
             return vec![None; keys.len()];
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let mut found = Vec::with_capacity(keys.len());
+        let mut residents = Vec::with_capacity(keys.len());
         let mut hosted = vec![];
         {
             let mut chunks = lock(&self.chunks);
@@ -269,48 +269,48 @@ impl Engine {
                     chunk.used.store(now, Ordering::Relaxed);
                     hosted.push((index, *name, Arc::clone(chunk)));
                 }
-                found.push(resident.cloned());
+                residents.push(resident.cloned());
             }
         }
         hosted.sort_unstable_by_key(|(_, _, chunk)| chunk.memory.address());
-        type Wanted = (usize, ChunkName, Arc<Hosted>);
-        let touch = |a: &Wanted, b: &Wanted| {
+        type HostedRequest = (usize, ChunkName, Arc<Hosted>);
+        let touch = |a: &HostedRequest, b: &HostedRequest| {
             a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
         };
         // for all at once; if there is no room, each copy makes its own
-        let wanted: u64 = hosted
+        let needed: u64 = hosted
             .iter()
             .map(|(_, _, chunk)| chunk.memory.bytes() as u64)
             .sum();
-        if wanted > 0 {
-            let _ = self.make_room(wanted);
+        if needed > 0 {
+            let _ = self.make_room(needed);
         }
         for together in hosted.chunk_by(touch) {
             let mut run: Vec<(ChunkName, Arc<Hosted>)> = vec![];
-            let mut places = vec![];
+            let mut indices = vec![];
             let mut bytes = 0;
-            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, places: &mut Vec<usize>| {
+            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, indices: &mut Vec<usize>| {
                 let sent = self.health.watch(|| self.send(run)).unwrap_or_default();
-                for (place, resident) in places.drain(..).zip(sent) {
-                    found[place] = Some(resident);
+                for (index, resident) in indices.drain(..).zip(sent) {
+                    residents[index] = Some(resident);
                 }
                 run.clear();
             };
             for (index, name, chunk) in together {
                 bytes += chunk.memory.bytes();
                 run.push((*name, Arc::clone(chunk)));
-                places.push(*index);
+                indices.push(*index);
                 if bytes >= RUN_BYTES {
-                    send(&mut run, &mut places);
+                    send(&mut run, &mut indices);
                     bytes = 0;
                 }
             }
-            send(&mut run, &mut places);
+            send(&mut run, &mut indices);
         }
-        if wanted > 0 {
+        if needed > 0 {
             self.copiers.mark();
         }
-        found
+        residents
     }
 
     /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] has kept them and they are
@@ -319,11 +319,15 @@ impl Engine {
         self.check().ok()?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let chunks = lock(&self.chunks);
-        let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
-        let stacks: Vec<Arc<ColumnBatch>> = stacks.collect::<Option<_>>()?;
+        let column_batches = columns
+            .iter()
+            .map(|runs| chunks.column_batches.get(runs).cloned());
+        let column_batches: Vec<Arc<ColumnBatch>> = column_batches.collect::<Option<_>>()?;
         drop(chunks);
-        stacks.iter().for_each(|stack| stack.touch(now));
-        Batch::new(rows.into(), stacks).ok()
+        column_batches
+            .iter()
+            .for_each(|column_batch| column_batch.touch(now));
+        Batch::new(rows.into(), column_batches).ok()
     }
 
     /// Keeps the traits and samples of a batch, whose columns these are, for [`Engine::batch`], as long as it stays on
@@ -331,17 +335,24 @@ impl Engine {
     pub fn keep(&self, columns: Vec<Vec<ChunkRun>>, batch: &Batch) {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut chunks = lock(&self.chunks);
-        for (runs, stack) in columns.into_iter().zip(batch.columns()) {
-            stack.touch(now);
-            chunks.stacks.insert(runs, Arc::clone(stack));
+        for (runs, column_batch) in columns.into_iter().zip(batch.columns()) {
+            column_batch.touch(now);
+            chunks.column_batches.insert(runs, Arc::clone(column_batch));
         }
-        let mut stacked: usize = chunks.stacks.values().map(|stack| stack.len()).sum();
+        let mut stacked: usize = chunks
+            .column_batches
+            .values()
+            .map(|column_batch| column_batch.len())
+            .sum();
         while stacked > STACKED_CHUNKS
-            && let Some(oldest) = chunks.stacks.iter().min_by_key(|(_, stack)| stack.used())
+            && let Some(oldest) = chunks
+                .column_batches
+                .iter()
+                .min_by_key(|(_, column_batch)| column_batch.used())
         {
             let oldest = oldest.0.clone();
-            let dropped = chunks.stacks.remove(&oldest);
-            stacked -= dropped.map_or(0, |stack| stack.len());
+            let dropped = chunks.column_batches.remove(&oldest);
+            stacked -= dropped.map_or(0, |column_batch| column_batch.len());
         }
     }
 
@@ -368,10 +379,10 @@ impl Engine {
 
     fn load_watched(&self, chunks: &[(ChunkKey, &DeviceChunk)]) -> Result<Vec<Arc<Resident>>> {
         let keys: Vec<ChunkKey> = chunks.iter().map(|(key, _)| key.clone()).collect();
-        let mut found = self.lookup_all(&keys);
+        let mut residents = self.lookup_all(&keys);
         let names = lock(&self.chunks).names(&keys);
-        let missing = names.into_iter().zip(chunks).zip(&found);
-        let missing = missing.filter(|(_, found)| found.is_none());
+        let missing = names.into_iter().zip(chunks).zip(&residents);
+        let missing = missing.filter(|(_, residents)| residents.is_none());
         let missing: Vec<(ChunkName, &DeviceChunk)> = missing
             .map(|((name, (_, chunk)), _)| (name, *chunk))
             .collect();
@@ -393,16 +404,16 @@ impl Engine {
                 let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
                     missing.into_iter().unzip();
                 let chunks = chunks.into_iter().map(|chunk| (self.info_of(chunk), chunk));
-                let parcel =
+                let transfer =
                     TransferBatch::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
-                self.ship(&names, parcel)?
+                self.ship(&names, transfer)?
             }
         };
         let mut loaded = loaded.into_iter();
-        for slot in found.iter_mut().filter(|slot| slot.is_none()) {
+        for slot in residents.iter_mut().filter(|slot| slot.is_none()) {
             *slot = loaded.next();
         }
-        found
+        residents
             .into_iter()
             .collect::<Option<_>>()
             .ok_or_else(|| Error::Internal("a chunk without bytes".into()))
@@ -484,13 +495,13 @@ impl Engine {
     }
 
     /// Begins to copy chunks to the device.
-    fn ship(&self, names: &[ChunkName], parcel: TransferBatch) -> Result<Vec<Arc<Resident>>> {
+    fn ship(&self, names: &[ChunkName], transfer: TransferBatch) -> Result<Vec<Arc<Resident>>> {
         if names.is_empty() {
             return Ok(vec![]);
         }
-        let memory = self.room_for(parcel.bytes)?;
+        let memory = self.room_for(transfer.bytes)?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let residents = self.copiers.ship(parcel, memory, now)?;
+        let residents = self.copiers.ship(transfer, memory, now)?;
         Ok(self.insert(names, residents))
     }
 
@@ -501,15 +512,15 @@ impl Engine {
     }
 
     /// Keeps chunks that were built on the device. Returns those that were there first.
-    pub(crate) fn keep_made(
+    pub(crate) fn keep_built(
         &self,
         keys: &[ChunkKey],
-        made: Vec<Arc<Resident>>,
+        built: Vec<Arc<Resident>>,
     ) -> Vec<Arc<Resident>> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        made.iter().for_each(|chunk| chunk.touch(now));
+        built.iter().for_each(|chunk| chunk.touch(now));
         let names = lock(&self.chunks).names(keys);
-        self.insert(&names, made)
+        self.insert(&names, built)
     }
 
     fn insert(&self, names: &[ChunkName], residents: Vec<Arc<Resident>>) -> Vec<Arc<Resident>> {
@@ -552,14 +563,14 @@ impl Engine {
 
     /// Allocates memory of the device. If there is none left, chunks that no query uses are dropped.
     pub(crate) fn take(&self, bytes: usize) -> Result<DeviceBuffer> {
-        let mut wanted = bytes as u64;
+        let mut needed = bytes as u64;
         loop {
             let taken = self.pool.take(bytes);
-            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(wanted)? == 0 {
+            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(needed)? == 0 {
                 return taken;
             }
             // dropped memory may be scattered: drop more, until some is contiguous
-            wanted = wanted.saturating_mul(2);
+            needed = needed.saturating_mul(2);
         }
     }
 
@@ -570,9 +581,9 @@ impl Engine {
             Ok(()) | Err(Error::OutOfMemory { .. }) => {}
             Err(error) => return Err(error),
         }
-        let piece = self.take(bytes)?;
-        piece.count_as_kept();
-        Ok(piece)
+        let buffer = self.take(bytes)?;
+        buffer.count_as_kept();
+        Ok(buffer)
     }
 
     /// Makes room in the budget.
@@ -619,59 +630,63 @@ impl Engine {
             .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
             .collect();
         all.sort_unstable_by_key(|(address, ..)| *address);
-        let pieces: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
-        let stacks = chunks.stacks.iter();
-        let stacks = stacks.filter(|(_, stack)| {
-            Arc::strong_count(stack) == 1 && self.copiers.have_brought(&stack.copies)
+        let buffers: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
+        let column_batches = chunks.column_batches.iter();
+        let column_batches = column_batches.filter(|(_, column_batch)| {
+            Arc::strong_count(column_batch) == 1 && self.copiers.have_brought(&column_batch.copies)
         });
-        let stacks: Vec<(u64, *const ColumnBatch)> = stacks
-            .map(|(_, stack)| (stack.used(), Arc::as_ptr(stack)))
+        let column_batches: Vec<(u64, *const ColumnBatch)> = column_batches
+            .map(|(_, column_batch)| (column_batch.used(), Arc::as_ptr(column_batch)))
             .collect();
         // a chunk of an unused column batch counts as used when the batch was: the batch is dropped before it
         let mut oldest = BinaryHeap::new();
-        for (index, (used, _)) in stacks.iter().enumerate() {
-            oldest.push(Reverse((*used, Kept::ColumnBatch(index))));
+        for (index, (used, _)) in column_batches.iter().enumerate() {
+            oldest.push(Reverse((*used, Evictable::ColumnBatch(index))));
         }
         for (index, copy) in copies.iter().enumerate() {
-            oldest.push(Reverse((copy.used(), Kept::Copy(index))));
+            oldest.push(Reverse((copy.used(), Evictable::Copy(index))));
         }
-        for (index, piece) in pieces.iter().enumerate() {
-            if let Some(used) = chunks.idle_since(piece) {
-                oldest.push(Reverse((used, Kept::Chunks(index))));
+        for (index, buffer) in buffers.iter().enumerate() {
+            if let Some(used) = chunks.idle_since(buffer) {
+                oldest.push(Reverse((used, Evictable::Chunks(index))));
             }
         }
         while freed < bytes
             && let Some(Reverse((_, next))) = oldest.pop()
         {
             match next {
-                Kept::ColumnBatch(index) => {
-                    let own = |stack: &Arc<ColumnBatch>| Arc::as_ptr(stack) == stacks[index].1;
-                    let mut found = chunks.stacks.extract_if(|_, stack| own(stack));
-                    let Some((_, stack)) = found.next() else {
+                Evictable::ColumnBatch(index) => {
+                    let own = |column_batch: &Arc<ColumnBatch>| {
+                        Arc::as_ptr(column_batch) == column_batches[index].1
+                    };
+                    let mut residents = chunks
+                        .column_batches
+                        .extract_if(|_, column_batch| own(column_batch));
+                    let Some((_, column_batch)) = residents.next() else {
                         continue;
                     };
-                    drop(found);
-                    stack.date_chunks();
-                    let memory = stack.memory();
-                    if let Ok(stack) = Arc::try_unwrap(stack) {
-                        freed += stack.take_apart(&mut dropped);
+                    drop(residents);
+                    column_batch.date_chunks();
+                    let memory = column_batch.memory();
+                    if let Ok(column_batch) = Arc::try_unwrap(column_batch) {
+                        freed += column_batch.take_apart(&mut dropped);
                     }
                     for address in memory {
-                        let piece = pieces.binary_search_by_key(&address, |piece| piece[0].0);
-                        let Ok(index) = piece else { continue };
-                        if let Some(used) = chunks.idle_since(pieces[index]) {
-                            oldest.push(Reverse((used, Kept::Chunks(index))));
+                        let buffer = buffers.binary_search_by_key(&address, |buffer| buffer[0].0);
+                        let Ok(index) = buffer else { continue };
+                        if let Some(used) = chunks.idle_since(buffers[index]) {
+                            oldest.push(Reverse((used, Evictable::Chunks(index))));
                         }
                     }
                 }
-                Kept::Copy(index) => {
-                    if let Some(piece) = copies[index].take_idle() {
-                        freed += piece.bytes() as u64;
-                        dropped.push(piece);
+                Evictable::Copy(index) => {
+                    if let Some(buffer) = copies[index].take_idle() {
+                        freed += buffer.bytes() as u64;
+                        dropped.push(buffer);
                     }
                 }
-                Kept::Chunks(index) => {
-                    for (.., key) in pieces[index] {
+                Evictable::Chunks(index) => {
+                    for (.., key) in buffers[index] {
                         if let Some(resident) = chunks.resident.remove(key) {
                             let own = resident.bytes() as u64;
                             freed += own;
@@ -736,11 +751,13 @@ impl Engine {
         let addresses: HashSet<*const Resident> = dropped.iter().map(Arc::as_ptr).collect();
         let mut hosted = vec![];
         let mut chunks = lock(&self.chunks);
-        let stacks = chunks
-            .stacks
-            .extract_if(|_, stack| stack.has_some(&addresses));
-        let stacks: Vec<_> = stacks.collect();
-        stacks.iter().for_each(|(_, stack)| stack.date_chunks());
+        let column_batches = chunks
+            .column_batches
+            .extract_if(|_, column_batch| column_batch.has_some(&addresses));
+        let column_batches: Vec<_> = column_batches.collect();
+        column_batches
+            .iter()
+            .for_each(|(_, column_batch)| column_batch.date_chunks());
         let resident = chunks
             .resident
             .extract_if(|_, chunk| addresses.contains(&Arc::as_ptr(chunk)));
@@ -766,9 +783,9 @@ impl Engine {
     }
 
     /// Borrows a stream with buffers.
-    pub(crate) fn lane(&self) -> Result<StreamContext> {
-        if let Some(lane) = lock(&self.lanes).pop() {
-            return Ok(lane);
+    pub(crate) fn stream_context(&self) -> Result<StreamContext> {
+        if let Some(context) = lock(&self.stream_contexts).pop() {
+            return Ok(context);
         }
         Ok(StreamContext {
             stream: self.driver.stream()?,
@@ -778,9 +795,11 @@ impl Engine {
     }
 
     /// Takes a stream back. No work may be under way on it.
-    pub(crate) fn give_back(&self, mut lane: StreamContext) {
-        lane.scratch = lane.scratch.filter(|piece| piece.bytes() <= KEPT_SCRATCH);
-        lock(&self.lanes).push(lane);
+    pub(crate) fn give_back(&self, mut context: StreamContext) {
+        context.scratch = context
+            .scratch
+            .filter(|buffer| buffer.bytes() <= KEPT_SCRATCH);
+        lock(&self.stream_contexts).push(context);
     }
 
     /// The kernel of a plan. The flag is true if it was compiled.
@@ -805,8 +824,8 @@ impl Engine {
     /// Host memory to read `bytes` of a file into, for chunks: the device copies from there. `None` while all of it is
     /// in use; it is limited.
     pub fn staging(&self, bytes: usize) -> Option<Staging> {
-        let piece = self.health.watch(|| self.staging.take(bytes)).ok()?;
-        Some(Staging::new(piece, bytes))
+        let buffer = self.health.watch(|| self.staging.take(bytes)).ok()?;
+        Some(Staging::new(buffer, bytes))
     }
 
     /// Returns true if the bytes are in memory of [`Engine::staging`].
@@ -864,7 +883,7 @@ impl Chunks {
         Self {
             files: Files::default(),
             resident: HashMap::new(),
-            stacks: HashMap::new(),
+            column_batches: HashMap::new(),
             hosted: HashMap::new(),
             host_bytes: 0,
             host_limit: DEFAULT_HOST_BYTES,
@@ -893,11 +912,11 @@ impl Chunks {
     }
 
     /// Time of the last use of chunks that share memory; `None` if a query or a column batch uses one.
-    fn idle_since(&self, piece: &[Idle]) -> Option<u64> {
+    fn idle_since(&self, buffer: &[Idle]) -> Option<u64> {
         let mut since = 0;
-        for (.., key) in piece {
+        for (.., key) in buffer {
             let resident = self.resident.get(key)?;
-            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > piece.len()
+            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > buffer.len()
             {
                 return None;
             }
@@ -1025,13 +1044,17 @@ impl StreamContext {
 
     /// The address of device memory of at least `bytes`. Its content is lost if it grows.
     pub fn scratch(&mut self, engine: &Engine, bytes: usize) -> Result<u64> {
-        if let Some(piece) = self.scratch.as_ref().filter(|piece| piece.bytes() >= bytes) {
-            return Ok(piece.address());
+        if let Some(buffer) = self
+            .scratch
+            .as_ref()
+            .filter(|buffer| buffer.bytes() >= bytes)
+        {
+            return Ok(buffer.address());
         }
         self.scratch = None;
-        let piece = engine.take(bytes.next_power_of_two().max(1 << 16))?;
-        let address = piece.address();
-        self.scratch = Some(piece);
+        let buffer = engine.take(bytes.next_power_of_two().max(1 << 16))?;
+        let address = buffer.address();
+        self.scratch = Some(buffer);
         Ok(address)
     }
 }

@@ -15,21 +15,21 @@ use crate::error::{Error, Result};
 /// Limit of the wait at the end.
 const MOST: Duration = Duration::from_secs(1);
 
-static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// Guard of a driver or compiler call on this thread.
 #[derive(Debug)]
-pub(super) struct AtWork(());
+pub(super) struct CallGuard(());
 
-impl AtWork {
+impl CallGuard {
     /// Begins a call.
     ///
     /// # Errors
     ///
     /// [`Error::Cancelled`] if the process ends.
     pub fn begin() -> Result<Self> {
-        AT_WORK.fetch_add(1, Ordering::SeqCst);
+        CALLS.fetch_add(1, Ordering::SeqCst);
         let work = Self(());
         match ENDS.load(Ordering::SeqCst) {
             true => Err(Error::Cancelled),
@@ -38,9 +38,9 @@ impl AtWork {
     }
 }
 
-impl Drop for AtWork {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        AT_WORK.fetch_sub(1, Ordering::SeqCst);
+        CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) fn wait_at_exit() {
 /// Waits until no thread of this crate calls driver or compiler. Returns true if that took at most `most`. Blocks.
 pub fn is_done_within(most: Duration) -> bool {
     let begun = Instant::now();
-    while AT_WORK.load(Ordering::SeqCst) > 0 {
+    while CALLS.load(Ordering::SeqCst) > 0 {
         if begun.elapsed() > most {
             return false;
         }
@@ -120,7 +120,7 @@ mod tests {
 
     /// Simulates the unloading of a library: crashes if a call is under way.
     extern "C" fn unload() {
-        if AT_WORK.load(Ordering::SeqCst) > 0 {
+        if CALLS.load(Ordering::SeqCst) > 0 {
             process::abort();
         }
     }
@@ -135,7 +135,7 @@ mod tests {
             // SAFETY: the handler is static, and does not unwind.
             unsafe { libc::atexit(unload) };
             wait_at_exit();
-            let work = AtWork::begin().unwrap();
+            let work = CallGuard::begin().unwrap();
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(length));
                 println!("done");

@@ -3,7 +3,7 @@
 use std::process;
 use std::sync::OnceLock;
 
-use super::exit::AtWork;
+use super::exit::CallGuard;
 use crate::error::{Error, Result};
 
 /// The process that opened a device. CUDA does not work in its forks.
@@ -63,7 +63,7 @@ impl Health {
     /// Runs work on the device, unless it is lost; and records if the work loses it.
     pub fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check()?;
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let result = work();
         if let Err(Error::Lost(reason)) = &result {
             // the first reason is the most informative

@@ -73,18 +73,18 @@ pub(crate) struct Loaded {
 }
 
 /// A kernel, compiled by the first thread that needs it; or the compiler's log of one that does not compile.
-type Slot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
+type KernelSlot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
 
 #[derive(Debug)]
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
-    fixed: Mutex<HashMap<FixedKernel, Slot<dyn Kernel>>>,
+    fixed: Mutex<HashMap<FixedKernel, KernelSlot<dyn Kernel>>>,
 }
 
 #[derive(Debug, Default)]
 struct Cache {
-    slots: HashMap<KernelPlan, (u64, Slot<Loaded>)>,
+    slots: HashMap<KernelPlan, (u64, KernelSlot<Loaded>)>,
     /// Counts uses.
     clock: u64,
 }
@@ -116,13 +116,13 @@ fn filled<T: ?Sized>(
     if let Some(known) = slot {
         return known.clone().map_err(|log| Error::Compile { log });
     }
-    let made = make();
-    match &made {
-        Ok(made) => *slot = Some(Ok(Arc::clone(made))),
+    let kernel = make();
+    match &kernel {
+        Ok(kernel) => *slot = Some(Ok(Arc::clone(kernel))),
         Err(Error::Compile { log }) => *slot = Some(Err(log.clone())),
         Err(_) => {}
     }
-    made
+    kernel
 }
 
 impl Kernels {
@@ -179,7 +179,7 @@ impl Kernels {
         })
     }
 
-    fn slot(&self, plan: &KernelPlan) -> Slot<Loaded> {
+    fn slot(&self, plan: &KernelPlan) -> KernelSlot<Loaded> {
         let mut loaded = lock(&self.loaded);
         loaded.clock += 1;
         let now = loaded.clock;
@@ -194,7 +194,7 @@ impl Kernels {
             let oldest = oldest.0.clone();
             dropped = loaded.slots.remove(&oldest);
         }
-        let slot = Slot::<Loaded>::default();
+        let slot = KernelSlot::<Loaded>::default();
         loaded.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
         drop(loaded);
         // unloads it, unless a query uses it

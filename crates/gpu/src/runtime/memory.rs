@@ -45,7 +45,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     Device,
     /// Host memory that the device copies from at full speed.
     Host,
@@ -55,7 +55,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Pool {
     driver: Arc<dyn Driver>,
-    place: Place,
+    kind: MemoryKind,
     sizes: Sizes,
     slabs: Mutex<Vec<Slab>>,
     /// Bytes of pieces that are kept between queries.
@@ -116,10 +116,10 @@ impl RefUnwindSafe for DeviceBuffer {}
 impl UnwindSafe for DeviceBuffer {}
 
 impl Pool {
-    pub fn new(driver: Arc<dyn Driver>, place: Place, sizes: Sizes) -> Arc<Self> {
+    pub fn new(driver: Arc<dyn Driver>, kind: MemoryKind, sizes: Sizes) -> Arc<Self> {
         Arc::new(Self {
             driver,
-            place,
+            kind,
             sizes,
             slabs: Mutex::default(),
             kept: AtomicU64::new(0),
@@ -132,9 +132,9 @@ impl Pool {
             wanted: bytes,
             reason: "more than can be addressed".into(),
         })?;
-        match self.place {
-            Place::Device => self.driver.allocate(bytes),
-            Place::Host => {
+        match self.kind {
+            MemoryKind::Device => self.driver.allocate(bytes),
+            MemoryKind::Host => {
                 let address = self.driver.allocate_host(bytes)?;
                 Ok(address as u64)
             }
@@ -145,11 +145,11 @@ impl Pool {
     ///
     /// The address came from `allocate`, is freed once, and nothing uses it.
     unsafe fn free(&self, address: u64) {
-        match self.place {
+        match self.kind {
             // SAFETY: as the caller says.
-            Place::Device => unsafe { self.driver.free(address) },
+            MemoryKind::Device => unsafe { self.driver.free(address) },
             // SAFETY: as the caller says.
-            Place::Host => unsafe { self.driver.free_host(address as *mut u8) },
+            MemoryKind::Host => unsafe { self.driver.free_host(address as *mut u8) },
         }
     }
 
@@ -190,7 +190,7 @@ impl Pool {
         let mut slab = match self.slab(bytes, usual) {
             // free slabs may be too small, and take the memory
             Err(Error::OutOfMemory { .. }) if self.trim() => self.slab(bytes, bytes)?,
-            made => made?,
+            slab => slab?,
         };
         let address = slab.take(bytes);
         lock(&self.slabs).push(slab);
@@ -239,7 +239,7 @@ impl Pool {
             let end = start.checked_add(bytes.len() as u64);
             slab.address <= start && end.is_some_and(|end| end <= slab.address + slab.bytes)
         };
-        self.place == Place::Host && lock(&self.slabs).iter().any(is_within)
+        self.kind == MemoryKind::Host && lock(&self.slabs).iter().any(is_within)
     }
 
     /// Bytes of pieces that are kept between queries, see [`DeviceBuffer::count_as_kept`].
@@ -327,11 +327,11 @@ impl DeviceBuffer {
 
     /// The bytes of a piece of host memory; empty for memory of a device.
     pub fn as_slice(&self) -> &[u8] {
-        match self.pool.place {
-            Place::Device => &[],
+        match self.pool.kind {
+            MemoryKind::Device => &[],
             // SAFETY: initialised memory of the host that lives as long as this piece, and that only
             // `as_mut_slice` lends for writing.
-            Place::Host => unsafe {
+            MemoryKind::Host => unsafe {
                 std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize)
             },
         }
@@ -339,10 +339,10 @@ impl DeviceBuffer {
 
     /// As [`DeviceBuffer::as_slice`], for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        match self.pool.place {
-            Place::Device => &mut [],
+        match self.pool.kind {
+            MemoryKind::Device => &mut [],
             // SAFETY: initialised memory of the host that this piece alone has.
-            Place::Host => unsafe {
+            MemoryKind::Host => unsafe {
                 std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes as usize)
             },
         }
@@ -362,25 +362,25 @@ impl Drop for DeviceBuffer {
 /// [`Engine::staging`](crate::Engine::staging).
 #[derive(Debug)]
 pub struct Staging {
-    piece: DeviceBuffer,
+    buffer: DeviceBuffer,
     bytes: usize,
 }
 
 impl Staging {
-    pub(crate) fn new(piece: DeviceBuffer, bytes: usize) -> Self {
-        Self { piece, bytes }
+    pub(crate) fn new(buffer: DeviceBuffer, bytes: usize) -> Self {
+        Self { buffer, bytes }
     }
 }
 
 impl AsRef<[u8]> for Staging {
     fn as_ref(&self) -> &[u8] {
-        self.piece.as_slice().get(..self.bytes).unwrap_or_default()
+        self.buffer.as_slice().get(..self.bytes).unwrap_or_default()
     }
 }
 
 impl AsMut<[u8]> for Staging {
     fn as_mut(&mut self) -> &mut [u8] {
-        let bytes = self.piece.as_mut_slice();
+        let bytes = self.buffer.as_mut_slice();
         bytes.get_mut(..self.bytes).unwrap_or_default()
     }
 }

@@ -21,7 +21,7 @@ use libloading::Library;
 
 use super::cache::Key;
 use super::calls::driver_version;
-use super::exit::{AtWork, wait_at_exit};
+use super::exit::{CallGuard, wait_at_exit};
 use crate::error::{Error, Result};
 
 /// The environment variable that names the directory of `libnvrtc.so.13`, or the file itself.
@@ -39,7 +39,7 @@ pub fn nvrtc() -> Result<&'static Nvrtc> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     let found = NVRTC.get_or_init(|| {
         let driver = driver_version().ok();
-        let found = Nvrtc::find(&places(), driver);
+        let found = Nvrtc::find(&candidates(), driver);
         wait_at_exit();
         found
     });
@@ -137,7 +137,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 // -- finding the library --------------------------------------------------------------------
 
 /// Files to try, in order. If a variable names one, only that.
-fn places() -> Vec<PathBuf> {
+fn candidates() -> Vec<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = set(NVRTC_VARIABLE) {
         return places_named(named);
@@ -146,9 +146,9 @@ fn places() -> Vec<PathBuf> {
     let toolkits = toolkits.map(PathBuf::from);
     let usual = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from);
     let directories = toolkits.chain(usual).map(|toolkit| toolkit.join("lib64"));
-    let mut places: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
-    places.extend(directories.flat_map(in_directory));
-    places
+    let mut candidates: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    candidates.extend(directories.flat_map(in_directory));
+    candidates
 }
 
 fn places_named(named: OsString) -> Vec<PathBuf> {
@@ -259,10 +259,10 @@ impl Nvrtc {
     }
 
     /// The first of these files that is a compiler for that version of the driver.
-    fn find(places: &[PathBuf], driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
+    fn find(candidates: &[PathBuf], driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
         let mut reasons = Vec::new();
-        for place in places {
-            match Nvrtc::open(place).and_then(|nvrtc| nvrtc.suits(driver)) {
+        for file in candidates {
+            match Nvrtc::open(file).and_then(|nvrtc| nvrtc.suits(driver)) {
                 Ok(nvrtc) => return Ok(nvrtc),
                 Err(reason) => reasons.push(reason),
             }
@@ -354,7 +354,7 @@ impl Nvrtc {
     }
 
     fn compile_on(&self, cores: usize, source: &str, capability: (u32, u32)) -> Result<Cubin> {
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
             used.map(|used| used.spill_stores + used.spill_loads).sum()
@@ -822,12 +822,12 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
     fn a_driver_that_is_too_old_is_named() {
         let Some(nvrtc) = compiler() else { return };
         let Some(path) = nvrtc.path() else { return };
-        let places = [path.to_path_buf()];
+        let candidates = [path.to_path_buf()];
         let older = (nvrtc.version().0 - 1, 9);
-        let reason = Nvrtc::find(&places, Some(older)).unwrap_err();
+        let reason = Nvrtc::find(&candidates, Some(older)).unwrap_err();
         assert!(reason.contains(&format!("CUDA {}.9", older.0)), "{reason}");
         let same = (nvrtc.version().0, 0);
-        assert!(Nvrtc::find(&places, Some(same)).is_ok());
+        assert!(Nvrtc::find(&candidates, Some(same)).is_ok());
     }
 
     #[test]

@@ -17,13 +17,13 @@ pub(super) struct TransferBatch {
     pub bytes: usize,
     /// Copies, whose target addresses count from the start of the batch; their sources are memory of `from`.
     pub copies: Vec<CopyIn>,
-    pub from: Vec<Source>,
+    pub from: Vec<CopySource>,
     /// The chunks, and their offsets.
     pub chunks: Vec<(u64, Arc<ChunkInfo>)>,
 }
 
 /// Pinned memory that the device copies from.
-pub(super) enum Source {
+pub(super) enum CopySource {
     Hosted { _memory: Arc<Hosted> },
     Staged { _memory: DeviceBuffer },
     Read { _memory: Buffer },
@@ -48,7 +48,7 @@ impl TransferBatch {
             chunks: chunks.collect(),
             from: run
                 .into_iter()
-                .map(|hosted| Source::Hosted { _memory: hosted })
+                .map(|hosted| CopySource::Hosted { _memory: hosted })
                 .collect(),
         }
     }
@@ -62,7 +62,7 @@ impl TransferBatch {
         chunks: Vec<(Arc<ChunkInfo>, &DeviceChunk)>,
     ) -> Result<Self> {
         let mut end = 0;
-        let mut place = |bytes: usize| {
+        let mut offset = |bytes: usize| {
             let start = end;
             end = (end + bytes).next_multiple_of(DeviceChunk::ALIGNMENT);
             start
@@ -73,26 +73,26 @@ impl TransferBatch {
         };
         let fronts: Vec<usize> = chunks
             .iter()
-            .map(|(_, chunk)| place(chunk.front_bytes()))
+            .map(|(_, chunk)| offset(chunk.front_bytes()))
             .collect();
         let read: Vec<Option<Buffer>> = chunks.iter().map(|(_, chunk)| as_read(chunk)).collect();
         let mut bodies = vec![0; chunks.len()];
         let each = || chunks.iter().zip(&read).enumerate();
         for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_none()) {
-            bodies[index] = place(chunk.body_bytes());
+            bodies[index] = offset(chunk.body_bytes());
         }
-        let staged_bytes = place(0);
+        let staged_bytes = offset(0);
         for (index, ((_, chunk), _)) in each().filter(|(_, (_, read))| read.is_some()) {
-            bodies[index] = place(chunk.body_bytes());
+            bodies[index] = offset(chunk.body_bytes());
         }
         let bytes = end + DeviceChunk::SLACK_BYTES;
-        let made = each().filter(|(_, (_, read))| read.is_some());
-        let made: usize = made
+        let generated = each().filter(|(_, (_, read))| read.is_some());
+        let generated: usize = generated
             .map(|(_, ((_, chunk), _))| chunk.body_made().len())
             .sum();
 
-        let memory = staging.take(staged_bytes + made);
-        let mut memory = memory.or_else(|_| host.take(staged_bytes + made))?;
+        let memory = staging.take(staged_bytes + generated);
+        let mut memory = memory.or_else(|_| host.take(staged_bytes + generated))?;
         let (staged, mut free) = memory.as_mut_slice().split_at_mut(staged_bytes);
         let mut copies = vec![CopyIn {
             to: 0,
@@ -101,8 +101,8 @@ impl TransferBatch {
         }];
         let mut from = vec![];
         let mut arriving = vec![];
-        let places = fronts.into_iter().zip(bodies);
-        for (((info, chunk), read), (front, body)) in chunks.into_iter().zip(read).zip(places) {
+        let offsets = fronts.into_iter().zip(bodies);
+        for (((info, chunk), read), (front, body)) in chunks.into_iter().zip(read).zip(offsets) {
             let out = staged.get_mut(front..front + chunk.front_bytes());
             chunk.write_front(out.unwrap_or_default(), body - front)?;
             match read {
@@ -112,10 +112,10 @@ impl TransferBatch {
                         from: read.as_ptr(),
                         bytes: read.len(),
                     });
-                    let made = chunk.body_made();
-                    if !made.is_empty() {
-                        let (out, rest) = mem::take(&mut free).split_at_mut(made.len());
-                        out.copy_from_slice(made);
+                    let generated = chunk.body_made();
+                    if !generated.is_empty() {
+                        let (out, rest) = mem::take(&mut free).split_at_mut(generated.len());
+                        out.copy_from_slice(generated);
                         copies.push(CopyIn {
                             to: (body + read.len()) as u64,
                             from: out.as_ptr(),
@@ -123,7 +123,7 @@ impl TransferBatch {
                         });
                         free = rest;
                     }
-                    from.push(Source::Read { _memory: read });
+                    from.push(CopySource::Read { _memory: read });
                 }
                 None => {
                     let out = staged.get_mut(body..body + chunk.body_bytes());
@@ -132,7 +132,7 @@ impl TransferBatch {
             }
             arriving.push((front as u64, info));
         }
-        from.push(Source::Staged { _memory: memory });
+        from.push(CopySource::Staged { _memory: memory });
         Ok(Self {
             bytes,
             copies,

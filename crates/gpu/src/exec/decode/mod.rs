@@ -111,22 +111,22 @@ impl Engine {
         let chunks = job.run(may_compile);
         all.sent += job.sent;
         all.kernel += job.kernel;
-        Ok(self.keep_made(&keys, chunks?))
+        Ok(self.keep_built(&keys, chunks?))
     }
 }
 
 impl DecodeJob<'_> {
     /// Inflates, decodes, and packs.
     fn run(&mut self, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
-        let mut lane = self.engine.lane()?;
-        let chunks = self.run_on(&mut lane, may_compile)?;
-        self.engine.give_back(lane);
+        let mut context = self.engine.stream_context()?;
+        let chunks = self.run_on(&mut context, may_compile)?;
+        self.engine.give_back(context);
         Ok(chunks)
     }
 
     fn run_on(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         may_compile: bool,
     ) -> Result<Vec<Arc<Resident>>> {
         let masks = self.columns.iter().map(|assembly| masks(assembly.column));
@@ -139,11 +139,11 @@ impl DecodeJob<'_> {
         let at = JobAddresses::new(there.address(), &layout);
         let mut descriptors = self.descriptors(&at, &layout)?;
         let launches = Launches::new(self.engine, may_compile, &descriptors)?;
-        let results = self.decode(lane, &launches, &inputs, &layout, &at, &descriptors)?;
+        let results = self.decode(context, &launches, &inputs, &layout, &at, &descriptors)?;
         let chunks = self.lay_out(&results.as_slice()[..layout.back])?;
-        self.pack(lane, &launches, &chunks, &layout, &at, &mut descriptors)?;
+        self.pack(context, &launches, &chunks, &layout, &at, &mut descriptors)?;
         let residents = chunks.into_iter().map(|(chunk, memory)| {
-            Resident::made(Arc::new(memory), 0, self.engine.info_of(&chunk))
+            Resident::in_memory(Arc::new(memory), 0, self.engine.info_of(&chunk))
         });
         Ok(residents.collect())
     }
@@ -151,7 +151,7 @@ impl DecodeJob<'_> {
     /// Inflates, decodes, and computes bounds. Returns the results, which report no fault.
     fn decode(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         launches: &Launches<'_>,
         inputs: &JobInputs<'_>,
         layout: &Layout,
@@ -169,7 +169,7 @@ impl DecodeJob<'_> {
         let mut results = self.engine.host_pool().take(layout.back)?;
         let to = results.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
-        let marks = lane.finish(|stream| {
+        let events = context.finish(|stream| {
             // SAFETY: all ranges are those of the layout, as long as the descriptors say, and live until `finish` is
             // done, as do streams, which the job borrows. Bytes of streams may be any: kernels read none outside of
             // streams, and write none outside of the room for blocks and values.
@@ -195,7 +195,7 @@ impl DecodeJob<'_> {
                 Ok((start, end))
             }
         })?;
-        self.kernel += lane.between(&marks)?;
+        self.kernel += context.between(&events)?;
         self.sent += layout.inputs;
         self.check_inflated(&results.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
         let faults = &results.as_slice()[layout.faults_at..][..layout.parts * 4];
@@ -208,7 +208,7 @@ impl DecodeJob<'_> {
     /// Writes fronts, and packs values behind them.
     fn pack(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         launches: &Launches<'_>,
         chunks: &[(DeviceChunk, DeviceBuffer)],
         layout: &Layout,
@@ -238,7 +238,7 @@ impl DecodeJob<'_> {
         let mut results = self.engine.host_pool().take(wrong_bytes)?;
         let to = results.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
-        let marks = lane.finish(|stream| {
+        let events = context.finish(|stream| {
             // SAFETY: as in `decode`; chunks have as many bytes as their fronts say.
             unsafe {
                 for ((chunk, memory), front) in chunks.iter().zip(&fronts) {
@@ -257,7 +257,7 @@ impl DecodeJob<'_> {
                 Ok((start, end))
             }
         })?;
-        self.kernel += lane.between(&marks)?;
+        self.kernel += context.between(&events)?;
         self.sent += offsets.bytes();
         match results.as_slice()[..wrong_bytes]
             .iter()
