@@ -8,7 +8,7 @@ use vectile_gpu::{Error, Result};
 
 use crate::memory::Memory;
 
-/// That of the smallest GPUs that kernels support.
+/// As on the smallest GPUs that kernels support.
 pub(crate) const SHARED_MEMORY: u32 = 64 << 10;
 
 /// A device's state, as its streams use it.

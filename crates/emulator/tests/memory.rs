@@ -95,7 +95,7 @@ fn new_memory_is_no_zeros() {
 }
 
 #[test]
-fn a_fault_comes_where_it_was_asked_for() {
+fn a_fault_comes_at_the_requested_call() {
     let Some(device) = device() else { return };
     let kernel = kernel(&device, "out[threadIdx.x] = 1;");
     let mut calls = Vec::new();

@@ -83,12 +83,12 @@ pub(super) struct PartialResult {
 
 impl PartialResult {
     /// The partial result of an aggregate, from the states of its accumulators.
-    pub fn of(result: &ResultSlots, folded: &[AccumulatorState]) -> Self {
-        let count = folded[result.count].count();
+    pub fn of(result: &ResultSlots, states: &[AccumulatorState]) -> Self {
+        let count = states[result.count].count();
         let value = result.value.filter(|_| count > 0);
         Self {
             count,
-            value: value.map(|value| folded[value].clone()),
+            value: value.map(|value| states[value].clone()),
             is_count: result.value.is_none(),
         }
     }

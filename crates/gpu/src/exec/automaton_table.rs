@@ -52,7 +52,7 @@ pub(super) fn tests(
             let print = u64::from(fingerprint(string));
             few_words[1 + one / 2] |= (print | print << 16) << (one % 2 * 32);
         }
-        let tables = folded_all(automaton, &column_batch.symbols)?;
+        let tables = composed_all(automaton, &column_batch.symbols)?;
         let mut end = column_batch.len() * TEST_WORDS * 8;
         end = end.next_multiple_of(ALIGNMENT);
         let starts = tables.iter().map(|table| {
@@ -107,7 +107,7 @@ struct TransitionTable {
 }
 
 /// Composes the automaton with each symbol table, on all cores. The result is empty for `None`.
-fn folded_all(
+fn composed_all(
     automaton: &Automaton,
     symbols: &[Option<Arc<Symbols>>],
 ) -> Result<Vec<TransitionTable>> {
@@ -120,7 +120,7 @@ fn folded_all(
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let share = symbols.len().div_ceil(cores).max(SHARE);
     let fold = |symbols: &Option<Arc<Symbols>>| match symbols {
-        Some(symbols) => folded(automaton, symbols),
+        Some(symbols) => composed(automaton, symbols),
         None => TransitionTable::default(),
     };
     let mut all = vec![TransitionTable::default(); symbols.len()];
@@ -146,7 +146,7 @@ fn stride(tokens: usize) -> usize {
     tokens.next_multiple_of(4) + if tokens % 128 > 124 { 4 } else { 0 }
 }
 
-fn folded(automaton: &Automaton, symbols: &Symbols) -> TransitionTable {
+fn composed(automaton: &Automaton, symbols: &Symbols) -> TransitionTable {
     let vocabulary = Vocabulary::of(symbols);
     let stride = stride(vocabulary.tokens());
     let mut bytes = vec![0; (automaton.states() * stride).next_multiple_of(ALIGNMENT)];

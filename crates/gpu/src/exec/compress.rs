@@ -65,7 +65,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn prepare_compression(&self) -> Result<()> {
         let prepare = || self.fixed_kernel(FixedKernel::Compress, true).map(drop);
         self.health().watch(prepare)

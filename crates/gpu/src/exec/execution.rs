@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::PartialResult;
-use super::answers::Answers;
+use super::code_tests::CodeTestResults;
 use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
@@ -94,7 +94,7 @@ pub(super) struct Prepared {
     pub(super) loaded: Arc<Loaded>,
     pub(super) grid: u32,
     /// For each code test, the words of the groups.
-    pub(super) answers: Vec<Answers>,
+    pub(super) code_tests: Vec<CodeTestResults>,
     /// For each code test, the offset of its text table in the block's shared memory, if it is copied there.
     pub(super) text_at: Vec<Option<u64>>,
     /// Bytes of dynamic shared memory of a block.
@@ -206,14 +206,14 @@ impl Execution {
         let start = Instant::now();
         let (facts, entries) = self.facts(batch, task)?;
         let (mut plan, bindings) = self.plan(batch, &facts, task)?;
-        let mut answers = vec![];
+        let mut code_tests = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = Answers::of(test, batch, &self.engine, self.may_compile)?;
+            let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
             *is_bitmap = !answer.are_ranges();
             if *is_bitmap {
                 answer.make_bits();
             }
-            answers.push(answer);
+            code_tests.push(answer);
         }
         let tables = plan.tables.iter();
         let tables = tables
@@ -229,9 +229,9 @@ impl Execution {
         let mut shared_bytes = bindings.shared_bytes(&plan);
         // with one block on each multiprocessor, loads from global memory are faster for most tests
         let most_shared = device.shared_memory / 2;
-        let text_at = answers.iter().map(|answers| {
+        let text_at = code_tests.iter().map(|code_tests| {
             let at = shared_bytes.next_multiple_of(16);
-            let bytes = u32::try_from(answers.table_bytes()).ok();
+            let bytes = u32::try_from(code_tests.table_bytes()).ok();
             let end = bytes.and_then(|bytes| at.checked_add(bytes));
             shared_bytes = end.filter(|end| *end <= most_shared && *end > at)?;
             Some(at.into())
@@ -263,7 +263,7 @@ impl Execution {
             bindings,
             loaded,
             grid,
-            answers,
+            code_tests,
             text_at,
             shared_bytes,
             tables,

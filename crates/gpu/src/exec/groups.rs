@@ -125,7 +125,7 @@ impl Execution {
         for part in parts {
             if strategy == Strategy::Threads {
                 self.check_groups(&prepared)?;
-                results.push(self.few_groups(
+                results.push(self.groups_of_threads(
                     &prepared,
                     &accumulators,
                     batch,
@@ -217,7 +217,7 @@ impl Execution {
     }
 
     /// Groups with accumulators in each thread.
-    fn few_groups(
+    fn groups_of_threads(
         &mut self,
         prepared: &Prepared,
         accumulators: &Accumulators,
@@ -228,8 +228,8 @@ impl Execution {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
         let all_groups = all.repeat(prepared.groups as usize);
-        let folded = self.folded(prepared, &all_groups, batch, part, context)?;
-        let groups = folded.chunks(each).zip(0..);
+        let states = self.states(prepared, &all_groups, batch, part, context)?;
+        let groups = states.chunks(each).zip(0..);
         let occupied: Vec<(&[AccumulatorState], u64)> =
             groups.filter(|(group, _)| group[0].count() > 0).collect();
         let groups = || occupied.iter().map(|(group, _)| group);

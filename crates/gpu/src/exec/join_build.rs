@@ -314,7 +314,7 @@ impl Builder<'_> {
                 result_words: 4,
             },
         )?;
-        let [distinct, twice, most_probes, is_full] = results[..] else {
+        let [distinct, duplicates, most_probes, is_full] = results[..] else {
             return Err(Error::Internal("nothing was counted".into()));
         };
         if is_full > 0 {
@@ -323,7 +323,7 @@ impl Builder<'_> {
         if let DeviceKeyLayout::Hashed { probes, .. } = &mut form.keys {
             *probes = (most_probes as u32).max(1);
         }
-        if table.is_unique && twice > 0 {
+        if table.is_unique && duplicates > 0 {
             return Ok(None);
         }
         let fetch = {
@@ -363,7 +363,7 @@ impl Builder<'_> {
                 true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
                 false => vec![],
             },
-            has_null: distinct + twice < self.rows.rows as u64,
+            has_null: distinct + duplicates < self.rows.rows as u64,
             attributes,
             is_by_row: digits.is_none(),
         }))

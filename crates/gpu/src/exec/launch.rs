@@ -62,7 +62,7 @@ impl Execution {
         let slots = GROUP_WORDS
             + self.pipeline.columns.len()
             + TABLE_WORDS * prepared.tables.len()
-            + prepared.answers.len();
+            + prepared.code_tests.len();
         let mut parameters = Parameters::default();
         let groups_at = parameters.next_offset();
         parameters.bytes.resize(part.len() * slots * 8, 0);
@@ -77,9 +77,9 @@ impl Execution {
                 scales(&mut parameters, data_type, used, ends)?;
             }
         }
-        let answers = prepared.answers.iter();
-        let tables_at: Vec<Vec<u64>> = answers
-            .map(|answers| answers.append(part.clone(), &mut parameters))
+        let code_tests = prepared.code_tests.iter();
+        let tables_at: Vec<Vec<u64>> = code_tests
+            .map(|code_tests| code_tests.append(part.clone(), &mut parameters))
             .collect();
         let tables = prepared.tables.iter();
         let lookups_at: Vec<_> = tables
@@ -112,8 +112,8 @@ impl Execution {
             for (table, offsets) in prepared.tables.iter().zip(&lookups_at) {
                 words.extend(table.words(index, offsets, scratch));
             }
-            for (answers, offsets) in prepared.answers.iter().zip(&tables_at) {
-                words.push(answers.word(index, offsets, scratch));
+            for (code_tests, offsets) in prepared.code_tests.iter().zip(&tables_at) {
+                words.push(code_tests.word(index, offsets, scratch));
             }
             first += rows.div_ceil(unit) as u64;
             first_row += rows as u64;

@@ -4,8 +4,8 @@
 //! [`totals`] and [`rows`] turn the copied-back bytes into results.
 
 mod accumulator;
-mod answers;
 mod automaton_table;
+mod code_tests;
 mod compress;
 mod decode;
 mod distinct;

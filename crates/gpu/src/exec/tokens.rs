@@ -316,7 +316,7 @@ impl<'a> TokenizeJob<'a> {
     ///
     /// # Safety
     ///
-    /// That memory is as long as `tokens.cuh` requires, and lives until the stream has passed this point.
+    /// The memory is as long as `tokens.cuh` requires, and lives until the stream has passed this point.
     unsafe fn launch(&self, stream: &mut dyn Stream, to: [u64; 3]) -> Result<()> {
         let threads = WARPS as u32 * 32;
         let resident = self.kernel.resident_blocks(threads, 0).max(1);

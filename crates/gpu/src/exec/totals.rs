@@ -35,7 +35,7 @@ impl Execution {
     }
 
     /// Runs the kernel over some row groups, and combines the states of each accumulator.
-    pub(super) fn folded(
+    pub(super) fn states(
         &mut self,
         prepared: &Prepared,
         all: &[AccumulatorSlot],
@@ -61,10 +61,10 @@ impl Execution {
         })?;
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
         let all = all.iter().enumerate();
-        let folded = all.map(|(i, added)| {
+        let states = all.map(|(i, added)| {
             AccumulatorState::of(added.accumulator, words.iter().skip(i).step_by(width))
         });
-        Ok(folded.collect())
+        Ok(states.collect())
     }
 
     fn totals_of(
@@ -77,9 +77,9 @@ impl Execution {
         let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
             return Err(Error::Internal("no totals".into()));
         };
-        let folded = self.folded(prepared, &accumulators.all, batch, part, context)?;
+        let states = self.states(prepared, &accumulators.all, batch, part, context)?;
         for (index, result) in accumulators.results.iter().enumerate() {
-            let new = PartialResult::of(result, &folded);
+            let new = PartialResult::of(result, &states);
             match self.results.get_mut(index) {
                 Some(old) => old.merge(new),
                 None => self.results.push(new),

@@ -45,7 +45,7 @@ pub struct Bandwidth {
 ///
 /// # Errors
 ///
-/// Those of the driver; [`Error::OutOfMemory`] if too little of the device's memory is free.
+/// Errors of the driver; [`Error::OutOfMemory`] if too little of the device's memory is free.
 pub fn measure(driver: &dyn Driver) -> Result<Bandwidth> {
     let bytes = bytes_to_read(driver.free_memory()?)?;
     let copied = bytes.min(COPY_BYTES as usize);

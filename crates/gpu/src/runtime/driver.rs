@@ -57,7 +57,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn free_memory(&self) -> Result<u64>;
 
     /// Compiles CUDA C++ and loads the kernel of that name from it.
@@ -72,7 +72,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn find(&self, _source: &str, _name: &str) -> Result<Option<Compiled>> {
         Ok(None)
     }
@@ -96,7 +96,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8>;
 
     /// Frees host memory.
@@ -110,7 +110,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn stream(&self) -> Result<Box<dyn Stream>>;
 }
 

@@ -57,8 +57,8 @@ struct ChunkName {
 /// A chunk: the address of its memory, the time of its last use, its name.
 type Idle = (u64, u64, ChunkName);
 
-/// An entry of the device's caches that may be dropped, by its index. Of entries used at the same time, stacks go
-/// first.
+/// An entry of the device's caches that may be dropped, by its index. Of entries used at the same time, column
+/// batches go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Evictable {
     ColumnBatch(usize),
@@ -273,8 +273,8 @@ impl Engine {
             }
         }
         hosted.sort_unstable_by_key(|(_, _, chunk)| chunk.memory.address());
-        type HostedRequest = (usize, ChunkName, Arc<Hosted>);
-        let touch = |a: &HostedRequest, b: &HostedRequest| {
+        type HostedChunk = (usize, ChunkName, Arc<Hosted>);
+        let touch = |a: &HostedChunk, b: &HostedChunk| {
             a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
         };
         // for all at once; if there is no room, each copy makes its own
@@ -556,7 +556,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn settle(&self) -> Result<()> {
         self.health.watch(|| self.copiers.finish())
     }
@@ -659,13 +659,13 @@ impl Engine {
                     let own = |column_batch: &Arc<ColumnBatch>| {
                         Arc::as_ptr(column_batch) == column_batches[index].1
                     };
-                    let mut residents = chunks
+                    let mut removed = chunks
                         .column_batches
                         .extract_if(|_, column_batch| own(column_batch));
-                    let Some((_, column_batch)) = residents.next() else {
+                    let Some((_, column_batch)) = removed.next() else {
                         continue;
                     };
-                    drop(residents);
+                    drop(removed);
                     column_batch.date_chunks();
                     let memory = column_batch.memory();
                     if let Ok(column_batch) = Arc::try_unwrap(column_batch) {
@@ -843,7 +843,7 @@ impl Engine {
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn prepare_copies(&self) -> Result<()> {
         let take = |_| self.staging.take(STAGING_SLAB as usize);
         let slabs = self

@@ -1,7 +1,7 @@
 //! Makes the end of the process wait for driver and compiler calls on other threads: they crash if their library is
 //! unloaded meanwhile. If that takes too long, the process ends without unloading anything.
 //!
-//! That does not help against exit handlers that the compiler registers while it compiles its first kernel. So callers
+//! This does not help against exit handlers that the compiler registers while it compiles its first kernel. So callers
 //! that compile in the background must wait with [`is_done_within`] before the process can end.
 
 use std::process;

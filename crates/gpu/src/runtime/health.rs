@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_device_is_not_tried_again() {
+    fn a_lost_device_is_not_retried() {
         let health = Health::new();
         let failed = |call| {
             let reason = "busy".to_string();

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_is_not_compiled_again() {
+    fn failed_compilations_are_cached() {
         let driver = Counting {
             misfits: Some(AtomicUsize::new(0)),
             ..Counting::default()

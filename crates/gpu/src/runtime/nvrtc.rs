@@ -140,7 +140,7 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 fn candidates() -> Vec<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = set(NVRTC_VARIABLE) {
-        return places_named(named);
+        return files_named(named);
     }
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
     let toolkits = toolkits.map(PathBuf::from);
@@ -151,7 +151,7 @@ fn candidates() -> Vec<PathBuf> {
     candidates
 }
 
-fn places_named(named: OsString) -> Vec<PathBuf> {
+fn files_named(named: OsString) -> Vec<PathBuf> {
     let path = PathBuf::from(named);
     match path.is_dir() {
         true => in_directory(path),
@@ -784,7 +784,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
     }
 
     #[test]
-    fn builds_of_a_version_are_told_apart() {
+    fn builds_of_a_version_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("libnvrtc.so.13");
         let after = |content: &str, seconds| {
@@ -831,13 +831,13 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
     }
 
     #[test]
-    fn the_users_place_is_the_only_one() {
+    fn only_the_users_file_is_tried() {
         let directory = tempfile::tempdir().unwrap();
-        let names = places_named(directory.path().into());
+        let names = files_named(directory.path().into());
         assert_eq!(names.len(), NAMES.len());
         assert_eq!(names[0], directory.path().join("libnvrtc.so.13"));
         let file = directory.path().join("libnvrtc.so.13.0.88");
-        assert_eq!(places_named(file.clone().into()), [file]);
+        assert_eq!(files_named(file.clone().into()), [file]);
     }
 
     #[test]

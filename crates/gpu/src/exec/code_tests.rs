@@ -13,9 +13,9 @@ use crate::kernel::{CodeTest, EntryTest};
 use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
 
 /// Results of a code test for the codes of each row group.
-pub(super) struct Answers {
+pub(super) struct CodeTestResults {
     /// One for each dictionary.
-    unique: Vec<Answer>,
+    unique: Vec<DictionaryResult>,
     /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
     /// Tests of strings in splits, for row groups without a dictionary.
@@ -23,7 +23,7 @@ pub(super) struct Answers {
 }
 
 /// The passing codes of one dictionary.
-struct Answer {
+struct DictionaryResult {
     /// Codes are below this bound.
     codes: usize,
     passing: Passing,
@@ -38,7 +38,7 @@ enum Passing {
     Text,
 }
 
-impl Answers {
+impl CodeTestResults {
     /// Evaluates `test` for the codes of these row groups.
     pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
         let column_batch = &batch.columns()[test.column];
@@ -49,11 +49,11 @@ impl Answers {
         let tests = tests.transpose()?;
         let unique = column_batch.dictionaries.iter().map(|dictionary| {
             Ok(match dictionary {
-                Some(dictionary) => Answer {
+                Some(dictionary) => DictionaryResult {
                     codes: dictionary.codes,
                     passing: Passing::of(&passed(test, &dictionary.entries)?),
                 },
-                None => Answer {
+                None => DictionaryResult {
                     codes: 0,
                     passing: match &tests {
                         Some(_) => Passing::Text,
@@ -82,7 +82,7 @@ impl Answers {
 
     /// Turns ranges into bits: a kernel supports one kind.
     pub fn make_bits(&mut self) {
-        for Answer { codes, passing } in &mut self.unique {
+        for DictionaryResult { codes, passing } in &mut self.unique {
             // kernels read up to 1024 codes beyond the last one; none of these words may be past the end
             let words = codes.div_ceil(32) + 33;
             match passing {
