@@ -43,7 +43,7 @@ impl Shared {
         let count = &self.calls_to_fault;
         let step = |calls: u64| calls.checked_sub(1);
         if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) == Ok(1) {
-            return Err(driver_error(call, "a fault that was asked for"));
+            return Err(driver_error(call, "an injected fault"));
         }
         Ok(())
     }
