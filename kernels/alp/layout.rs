@@ -1,4 +1,4 @@
-//! Floats that are decimals: integers, a scale for each vector, and exceptions.
+//! Decimal floats: integers, a scale for each vector, and exceptions.
 
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::PatchList;
@@ -9,7 +9,7 @@ use crate::error::Result;
 /// Scales: exponent * 19 + factor.
 pub const SCALES: usize = 19 * 19;
 
-/// Floats whose integers are a sequence, less the reference; `scales` are exponent and factor of each vector.
+/// Lays out floats whose integers are a sequence, less the reference; `scales` has exponent and factor of each vector.
 pub(super) fn lay_out<'a>(
     builder: &mut Builder,
     data_type: &DataType,

@@ -1,11 +1,11 @@
-//! Floats cut in two: a sequence of indices of left parts, packed right parts, and exceptions.
+//! Split floats: a sequence of indices of left parts, packed right parts, and exceptions.
 
 use vectile_encodings::layout::{Packed, PatchList};
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
 
-/// Floats whose indices are a sequence.
+/// Lays out floats whose indices are a sequence.
 pub(super) fn lay_out(
     builder: &mut Builder,
     right_width: usize,

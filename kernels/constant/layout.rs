@@ -1,4 +1,4 @@
-//! One value, or none: packed integers of no bits. Kernels have no code for it but that of `ffor`.
+//! One value, or none: packed integers of no bits. Kernels decode it with the code of `ffor`.
 
 use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::datatypes::DataType;
@@ -6,7 +6,8 @@ use arrow::datatypes::DataType;
 use crate::builder::Builder;
 use crate::types::Type;
 
-/// A column without values: one of integers, or `false` of a dictionary where its type has none.
+/// Lays out a column of nulls: as integers, or with an empty dictionary if its type has no integers. Returns true for
+/// integers.
 pub(super) fn nulls(builder: &mut Builder, data_type: &DataType) -> bool {
     builder.traits.include(0, 0);
     let are_integers = Type::of(data_type).is_some();
@@ -25,7 +26,7 @@ pub(super) fn boolean(entries: &ArrayRef) -> Option<i128> {
     Some(i128::from(value.value(0)))
 }
 
-/// A sequence of one value.
+/// Lays out a sequence of one value.
 pub(super) fn entries(builder: &mut Builder, value: u64) -> Option<(u64, u64)> {
     builder.vectors.iter_mut().for_each(|v| v.base = value);
     builder.traits.width(0);

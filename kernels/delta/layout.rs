@@ -1,4 +1,4 @@
-//! Differences: packed residuals, behind where the lanes of a vector start.
+//! Differences: packed residuals, behind the first values of the lanes of a vector.
 
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::DeltaView;
@@ -7,7 +7,7 @@ use crate::builder::{Builder, LANES};
 use crate::error::Result;
 use crate::traits::WIDE;
 
-/// Gives bounds of the entries. `largest` decodes the largest.
+/// Returns bounds of the entries. `largest` decodes the largest.
 pub(super) fn lay_out(
     builder: &mut Builder,
     view: DeltaView<'_>,
@@ -30,16 +30,16 @@ pub(super) fn lay_out(
         least = least.min(first - i128::from(top) + smallest.min(0) * steps);
         most = most.max(first + (smallest + i128::from(top)).max(0) * steps);
     }
-    // differences may promise more than there is, and then every kernel is wider for it
+    // differences may promise a wider range than the values have, and every kernel would be wider for it
     Ok(Some(match least >= 0 && most <= i128::from(u32::MAX) {
         true => (0, most as u64),
         false => (0, largest()?),
     }))
 }
 
-/// Adds the entries before the lanes' first ones, in a line, or two if some needs more than 32 bits.
+/// Adds the entries before the lanes' first ones, in a line, or in two if one needs more than 32 bits.
 fn lane_starts(builder: &mut Builder, vector: usize, starts: &[u64]) {
-    // a lane is bounded by where the one after it starts; lanes behind that may start anywhere
+    // a lane is bounded by the start of the one after it; starts of lanes after the last row may be anything
     let live = builder
         .rows()
         .saturating_sub(vector * VECTOR_LEN)

@@ -1,4 +1,4 @@
-//! Codes of distinct values, behind which the values lie if they have a fixed width.
+//! Codes of distinct values, followed by the values if they have a fixed width.
 
 use arrow::array::{Array, ArrayRef};
 use arrow::buffer::Buffer;
@@ -10,10 +10,10 @@ use crate::builder::Builder;
 use crate::error::{Error, Result};
 use crate::types::Type;
 
-/// More than any code that a writer of ours leaves.
+/// More than any code that our writers produce.
 const MAX_CODES: u64 = 1 << 20;
 
-/// Checks codes, which have these bounds, of so many values.
+/// Checks codes with these bounds, of so many values.
 pub(super) fn check(
     builder: &mut Builder,
     values: usize,
@@ -21,8 +21,8 @@ pub(super) fn check(
     (_, bound): (u64, u64),
 ) -> Result<()> {
     builder.codes = values.max(1);
-    // widths are rounded up to whole bits, so codes may seem to go beyond the entries; and the
-    // rows that fill the last vector may have any code, which must be safe to look up
+    // widths are rounded up to whole bits, so codes may seem to go beyond the entries; and the padding rows of the
+    // last vector may have any code, which must be safe to look up
     if bound < values as u64 {
         return Ok(());
     }
@@ -39,7 +39,7 @@ pub(super) fn check(
         let part = "dict";
         return Err(vectile_encodings::Error::Corrupt { part, reason }.into());
     }
-    // kernels look before they look up codes of these, and look up bases of others
+    // kernels check codes of these before they look them up, and look up bases of others
     let is_looked_at = matches!(
         codes,
         Sequence::Delta(_) | Sequence::GpuFor(_) | Sequence::GpuDfor(_)
@@ -54,7 +54,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// The values of checked codes.
+/// Lays out the values of checked codes.
 pub(super) fn lay_out(builder: &mut Builder, values: &ArrayRef) -> Result<()> {
     if *values.data_type() == DataType::Boolean {
         return Err(Error::Unsupported("a dictionary of booleans".into()));
@@ -91,11 +91,11 @@ fn value_bytes(array: &ArrayRef, width: usize, most: usize) -> Buffer {
     bytes.slice_with_length(start, len)
 }
 
-/// What is known of an array of integers.
+/// Statistics of an array of integers.
 struct Integers {
     /// The smallest and the largest.
     bounds: (i128, i128),
-    /// The first, and what each is greater than the one before, if that is always the same.
+    /// The first value and the distance between consecutive ones, if that is constant.
     spacing: Option<(i128, i64)>,
 }
 
@@ -120,7 +120,7 @@ impl Integers {
     }
 }
 
-/// What is known of an array, if it is one of integers.
+/// Statistics of an array, if it is one of integers.
 fn integers(values: &ArrayRef) -> Option<Integers> {
     use arrow::array::AsArray;
     use arrow::datatypes::*;
@@ -191,7 +191,7 @@ mod tests {
         assert!(is_even(integers(&[3, 3, 3, -8, -8, 3])));
         assert!(is_even(integers(&[i64::MIN, -1, i64::MIN, -1])));
         assert!(!is_even(integers(&[1, 2, 3, 3, 5, 1])));
-        // further from each other than 64 bits hold
+        // a distance of more than 64 bits
         assert!(!is_even(integers(&[
             i64::MIN,
             i64::MAX,

@@ -7,7 +7,7 @@ use crate::builder::{Builder, LANES, LINE_BYTES, too_large};
 use crate::error::Result;
 use crate::traits::SOME_NULL;
 
-/// Gives bounds of the entries; `None` without any.
+/// Returns bounds of the entries; `None` without entries.
 pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Option<(u64, u64)>> {
     let residuals = view.residuals();
     builder.words = residuals.long_words().clone();
@@ -30,8 +30,8 @@ pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Optio
     Ok(bounds)
 }
 
-/// Residuals that are not there yet, of vectors with these bounds. Those of a vector without values are the wrong way
-/// round. Gives the largest distance from `reference`, which no value is below, and the bytes of all.
+/// Lays out residuals to be written later, of vectors with these bounds; bounds of a vector without values are
+/// reversed. No value is below `reference`. Returns the largest distance from it, and the bytes of all.
 pub(super) fn lay_out_within(
     builder: &mut Builder,
     bounds: &[(i64, i64)],
@@ -53,7 +53,8 @@ pub(super) fn lay_out_within(
     Ok((largest, line as usize * LINE_BYTES))
 }
 
-/// Residuals of one width, up to `largest`, which are not there yet, nor is which of them are null. Gives their bytes.
+/// Lays out residuals of one width, up to `largest`, to be written later, as is the validity of rows. Returns their
+/// bytes.
 pub(super) fn lay_out_unwritten(
     builder: &mut Builder,
     largest: usize,
@@ -73,7 +74,7 @@ pub(super) fn lay_out_unwritten(
     Ok(builder.vectors.len() * width * LINE_BYTES)
 }
 
-/// Numbers of rows: all vectors have the same residuals, and bases that are [`VECTOR_LEN`] apart.
+/// Lays out row numbers: all vectors share the same residuals, and have bases [`VECTOR_LEN`] apart.
 pub(super) fn lay_out_row_numbers(builder: &mut Builder) {
     let width = VECTOR_LEN.ilog2() as usize;
     builder.traits.width(width);

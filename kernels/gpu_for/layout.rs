@@ -5,7 +5,7 @@ use vectile_encodings::layout::GpuForView;
 use crate::builder::Builder;
 use crate::error::Result;
 
-/// Gives bounds of the entries; `None` without any.
+/// Returns bounds of the entries; `None` without entries.
 pub(super) fn lay_out(builder: &mut Builder, view: GpuForView<'_>) -> Result<Option<(u64, u64)>> {
     builder.blocks_of(view.blocks());
     let mut bounds: Option<(u64, u64)> = None;

@@ -1,4 +1,4 @@
-//! Integers as a smallest one and distances from it.
+//! Integers as distances from the smallest one.
 
 use arrow::datatypes::DataType;
 
@@ -6,7 +6,7 @@ use crate::builder::{Builder, unsupported};
 use crate::error::Result;
 use crate::types::Type;
 
-/// Integers whose distances have these bounds.
+/// Lays out integers whose distances have these bounds.
 pub(super) fn lay_out(
     builder: &mut Builder,
     data_type: &DataType,

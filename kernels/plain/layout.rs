@@ -1,4 +1,4 @@
-//! Values as Arrow lays them out, filled up to whole vectors.
+//! Values as Arrow lays them out, padded to whole vectors.
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
@@ -8,7 +8,7 @@ use crate::builder::{Builder, unsupported};
 use crate::error::Result;
 use crate::types::Type;
 
-/// Values of `width` bytes.
+/// Lays out values of `width` bytes.
 pub(super) fn lay_out(
     builder: &mut Builder,
     data_type: &DataType,
@@ -25,7 +25,7 @@ pub(super) fn lay_out(
     Ok(())
 }
 
-/// Values that are not there yet: integers within `bounds`, or floats without. Gives their bytes.
+/// Lays out values to be written later: integers within `bounds`, or floats without. Returns their bytes.
 pub(super) fn lay_out_unwritten(
     builder: &mut Builder,
     data_type: &DataType,

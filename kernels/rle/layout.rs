@@ -5,7 +5,7 @@ use vectile_encodings::layout::RunsView;
 use crate::builder::{Builder, Lines};
 use crate::error::{Error, Result};
 
-/// Gives bounds of the entries; `None` without any.
+/// Returns bounds of the entries; `None` without entries.
 pub(super) fn lay_out(builder: &mut Builder, view: RunsView<'_>) -> Result<Option<(u64, u64)>> {
     builder.lines = Lines::Blocks;
     let mut bounds: Option<(u64, u64)> = None;
@@ -16,7 +16,7 @@ pub(super) fn lay_out(builder: &mut Builder, view: RunsView<'_>) -> Result<Optio
             1..=0xFF => 1,
             0x100..=0xFFFF => 2,
             0x1_0000..=0x7FFF_FFFF => 4,
-            // lookups count on four bytes having a bit to spare
+            // lookups require a spare bit in four bytes
             _ => 8,
         };
         builder.traits.wide_entries |= width == 8;
@@ -39,7 +39,7 @@ pub(super) fn lay_out(builder: &mut Builder, view: RunsView<'_>) -> Result<Optio
     Ok(bounds)
 }
 
-/// Appends the lower bytes of what entries are above `low`.
+/// Appends the lower bytes of the entries' distances from `low`.
 fn offsets<const WIDTH: usize>(entries: &[u64], low: u64, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + entries.len() * WIDTH, 0);

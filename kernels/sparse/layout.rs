@@ -1,5 +1,5 @@
-//! One value and others here and there: packed integers of no bits, and of as many as they need in vectors that have
-//! others. Kernels have no code for it but that of `ffor`.
+//! One value and exceptions: packed integers of no bits, or, in vectors with exceptions, of as many as these need.
+//! Kernels decode it with the code of `ffor`.
 
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::{SparseView, pack};
@@ -7,7 +7,7 @@ use vectile_encodings::layout::{SparseView, pack};
 use crate::builder::Builder;
 use crate::error::{Error, Result};
 
-/// Gives bounds of the entries.
+/// Returns bounds of the entries.
 pub(super) fn lay_out(builder: &mut Builder, view: SparseView<'_>) -> Result<Option<(u64, u64)>> {
     let value = view.value();
     builder.vectors.iter_mut().for_each(|v| v.base = value);

@@ -1,22 +1,22 @@
-//! A column chunk in its device layout: a front and a body, anywhere behind it.
+//! A column chunk in its device layout: a front, and a body anywhere behind it.
 //!
-//! The body is what the file has, as a rule: nobody but the device's copy engine touches it. What a
-//! reader of the file finds by adding up (where a vector's words start, which patches are its own) is
-//! written out in the front, so that a warp that decodes a vector reads 16 bytes, and then the words:
+//! The body is usually that of the file: only the device's copy engine touches it. Offsets that a reader of the file
+//! computes by summing (where a vector's words start, which patches are its own) are stored in the front, so that a
+//! warp that decodes a vector reads 16 bytes, and then the words:
 //!
 //! ```text
-//! header    128 bytes: transform, sequence, rows, places of the parts, reference, step
-//! vectors   16 bytes each: line of the packed words, width, flags, scale, base; of blocks, one more that says where
-//!           the last one ends
+//! header    128 bytes: transform, sequence, rows, offsets of the parts, reference, step
+//! vectors   16 bytes each: line of the packed words, width, flags, scale, base; for blocks, one more with the end of
+//!           the last one
 //! extras    32 bytes each, if some vector has patches, nulls or differences
 //! values    dictionary entries
 //! blocks    of single vectors: patches, exceptions, bitmaps of validity, runs
 //!
-//! body      packed words (of `delta` those of a vector behind where its lanes start), plain values, or strings
+//! body      packed words (in `delta`, those of a vector follow the starts of its lanes), plain values, or strings
 //! ```
 //!
-//! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, leave nothing for kernels to
-//! check.
+//! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, validate everything that
+//! kernels rely on.
 
 use std::cell::RefCell;
 use std::mem;
@@ -37,11 +37,11 @@ const VECTOR_BYTES: usize = 16;
 const EXTRA_BYTES: usize = 32;
 pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
-/// Fronts and bodies start at multiples of it.
+/// Alignment of fronts and bodies.
 pub(crate) const ALIGNMENT: usize = 256;
-/// Widths of blocks that kernels have code for, of a chunk: each takes time to compile.
+/// Limit of the widths of blocks for which kernels have code, of a chunk: each takes time to compile.
 const FEW: usize = 4;
-/// What a decoder may read behind packed words, and behind the values of runs.
+/// Bytes that a decoder may read behind packed words, and behind the values of runs.
 pub(crate) const SLACK_BYTES: usize = 2048;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -63,7 +63,7 @@ pub(crate) struct Extra {
     pub right_width: u32,
 }
 
-/// What the lines of vectors count.
+/// Units of the lines of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Lines {
     /// Lines of 128 bytes of the body.
@@ -71,39 +71,39 @@ pub(crate) enum Lines {
     Body,
     /// Units of 16 bytes of the body.
     Quads,
-    /// Units of 16 bytes from the first block on.
+    /// Units of 16 bytes, from the first block on.
     Blocks,
 }
 
-/// A chunk while it is put together. Places are in units of 16 bytes; those of blocks count from the
-/// first block, lines of packed words from the start of the body.
+/// A chunk while it is assembled. Offsets are in units of 16 bytes; those of blocks count from the first block, lines
+/// of packed words from the start of the body.
 #[derive(Debug)]
 pub(crate) struct Builder {
     rows: usize,
     pub traits: ColumnTraits,
     pub vectors: Vec<Vector>,
     extras: Vec<Extra>,
-    /// Dictionary entries; what is missing of `values_bytes` is zeros.
+    /// Dictionary entries; zeros follow, up to `values_bytes`.
     pub values: Buffer,
     pub values_bytes: usize,
-    /// The body: what it has from the file, and behind that what was arranged anew.
+    /// The body: words of the file, followed by generated ones.
     pub words: Buffer,
     pub packed: Vec<u8>,
     blocks: Vec<u8>,
     patch_bytes: u8,
     pub reference: i128,
-    /// The distinct values, if that is how they are stored.
+    /// The distinct values of a dictionary.
     pub entries: Option<ArrayRef>,
-    /// The symbol tables, if they are strings.
+    /// The symbol tables of strings.
     pub symbols: Option<Arc<Symbols>>,
-    /// One more than the largest code that a kernel may meet.
+    /// One more than the largest code that a kernel may read.
     pub codes: usize,
     pub right_width: u32,
     pub lefts: [u64; 8],
     pub step: i64,
-    /// What lines of vectors count.
+    /// Units of the lines of vectors.
     pub lines: Lines,
-    /// Of blocks, where the last vector ends.
+    /// For blocks, the end of the last vector.
     end: Option<u32>,
 }
 
@@ -111,8 +111,8 @@ pub(crate) fn too_large() -> Error {
     Error::Unsupported("a column chunk beyond 64 GiB".into())
 }
 
-/// The place of byte `at`, a multiple of 16.
-fn place(at: usize) -> Result<u32> {
+/// The offset of byte `at`, a multiple of 16.
+fn offset(at: usize) -> Result<u32> {
     u32::try_from(at / 16).map_err(|_| too_large())
 }
 
@@ -156,13 +156,14 @@ impl Builder {
         &mut self.extras[vector]
     }
 
-    /// Where packed words go that are added next.
+    /// The line of the packed words that are added next.
     pub fn line(&self) -> Result<u32> {
         let bytes = self.words.len() + self.packed.len();
         u32::try_from(bytes / LINE_BYTES).map_err(|_| too_large())
     }
 
-    /// Says where the packed residuals of a vector are, and adds their patches; gives the largest that there may be.
+    /// Sets the line and width of a vector's packed residuals, and adds their patches. Returns the largest possible
+    /// residual.
     pub fn residuals(&mut self, vector: usize, line: u32, residuals: &Packed<'_>) -> Result<u64> {
         let width = residuals.width(vector);
         self.vectors[vector].line = line;
@@ -178,7 +179,7 @@ impl Builder {
         Ok(patched.fold(top_of(width), u64::max))
     }
 
-    /// Adds the words of blocks, as they are, and says where those of each vector are.
+    /// Adds the words of blocks, as they are, and sets the lines of all vectors.
     pub fn blocks_of(&mut self, view: BlocksView<'_>) {
         self.lines = Lines::Quads;
         self.words = view.all_words().clone();
@@ -186,10 +187,10 @@ impl Builder {
         let mut vectors_of = [0u32; 65];
         let mut widths = Vec::with_capacity(self.vectors.len());
         for vector in 0..self.vectors.len() {
-            let place = view.place(vector);
+            let lines = view.place(vector);
             let blocks = view.blocks(vector);
-            self.vectors[vector].line = place.start;
-            self.end = Some(place.end);
+            self.vectors[vector].line = lines.start;
+            self.end = Some(lines.end);
             let pairs = blocks.windows(2).enumerate();
             let distances = pairs.map(|(k, pair)| ((pair[1].0 - pair[0].0) as u64) << (9 * k));
             let distances = distances.fold(0, |all, distance| all | distance);
@@ -216,20 +217,20 @@ impl Builder {
         }
     }
 
-    /// Says between which the entries of a vector are.
+    /// Sets the bounds of a vector's entries.
     pub fn bounds(&mut self, vector: usize, (least, most): (u64, u64)) {
         self.vectors[vector].base = least;
         self.vectors[vector].width = (u64::BITS - (most - least).leading_zeros()) as u8;
     }
 
-    /// Settles how many bytes a patch of residuals takes.
+    /// Sets the bytes of a patch of residuals.
     pub fn patch_width(&mut self, residuals: &Packed<'_>) {
         let mut patches = (0..self.vectors.len()).flat_map(|v| residuals.patches().of(v));
         let wide = patches.any(|(_, residual)| residual > u64::from(u32::MAX));
         self.patch_bytes = if wide { 8 } else { 4 };
     }
 
-    /// Adds values that are stored as they are.
+    /// Adds exceptions, stored as they are.
     pub fn exceptions(&mut self, exceptions: PatchList<'_>, bytes: u8) -> Result<()> {
         for vector in 0..self.vectors.len() {
             if !exceptions.is_empty(vector) {
@@ -246,7 +247,8 @@ impl Builder {
         self.traits.flags |= flag;
     }
 
-    /// A word for each lane with count and offset of its patches, their values, their positions.
+    /// Adds the patches of a vector: a word for each lane with count and offset of its patches, their values, their
+    /// positions.
     fn patch_block(&mut self, patches: PatchList<'_>, vector: usize, bytes: u8) -> Result<u32> {
         let (mut words, mut positions, mut values) = ([0u16; 32], vec![], vec![]);
         for (row, value) in patches.of(vector) {
@@ -258,7 +260,7 @@ impl Builder {
             positions.push(row as u16);
             values.push(value);
         }
-        // lanes without patches: the last one tells the total
+        // lanes without patches: the last one has the total
         let mut offset = 0;
         for word in &mut words {
             if *word >> 10 == 0 {
@@ -274,22 +276,23 @@ impl Builder {
         self.block(|out| out.extend_from_slice(&block))
     }
 
-    /// Adds a block of one vector, which `write` appends; gives its place, counted from the first one.
+    /// Adds a block of one vector, which `write` appends. Returns its offset, counted from the first block.
     pub fn block(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<u32> {
-        let start = place(self.blocks.len())?;
+        let start = offset(self.blocks.len())?;
         write(&mut self.blocks);
         pad(&mut self.blocks, 16);
         Ok(start)
     }
 
-    /// Adds which rows are null.
+    /// Adds the validity of rows.
     pub fn validity(&mut self, nulls: &Nulls<'_>) {
         if nulls.any() {
             self.masks(|vector| nulls.mask(vector));
         }
     }
 
-    /// The same, by a bit for each row of a vector that is set if it is not null; `None` if none is.
+    /// Adds the validity of rows. `mask` gives a bit for each row of a vector that is set if it is not null; `None` if
+    /// no row is null.
     pub fn masks(&mut self, mask: impl Fn(usize) -> Option<[u64; VECTOR_LEN / 64]>) {
         for vector in 0..self.vectors.len() {
             match mask(vector) {
@@ -307,8 +310,8 @@ impl Builder {
         }
     }
 
-    /// Where the parts of the front begin: extras, values, blocks; and where it ends.
-    fn places(&self) -> [usize; 4] {
+    /// Offsets of the parts of the front: extras, values, blocks; and its end.
+    fn part_offsets(&self) -> [usize; 4] {
         let vectors = self.vectors.len() + usize::from(self.end.is_some());
         let extras = HEADER_BYTES + vectors * VECTOR_BYTES;
         let values = (extras + self.extras.len() * EXTRA_BYTES).next_multiple_of(ALIGNMENT);
@@ -319,21 +322,21 @@ impl Builder {
 
     /// Bytes of the front, a multiple of [`ALIGNMENT`].
     pub fn front_bytes(&self) -> usize {
-        let [.., end] = self.places();
+        let [.., end] = self.part_offsets();
         end
     }
 
     /// Writes the front of a chunk whose body lies `body` bytes behind its start, to all of `out`.
     pub fn write_front(&self, out: &mut [u8], body: usize) -> Result<()> {
-        let [extras, values, blocks, _] = self.places();
-        let first_block = place(blocks)?;
+        let [extras, values, blocks, _] = self.part_offsets();
+        let first_block = offset(blocks)?;
         let first_line = u32::try_from(body / LINE_BYTES).map_err(|_| too_large())?;
         let first = match self.lines {
             Lines::Body => first_line,
-            Lines::Quads => place(body)?,
+            Lines::Quads => offset(body)?,
             Lines::Blocks => first_block,
         };
-        let behind = |first: u32, place: u32| first.checked_add(place).ok_or_else(too_large);
+        let behind = |first: u32, offset: u32| first.checked_add(offset).ok_or_else(too_large);
         let number = |bits: u8| bits.trailing_zeros() as u8;
         let transform = number(self.traits.transforms);
         let sequence = number(self.traits.sequences);
@@ -341,10 +344,10 @@ impl Builder {
         out.bytes(&[transform, sequence, 0, self.patch_bytes]);
         for word in [
             u32::try_from(self.rows).map_err(|_| too_large())?,
-            place(HEADER_BYTES)?,
-            place(extras)?,
-            place(body)?,
-            place(if self.values_bytes > 0 { values } else { body })?,
+            offset(HEADER_BYTES)?,
+            offset(extras)?,
+            offset(body)?,
+            offset(if self.values_bytes > 0 { values } else { body })?,
             self.entries
                 .as_ref()
                 .map_or(0, |entries| entries.len() as u32),
@@ -372,8 +375,8 @@ impl Builder {
             out.bytes(&bytes);
         }
         for e in &self.extras {
-            for place in [e.patches, e.exceptions, e.bitmap] {
-                out.bytes(&behind(first_block, place)?.to_le_bytes());
+            for offset in [e.patches, e.exceptions, e.bitmap] {
+                out.bytes(&behind(first_block, offset)?.to_le_bytes());
             }
             out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
             out.bytes(&e.smallest.to_le_bytes());
@@ -390,11 +393,11 @@ impl Builder {
 }
 
 thread_local! {
-    /// Memory of builders before. New memory costs page faults, the more the more threads have them at once.
+    /// Memory of earlier builders. New memory costs page faults, the more the more threads have them at once.
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Vectors that a thread keeps, and their largest.
+/// Limits of the vectors that a thread keeps, and of their bytes.
 const SPARE_VECTORS: usize = 8;
 const SPARE_BYTES: usize = 4 << 20;
 
@@ -408,7 +411,7 @@ impl Drop for Builder {
         let own = [mem::take(&mut self.packed), mem::take(&mut self.blocks)];
         for mut bytes in own {
             bytes.clear();
-            // at the end of a thread there is nowhere to keep it
+            // at the end of a thread it cannot be kept
             let _ = SPARE.try_with(|spare| {
                 let mut spare = spare.borrow_mut();
                 if spare.len() < SPARE_VECTORS && (1..=SPARE_BYTES).contains(&bytes.capacity()) {
@@ -419,7 +422,7 @@ impl Drop for Builder {
     }
 }
 
-/// Writes one thing after the other.
+/// Writes values one after the other.
 struct Writer<'a> {
     out: &'a mut [u8],
     at: usize,

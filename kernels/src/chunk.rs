@@ -1,4 +1,4 @@
-//! A column chunk as kernels read it, and what is known of it.
+//! A column chunk as kernels read it, and its description.
 
 use std::sync::Arc;
 
@@ -15,48 +15,47 @@ use crate::traits::ColumnTraits;
 use crate::types::Type;
 use crate::unwritten::Unwritten;
 
-/// A column chunk in its device layout, still on the host, in two parts: a front, which is made here, and a body
-/// that lies anywhere behind it. The body stays where it was read, as a rule.
+/// A column chunk in its device layout, still on the host, in two parts: a front, which is generated, and a body
+/// anywhere behind it. The body usually stays where it was read.
 #[derive(Debug)]
 pub struct DeviceChunk {
     builder: Builder,
     info: ChunkInfo,
 }
 
-/// What is known of a column chunk, wherever it lies.
+/// Description of a column chunk, wherever it lies.
 #[derive(Clone, Debug)]
 pub struct ChunkInfo {
     /// Bytes in its device layout.
     pub bytes: usize,
     /// Its rows.
     pub rows: usize,
-    /// Of the column.
+    /// The column's type.
     pub data_type: DataType,
-    /// What kernels have to know of it.
+    /// Traits that kernels depend on.
     pub traits: ColumnTraits,
-    /// The distinct values, if that is how they are stored.
+    /// The distinct values, if it is dictionary-encoded.
     pub entries: Option<ArrayRef>,
     /// The symbol tables, if it is of strings.
     pub symbols: Option<Arc<Symbols>>,
-    /// One more than the largest code that a kernel may meet.
+    /// One more than the largest code that a kernel may read.
     pub codes: usize,
-    /// Values of some rows: what share of them a lookup finds decides when it is made. None of text that
-    /// is in no dictionary.
+    /// Values of some rows, to estimate the selectivity of lookups. `None` for text without a dictionary.
     pub sample: Option<ArrayRef>,
 }
 
-/// Rows of a chunk in its sample, as far from each other as may be.
+/// Rows of a chunk in its sample, evenly spaced.
 pub const SAMPLE_ROWS: usize = 32;
 
 impl DeviceChunk {
-    /// Fronts and bodies start at multiples of it.
+    /// Alignment of fronts and bodies.
     pub const ALIGNMENT: usize = ALIGNMENT;
 
-    /// Bytes behind a body that kernels may read, whatever is there.
+    /// Bytes behind a body that kernels may read, with any contents.
     pub const SLACK_BYTES: usize = SLACK_BYTES;
 
-    /// Lays a column out. Checks what parsing the column has left to check: codes without an entry, runs that do not
-    /// tile a vector. Kernels trust what they read.
+    /// Lays a column out. Checks everything that parsing the column left unchecked: codes without an entry, runs that
+    /// do not tile a vector. Kernels trust what they read.
     ///
     /// # Errors
     ///
@@ -77,8 +76,8 @@ impl DeviceChunk {
         Ok(Self::of(builder, column.data_type(), body, sample))
     }
 
-    /// Codes of the entries of a dictionary that a kernel is to write, and for each vector which rows are null if some
-    /// may be: a front with all places, and behind it a body, up to [`ChunkInfo::bytes`].
+    /// Lays out dictionary codes that a kernel writes, and a validity bitmap for each vector if rows may be null: a
+    /// front with all offsets, and behind it a body, up to [`ChunkInfo::bytes`].
     ///
     /// # Errors
     ///
@@ -89,7 +88,8 @@ impl DeviceChunk {
         Ok(Self::of(builder, entries.data_type(), body, None))
     }
 
-    /// Values that a kernel is to write: a front with all places, and behind it a body, up to [`ChunkInfo::bytes`].
+    /// Lays out values that a kernel writes: a front with all offsets, and behind it a body, up to
+    /// [`ChunkInfo::bytes`].
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl DeviceChunk {
         Ok(Self::of(builder, data_type, body, sample))
     }
 
-    /// The numbers of rows, of which the first one is `first`: 16 bytes for each vector, and one body for all of them.
+    /// Lays out row numbers, the first of which is `first`: 16 bytes for each vector, and one body for all of them.
     ///
     /// # Errors
     ///
@@ -122,12 +122,12 @@ impl DeviceChunk {
         Ok(Self::of(builder, data_type, body, None))
     }
 
-    /// What integers are distances from, beside the bases of vectors.
+    /// The reference that integers are distances from, in addition to the bases of vectors.
     pub fn reference(&self) -> i128 {
         self.builder.reference
     }
 
-    /// What was laid out, with its body's bytes and its sample.
+    /// The chunk of a filled builder, with its body's bytes and its sample.
     fn of(
         mut builder: Builder,
         data_type: &DataType,
@@ -161,13 +161,13 @@ impl DeviceChunk {
         self.builder.words.len() + self.builder.packed.len()
     }
 
-    /// What the body begins with, if that is as it was read, and most of the body.
+    /// The beginning of the body, if it is unchanged from the file, and most of the body.
     pub fn body_as_read(&self) -> Option<&Buffer> {
         let read = &self.builder.words;
         (read.len() > self.body_made().len()).then_some(read)
     }
 
-    /// What follows that: made here.
+    /// The generated rest of the body.
     pub fn body_made(&self) -> &[u8] {
         &self.builder.packed
     }
@@ -189,7 +189,7 @@ impl DeviceChunk {
         packed.copy_from_slice(&self.builder.packed);
     }
 
-    /// Writes front and body one behind the other to the start of `out`, which has [`ChunkInfo::bytes`] or more.
+    /// Writes front and body one after the other to the start of `out`, which has [`ChunkInfo::bytes`] or more.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl DeviceChunk {
         self.info.rows
     }
 
-    /// What is known of it.
+    /// The description of the chunk.
     pub fn info(&self) -> &ChunkInfo {
         &self.info
     }
@@ -224,16 +224,16 @@ fn mask(nulls: &NullBuffer, vector: usize) -> Option<[u64; VECTOR_LEN / 64]> {
     mask.iter_mut()
         .zip(words.iter_padded())
         .for_each(|(to, word)| *to = word);
-    // rows behind the last one count as nulls only where others are
+    // rows behind the last one count as nulls only if others are null
     (nulls.null_count() > 0).then_some(mask)
 }
 
 /// Values of [`SAMPLE_ROWS`] rows.
 fn sample(column: &Column) -> Result<ArrayRef> {
-    let (rows, wanted) = (column.len(), SAMPLE_ROWS.min(column.len()));
+    let (rows, count) = (column.len(), SAMPLE_ROWS.min(column.len()));
     let mut bits = BooleanBufferBuilder::new(rows);
     bits.append_n(rows, false);
-    (0..wanted).for_each(|index| bits.set_bit(index * rows / wanted, true));
+    (0..count).for_each(|index| bits.set_bit(index * rows / count, true));
     let selection = Selection::from_boolean_buffer(0, &bits.finish());
     Ok(column.select(&selection)?)
 }

@@ -2,7 +2,7 @@
 
 use crate::registry::{SequenceKind, Transform};
 
-/// What every kernel needs; with rare encodings, if some column may have one.
+/// The code of every kernel; with that of rare encodings if `has_rare`.
 pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
     let (all_sequences, all_transforms) = match has_rare {
         true => (SequenceKind::CODE_WITH_RARE, Transform::CODE_WITH_RARE),
@@ -44,14 +44,14 @@ pub const DISTINCT: [&str; 4] = [
     include_str!("../text/distinct.cuh"),
 ];
 
-/// The kernel that makes tables of lookups.
+/// The kernel that builds key tables.
 pub const BUILD: [&str; 3] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/hash.cuh"),
     include_str!("../common/build.cuh"),
 ];
 
-/// The kernel that makes codes of strings.
+/// The kernel that compresses strings.
 pub const COMPRESS: [&str; 2] = [
     include_str!("../common/base.cuh"),
     include_str!("../text/compress.cuh"),
@@ -65,7 +65,7 @@ pub const DECODE: [&str; 4] = [
     include_str!("../text/decode.cuh"),
 ];
 
-/// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` says what it is told.
+/// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` describes its arguments.
 pub const INFLATE: [&str; 2] = [
     include_str!("../common/base.cuh"),
     include_str!("../orc/deflate.cuh"),
@@ -74,26 +74,26 @@ pub const INFLATE: [&str; 2] = [
 /// Bytes of shared memory of a warp of [`INFLATE`].
 pub const INFLATE_WARP_BYTES: u32 = 5840;
 
-/// The kernel `columns`, which makes columns of decoded values: `orc/columns.cuh` says what it is told.
+/// The kernel `columns`, which builds columns of decoded values: `orc/columns.cuh` describes its arguments.
 pub const COLUMNS: [&str; 3] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/chunk.cuh"),
     include_str!("../orc/columns.cuh"),
 ];
 
-/// A run-length encoding of ORC, or what takes its place.
+/// A run-length encoding of ORC, or an alternative to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RunLength {
-    /// Of bytes.
+    /// Runs of bytes.
     Bytes,
-    /// Of integers, version 1; signed ones are zigzagged.
+    /// Runs of integers, version 1; signed ones are zigzagged.
     V1 {
-        /// Whether they are signed.
+        /// True for signed integers.
         is_signed: bool,
     },
-    /// Of integers, version 2.
+    /// Runs of integers, version 2.
     V2 {
-        /// Whether they are signed.
+        /// True for signed integers.
         is_signed: bool,
     },
     /// No runs, but signed varints of up to 64 bits.
@@ -101,8 +101,8 @@ pub enum RunLength {
 }
 
 impl RunLength {
-    /// The kernel `decode_runs`, which writes values of the type `value`, such as `i32`: `orc/runs.cuh` says what it is
-    /// told.
+    /// The kernel `decode_runs`, which writes values of the type `value`, such as `i32`: `orc/runs.cuh` describes its
+    /// arguments.
     pub fn kernel(self, value: &str) -> String {
         let (is_signed, has_varints, format) = match self {
             Self::Bytes => (false, false, include_str!("../orc/byte_rle.cuh")),
@@ -133,20 +133,20 @@ impl RunLength {
     }
 }
 
-/// What only kernels with lookups or groups need.
+/// Code for kernels with lookups or groups.
 pub const LOOKUPS: [&str; 3] = [
     include_str!("../common/lookup.cuh"),
     include_str!("../common/hash.cuh"),
     include_str!("../common/groups.cuh"),
 ];
 
-/// What only kernels need that look keys up in a hash table.
+/// Code for kernels that look keys up in a hash table.
 pub const HASHED: &str = include_str!("../common/hashed.cuh");
 
-/// What only kernels need that compute floats.
+/// Code for kernels that compute floats.
 pub const FLOATS: &str = include_str!("../common/floats.cuh");
 
-/// What only kernels need that give lengths of strings.
+/// Code for kernels that compute lengths of strings.
 pub const LENGTHS: &str = concat!(
     include_str!("../text/codes.cuh"),
     include_str!("../text/lengths.cuh")

@@ -1,4 +1,4 @@
-//! Why a column has no layout on a device.
+//! Errors of laying out a column chunk.
 
 /// An error of laying out a column chunk.
 #[derive(Debug, thiserror::Error)]

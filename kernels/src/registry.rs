@@ -1,8 +1,8 @@
 //! The list of encodings that kernels read: device code and layout of each.
 //!
-//! There are two families. A *sequence* is a way to store unsigned integers; a *transform* says what these stand
-//! for. Any transform goes with any sequence. The place of a codec in its list is its number in chunks and its bit
-//! in [`ColumnTraits`]; device code gets the same lists.
+//! There are two families. A *sequence* stores unsigned integers; a *transform* maps these to values. Any transform
+//! goes with any sequence. The index of a codec in its list is its number in chunks and its bit in [`ColumnTraits`];
+//! device code gets the same lists.
 
 #[path = "../alp/layout.rs"]
 mod alp;
@@ -42,8 +42,8 @@ use crate::unwritten::UnwrittenValues;
 
 pub use alp::SCALES;
 
-/// A list of codecs: an enum, and the device code of each behind which the list has a name. Kernels that do not need
-/// the rare ones have a list without them.
+/// A list of codecs: an enum, and the device code of each; the literal names the list in device code. Kernels that do
+/// not need the rare codecs have a list without them.
 macro_rules! list {
     ($(#[$about:meta])* $list:ident as $named:literal {
         $(#[$first_about:meta])* $first:ident: $first_code:expr,
@@ -85,7 +85,7 @@ macro_rules! list {
 }
 
 list! {
-    /// How a sequence of unsigned integers is stored.
+    /// Storage of a sequence of unsigned integers.
     SequenceKind as "Sequences" {
         /// Packed residuals, and a base for each vector.
         Ffor: include_str!("../ffor/ffor.cuh"),
@@ -94,7 +94,7 @@ list! {
         /// Runs.
         Rle: include_str!("../rle/rle.cuh"),
     } rare {
-        /// Blocks of 128, of which each 32 have a width.
+        /// Blocks of 128, with a width for each 32.
         GpuFor: concat!(include_str!("../common/blocks.cuh"), include_str!("../gpu_for/gpu_for.cuh")),
         /// Differences in such blocks.
         GpuDfor: include_str!("../gpu_dfor/gpu_dfor.cuh"),
@@ -102,7 +102,7 @@ list! {
 }
 
 list! {
-    /// What the entries of a sequence stand for.
+    /// Meaning of the entries of a sequence.
     Transform as "Transforms" {
         /// Distances from the smallest value.
         Integers: include_str!("../integers/integers.cuh"),
@@ -112,10 +112,10 @@ list! {
         Alp: include_str!("../alp/alp.cuh"),
         /// Left parts of floats.
         AlpRd: include_str!("../alp_rd/alp_rd.cuh"),
-        /// Nothing: values lie as they are.
+        /// No sequence: values lie as they are.
         Plain: include_str!("../plain/plain.cuh"),
     } rare {
-        /// Nothing: strings lie in splits.
+        /// No sequence: strings lie in splits.
         Text: include_str!("../text/text.cuh"),
     }
 }
@@ -180,8 +180,8 @@ pub(crate) fn lay_out(
     Ok(())
 }
 
-/// Lays out codes of entries that somebody writes on the device, with a bitmap for each vector if some may be null.
-/// Gives the bytes of the body.
+/// Lays out codes of entries to be written on the device, with a bitmap for each vector if some may be null. Returns
+/// the bytes of the body.
 pub(crate) fn lay_out_codes(
     builder: &mut Builder,
     entries: &ArrayRef,
@@ -194,7 +194,7 @@ pub(crate) fn lay_out_codes(
     ffor::lay_out_unwritten(builder, entries.len().saturating_sub(1), is_nullable)
 }
 
-/// Lays out values that somebody writes on the device. Gives the bytes of the body.
+/// Lays out values to be written on the device. Returns the bytes of the body.
 pub(crate) fn lay_out_unwritten(
     builder: &mut Builder,
     data_type: &DataType,
@@ -239,7 +239,7 @@ pub(crate) fn lay_out_unwritten(
     Ok(body)
 }
 
-/// Lays out the numbers of rows, of which the first one is `first`. Gives the bytes of the body.
+/// Lays out row numbers, the first of which is `first`. Returns the bytes of the body.
 pub(crate) fn lay_out_row_numbers(
     builder: &mut Builder,
     data_type: &DataType,
@@ -254,7 +254,7 @@ pub(crate) fn lay_out_row_numbers(
     Ok(builder.packed.len())
 }
 
-/// The same of a dictionary; of a single boolean, which kernels compute with, the transform is another.
+/// Lays out a dictionary. For a single boolean, which kernels compute with, the transform is another.
 fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) -> Result<Transform> {
     let bounds = sequence(builder, codes)?;
     dict::check(builder, entries.len(), codes, bounds)?;
@@ -270,7 +270,7 @@ fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) ->
     }
 }
 
-/// Lays a sequence out. Gives bounds of the entries of its rows.
+/// Lays a sequence out. Returns bounds of the entries of its rows.
 fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)> {
     let (kind, bounds) = match sequence {
         Sequence::Constant(value) => (SequenceKind::Ffor, constant::entries(builder, value)),
@@ -287,34 +287,34 @@ fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)>
     };
     builder.traits.sequences = kind.bit();
     let bounds = bounds.unwrap_or((0, 0));
-    // differences may be wider than what they add up to
+    // differences may be wider than their sums
     builder.traits.wide_entries |= bounds.1 > u64::from(u32::MAX) || builder.traits.high != 0;
     Ok(bounds)
 }
 
 impl ColumnTraits {
-    /// Whether a transform occurs.
+    /// Returns true if a transform occurs.
     pub fn has(&self, of: Transform) -> bool {
         self.transforms & of.bit() != 0
     }
 
-    /// Whether no other transform occurs.
+    /// Returns true if no other transform occurs.
     pub fn has_only(&self, of: Transform) -> bool {
         self.transforms == of.bit()
     }
 
-    /// Whether only these transforms occur.
+    /// Returns true if only these transforms occur.
     pub fn has_no_others(&self, these: &[Transform]) -> bool {
         let all = these.iter().fold(0, |all, of| all | of.bit());
         self.transforms & !all == 0
     }
 
-    /// Whether some transform looks something up by each entry, for which entries have to be decoded.
+    /// Returns true if some transform looks up each entry, so that entries have to be decoded.
     pub fn looks_entries_up(&self) -> bool {
         self.has(Transform::Dict) || self.has(Transform::AlpRd)
     }
 
-    /// Makes room for entries in tiles of blocks, because vectors are read row by row.
+    /// Reserves room for entries in tiles of blocks, because vectors are read row by row.
     pub fn keep_rows(&mut self) {
         if self.has_sequence(SequenceKind::GpuFor) {
             self.flags |= TILE_ROWS;
@@ -324,11 +324,11 @@ impl ColumnTraits {
     /// Bytes of shared memory that a warp needs to decode vectors of some sequence as a whole; 0 if none.
     pub fn tile_bytes(&self) -> u32 {
         let entry = if self.wide_entries { 8 } else { 4 };
-        // 32 rows of 32, and what keeps them free of bank conflicts; words of blocks take no more
+        // 32 rows of 32, padded against bank conflicts; words of blocks take no more
         let rows = 32 * 33 * entry;
         let of = |kind, bytes| if self.has_sequence(kind) { bytes } else { 0 };
         let delta = of(SequenceKind::Delta, rows);
-        // as `most_words` in `blocks.cuh` has them
+        // as `most_words` in `blocks.cuh`
         let words = match self.wide_entries {
             true => rows,
             false => (8 * (2 + 4 * self.widths.checked_ilog2().unwrap_or(0)) + 4) * 4,
@@ -339,37 +339,37 @@ impl ColumnTraits {
         delta.max(gpu_for).max(gpu_dfor)
     }
 
-    /// Whether few rows of some sequence are read from that memory, too.
+    /// Returns true if some sequence needs that memory even to read a few rows.
     pub fn picks_from_tile(&self) -> bool {
         self.has_sequence(SequenceKind::Delta) || self.has_sequence(SequenceKind::GpuDfor)
     }
 
-    /// Whether tests of some sequence need that memory, too.
+    /// Returns true if some sequence needs that memory for tests.
     pub fn filters_through_tile(&self) -> bool {
         self.has_sequence(SequenceKind::GpuFor) || self.has_sequence(SequenceKind::GpuDfor)
     }
 
-    /// Whether kernels need the code of rare encodings.
+    /// Returns true if kernels need the code of rare encodings.
     pub fn has_rare(&self) -> bool {
         self.has(Transform::Text) || self.filters_through_tile()
     }
 
-    /// Whether all entries are packed residuals, each found by its row alone.
+    /// Returns true if all entries are packed residuals, each decoded from its row alone.
     pub fn is_packed(&self) -> bool {
         self.has_only_sequence(SequenceKind::Ffor)
     }
 
-    /// Whether a kind of sequence occurs.
+    /// Returns true if a kind of sequence occurs.
     fn has_sequence(&self, of: SequenceKind) -> bool {
         self.sequences & of.bit() != 0
     }
 
-    /// Whether no other kind of sequence occurs.
+    /// Returns true if no other kind of sequence occurs.
     fn has_only_sequence(&self, of: SequenceKind) -> bool {
         self.sequences & !of.bit() == 0
     }
 
-    /// Packed integers of some width within bounds.
+    /// Traits of packed integers of some width within bounds.
     pub fn integers(width: usize, low: i128, high: i128) -> Self {
         let mut traits = Self {
             transforms: Transform::Integers.bit(),

@@ -1,11 +1,11 @@
-//! What the codes of strings stand for, for who tests and decodes them.
+//! The symbols of compressed strings, for testing and decoding them.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 use vectile_encodings::layout::{EntriesView, StringsView};
 
-/// Bytes of a symbol, at most.
+/// Limit of the bytes of a symbol.
 pub const SYMBOL_BYTES: usize = 8;
 
 /// Entries that codes stand for, each of 1 to 16 bytes.
@@ -29,19 +29,19 @@ impl Entries {
         self.code_bits
     }
 
-    /// What each code stands for: at most 4094.
+    /// The string of each code: at most 4094.
     pub fn strings(&self) -> &[Vec<u8>] {
         &self.strings
     }
 }
 
-/// What is kept on devices.
+/// Data that devices keep of the symbols.
 type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 /// The symbol tables of a chunk, or its entries.
 #[derive(Debug)]
 pub struct Symbols {
-    /// Of each code, its symbol and the symbol's length.
+    /// For each code, its symbol and the symbol's length.
     tables: Vec<Vec<([u8; SYMBOL_BYTES], u8)>>,
     entries: Option<Entries>,
     device: DeviceCopies,
@@ -67,7 +67,7 @@ impl Symbols {
         }
     }
 
-    /// Those of strings that lie as they are.
+    /// For strings that are not compressed.
     pub(crate) fn of_none() -> Self {
         Self {
             tables: vec![],
@@ -76,23 +76,23 @@ impl Symbols {
         }
     }
 
-    /// Where who decodes strings on devices keeps what it makes of the tables there, one for each.
+    /// Device copies of the tables, one for each device; filled by the code that decodes strings there.
     pub fn device_copies(&self) -> &Mutex<Vec<Arc<dyn Any + Send + Sync>>> {
         &self.device
     }
 
-    /// The entries that codes stand for, where there are any.
+    /// The entries that codes stand for, if there are any.
     pub fn entries(&self) -> Option<&Entries> {
         self.entries.as_ref()
     }
 
-    /// How many tables strings are compressed by, one after the other.
+    /// Number of tables that strings are compressed by, one after the other.
     pub fn tables(&self) -> usize {
         self.tables.len()
     }
 
-    /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
-    /// Nothing if it has no symbol.
+    /// The symbol of a code, in the table applied first (0) or second (1): bytes, or codes of the first table. Empty
+    /// if the code has no symbol.
     pub fn symbol(&self, table: usize, code: u8) -> &[u8] {
         let symbol = self
             .tables

@@ -1,5 +1,4 @@
-//! What a kernel has to know of the chunks it decodes: which encodings, widths and bounds occur. Only
-//! these get code.
+//! Column traits: the encodings, widths and bounds of the chunks that a kernel decodes. Only these get code.
 
 use std::fmt::Write as _;
 
@@ -10,12 +9,12 @@ pub(crate) const SOME_NULL: u8 = 4;
 pub(crate) const EXCEPTIONS: u8 = 8;
 /// Starts of lanes of `delta`, or minima of blocks, of 64 bits.
 pub(crate) const WIDE: u8 = 16;
-/// Of blocks, whether kernels have code for each width of a vector.
+/// For blocks: set if kernels have code for each width of a vector.
 pub(crate) const FEW_WIDTHS: u8 = 32;
-/// Of kernels, not of vectors: whether tiles of blocks have room for entries.
+/// A flag of kernels, not of vectors: set if tiles of blocks have room for entries.
 pub(crate) const TILE_ROWS: u8 = 64;
 
-/// What occurs in a chunk, or in any of several.
+/// Traits of a chunk, or the union of those of several chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ColumnTraits {
     /// A bit for each transform.
@@ -28,19 +27,19 @@ pub struct ColumnTraits {
     pub high: u64,
     /// A bit for each width that a vector has: bits of a packed residual, or bytes of a run's value.
     pub widths: u128,
-    /// Patches, nulls, exceptions; as in a chunk's vectors.
+    /// Flags for patches, nulls, exceptions, as in a chunk's vectors.
     pub flags: u8,
-    /// Whether some entry needs more than 32 bits.
+    /// True if some entry needs more than 32 bits.
     pub wide_entries: bool,
     /// Bounds of the integers, not always tight; `None` for floats and strings.
     pub bounds: Option<(i128, i128)>,
     /// Scales of ALP, ascending.
     pub scales: Vec<u16>,
-    /// Whether some vector's base is not 0.
+    /// True if some vector's base is not 0.
     pub based: bool,
-    /// Whether all dictionaries are of evenly spaced numbers; `None` without dictionaries.
+    /// True if all dictionaries are of evenly spaced numbers; `None` without dictionaries.
     pub even: Option<bool>,
-    /// Whether it takes decoding others to have the value of some row.
+    /// True if some row can only be read by decoding others.
     pub searched: bool,
 }
 
@@ -70,7 +69,7 @@ impl ColumnTraits {
         });
     }
 
-    /// Adds what occurs in another chunk of the column.
+    /// Adds the traits of another chunk of the column.
     pub fn merge(&mut self, other: &Self) {
         self.transforms |= other.transforms;
         self.sequences |= other.sequences;
@@ -91,8 +90,7 @@ impl ColumnTraits {
         other.scales.iter().for_each(|scale| self.scale(*scale));
     }
 
-    /// What of it kernels depend on: with bounds as `rounded` gives them, and not which scales there are if they
-    /// are several.
+    /// The part that kernels depend on: with bounds mapped by `rounded`, and without the scales if there are several.
     pub fn for_kernels(&self, rounded: impl Fn(i128, i128) -> (i128, i128)) -> Self {
         let mut scales = self.scales.clone();
         if scales.len() > 1 {
@@ -105,17 +103,17 @@ impl ColumnTraits {
         }
     }
 
-    /// Whether some row may be null.
+    /// Returns true if some row may be null.
     pub fn nullable(&self) -> bool {
         self.flags & (ALL_NULL | SOME_NULL) != 0
     }
 
-    /// Whether any value can be had without searching patches for it.
+    /// Returns true if any value can be read without searching patches.
     pub fn is_direct(&self) -> bool {
         self.flags & (PATCHED | EXCEPTIONS) == 0 && !self.searched
     }
 
-    /// Whether some integer does not fit 64 bits, signed.
+    /// Returns true if some integer does not fit 64 bits, signed.
     pub fn is_wide(&self) -> bool {
         self.bounds
             .is_some_and(|(low, high)| low < i128::from(i64::MIN) || high > i128::from(i64::MAX))

@@ -55,7 +55,7 @@ impl Type {
         })
     }
 
-    /// Whether it is a float.
+    /// Returns true for floats.
     pub fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }

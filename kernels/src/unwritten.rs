@@ -1,4 +1,4 @@
-//! Values that somebody writes on a device: what is known of them when a chunk for them is laid out.
+//! Values to be written on a device: their description when a chunk for them is laid out.
 
 use arrow::array::ArrayRef;
 use arrow::buffer::NullBuffer;
@@ -7,28 +7,28 @@ use arrow::datatypes::DataType;
 /// Values that are written on a device.
 #[derive(Debug)]
 pub struct Unwritten<'a> {
-    /// Of the column.
+    /// The column's type.
     pub data_type: &'a DataType,
     /// Its rows.
     pub rows: usize,
-    /// Which of them are null.
+    /// The null rows.
     pub nulls: Option<&'a NullBuffer>,
-    /// What is known of the values.
+    /// Kind and bounds of the values.
     pub values: UnwrittenValues<'a>,
     /// See [`ChunkInfo::sample`](crate::ChunkInfo::sample).
     pub sample: Option<ArrayRef>,
 }
 
-/// What is known of values that are written on a device.
+/// Kind and bounds of values that are written on a device.
 #[derive(Clone, Copy, Debug)]
 pub enum UnwrittenValues<'a> {
-    /// Integers: the least and the greatest of each vector, the wrong way round if it has none.
+    /// Integers: the least and the greatest of each vector, reversed if it has none.
     Integers(&'a [(i64, i64)]),
-    /// The same of codes of distinct values, and these.
+    /// Codes of distinct values: their least and greatest of each vector, as for integers; and the values.
     Codes(&'a [(i64, i64)], &'a ArrayRef),
     /// Floats.
     Floats,
-    /// Integers that are stored as they are: the least and the greatest there may be.
+    /// Integers that are stored as they are: bounds of all.
     Plain(i128, i128),
     /// Strings: their lengths, 0 for nulls.
     Strings(&'a [u64]),

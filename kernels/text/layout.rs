@@ -1,4 +1,4 @@
-//! Strings in splits, each of 32 rows: a block for each vector, with where its splits start in the body, and the
+//! Strings in splits, each of 32 rows: a block for each vector, with the starts of its splits in the body, and the
 //! lengths of its strings.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::builder::{Builder, LANES, Lines, pad};
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
 
-/// The body is that of the file.
+/// Lays out strings. The body is that of the file.
 pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<()> {
     let data = view.data();
     if u32::try_from(data.len()).is_err() {
@@ -32,7 +32,7 @@ pub(super) fn lay_out(builder: &mut Builder, view: &dyn StringsView) -> Result<(
     Ok(())
 }
 
-/// Strings as they are, of these lengths, whose bytes are not there yet. Gives how many there are.
+/// Lays out uncompressed strings of these lengths, to be written later. Returns their bytes.
 pub(super) fn lay_out_unwritten(builder: &mut Builder, lengths: &[u64]) -> Result<usize> {
     builder.lines = Lines::Blocks;
     let mut end = 0u64;

@@ -1,5 +1,5 @@
-// What a CUDA compiler predefines, on top of cuda_cpu.hpp. Add an intrinsic here when a kernel wants
-// it, with the types that CUDA has it for: what compiles here should compile there.
+// Predefinitions of a CUDA compiler, on top of cuda_cpu.hpp. Add an intrinsic here when a kernel needs it, with the
+// types that CUDA has it for: code that compiles here should compile there.
 //
 // Left out on purpose: __activemask (its answer depends on the schedule).
 
@@ -69,7 +69,7 @@ inline void __threadfence() {}
 inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 
-// A spinning thread must call this: it lets the others run, and counts as progress.
+// A spinning thread must call this: it lets other threads run, and counts as progress.
 inline void __nanosleep(unsigned) {
     cucpu::current_block->progress++;
     cucpu::switch_to_scheduler();
@@ -80,8 +80,8 @@ inline void __nanosleep(unsigned) {
 namespace cucpu {
 
 struct Votes {
-    uint32_t lanes;      // those that took part
-    uint32_t with_true;  // those whose predicate was true
+    uint32_t lanes;      // lanes that took part
+    uint32_t with_true;  // those of them whose predicate was true
 };
 
 inline Votes vote(uint32_t mask, bool predicate) {
@@ -130,8 +130,8 @@ inline unsigned __match_all_sync(unsigned mask, T value, int* predicate) {
 
 namespace cucpu {
 
-// The value of lane `source` of the caller's segment of `width` lanes; the caller's own where that
-// lies outside of the segment.
+// The value of lane `source` of the caller's segment of `width` lanes; the caller's own if that lies outside of the
+// segment.
 template <class T>
 inline T shuffle(WarpOp op, uint32_t mask, T value, int source, int width) {
     if (width < 1 || width > 32 || (width & (width - 1))) fail("__shfl: the width is no power of two up to 32");
@@ -261,7 +261,7 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 inline long long __mul64hi(long long a, long long b) { return (long long)((__int128)a * b >> 64); }
 
-// Numbers of one type, or mixed ones as by the usual conversions. Of a number and a NaN: the number.
+// Numbers of one type, or mixed ones as by the usual conversions. For a number and a NaN: the number.
 template <class A, class B>
 inline std::common_type_t<A, B> min(A a, B b) {
     using T = std::common_type_t<A, B>;
@@ -339,7 +339,7 @@ inline double __hiloint2double(int high, int low) {
 
 namespace cucpu {
 
-// As the GPU converts: numbers out of range become the nearest in range; NaN the highest bit alone.
+// Converts as the GPU does: numbers out of range become the nearest in range; NaN the highest bit alone.
 template <class T>
 inline T to_integer(double x) {
     constexpr int bits = 8 * sizeof(T);

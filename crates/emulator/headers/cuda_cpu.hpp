@@ -48,8 +48,8 @@ constexpr unsigned kAtomicsToPause = 16;    // a thread of such a block pauses b
 
 // ---- Fibers: the context switch ----------------------------------------------------------------
 
-// Saves the callee-saved registers on the present stack, stores that stack pointer in *save_sp,
-// then continues on load_sp.
+// Saves the callee-saved registers on the present stack, stores that stack pointer in *save_sp, then continues on
+// load_sp.
 extern "C" void cucpu_switch(void** save_sp, void* load_sp);
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -83,7 +83,7 @@ constexpr int kSavedRegisters = 6;
 
 // ---- State of the running block ----------------------------------------------------------------
 
-// What a warp does together; lanes that meet must agree on it.
+// An operation of a warp; lanes that meet must agree on it.
 enum class WarpOp {
     syncwarp,
     vote,
@@ -99,7 +99,7 @@ enum class WarpOp {
 struct Meeting {
     uint32_t mask = 0;
     uint32_t arrived = 0;  // lanes that have deposited their value
-    uint32_t inside = 0;   // of these, the ones that have not left; 0: nobody uses this object
+    uint32_t inside = 0;   // of these, the ones that have not left; 0: the object is free
     bool complete = false;
     WarpOp op{};
     uint64_t value[kWarpSize];
@@ -119,10 +119,10 @@ struct Fiber {
     void* asan_fake_stack = nullptr;
 };
 
-// What a barrier tells the threads that pass it.
+// Result of a barrier for the threads that pass it.
 struct Passed {
     unsigned threads = 0;
-    unsigned with_true = 0;  // those whose predicate was true
+    unsigned with_true = 0;  // threads whose predicate was true
 };
 
 struct Block {
@@ -181,7 +181,7 @@ inline uint64_t xorshift(uint64_t& state) {
     return state;
 }
 
-// What other blocks do may come in between here.
+// Lets other blocks run in between.
 inline void may_pause() {
     Block* block = current_block;
     if (!block->pauses || xorshift(block->pauses) % kAtomicsToPause) return;
@@ -201,7 +201,7 @@ inline void switch_to_fiber(Fiber& fiber) {
 #endif
 }
 
-// Records an error with its place. Fibers are left where they are: kernels own nothing to clean up.
+// Records an error with its location. Fibers are abandoned: kernels own nothing to clean up.
 [[noreturn]] inline void fail(const char* message) {
     Block* block = current_block;
     unsigned thread = block->current->linear_id;
@@ -360,8 +360,8 @@ struct Schedule {
     }
 };
 
-// Static __shared__ variables are thread_local variables of this library: all of its thread-local
-// memory but current_block. Returns where that is on this thread.
+// Static __shared__ variables are thread_local variables of this library: all of its thread-local memory but
+// current_block. Returns its location on this thread.
 struct ThreadLocals {
     char* begin = nullptr;
     size_t bytes = 0;
@@ -372,8 +372,8 @@ inline ThreadLocals thread_locals() {
         const char* ours;
         ThreadLocals found;
     };
-    // Asked for before the walk: the first use on a thread takes a lock of the loader, which holds it in dlopen while it waits
-    // for the end of the walk.
+    // Evaluated before the walk: the first use on a thread takes a lock of the loader, which holds it in dlopen while
+    // it waits for the end of the walk.
     Search search{(const char*)&current_block, {}};
     dl_iterate_phdr(
         [](dl_phdr_info* library, size_t, void* out) {
@@ -406,14 +406,14 @@ inline void prepare_fiber(Fiber& fiber, unsigned id, dim3 block_dim, char* stack
     fiber.stack_pointer = sp;
 }
 
-// Frames that are never left keep their red zones, and the next fiber would run into them.
+// Abandoned frames keep their red zones, and the next fiber would run into them.
 inline void forget_frames(const Fiber& fiber) {
 #ifdef CUCPU_ASAN
     __asan_unpoison_memory_region(fiber.stack_pointer, fiber.stack + kStackBytes - (char*)fiber.stack_pointer);
 #endif
 }
 
-// The stacks of fibers, each above a page that must not be touched.
+// The stacks of fibers, each above a guard page.
 struct Stacks {
     static constexpr size_t kEach = kGuardBytes + kStackBytes;
     const unsigned threads;
@@ -433,9 +433,9 @@ struct Stacks {
     char* of(unsigned thread) { return memory + kEach * thread + kGuardBytes; }
 };
 
-// Stacks for the time of a launch. Making them takes longer than running a small block: those of the last
-// launch of any kernel of the process are kept in `spare`. Were it one set for each kernel, a few hundred
-// kernels would have all the mappings that a process may have.
+// Stacks for the time of a launch. Allocating them takes longer than running a small block: those of the last launch
+// of any kernel of the process are kept in `spare`. With one set for each kernel, a few hundred kernels would exhaust
+// the mappings that a process may have.
 struct StacksLease {
     Stacks** const spare;
     Stacks* stacks;
@@ -467,7 +467,7 @@ struct DynamicShared {
     ~DynamicShared() { free(data); }
 };
 
-// A block that runs, and all that is its own.
+// A running block, and its own state.
 struct Resident {
     Block block;
     const size_t shared_bytes;
@@ -477,7 +477,7 @@ struct Resident {
     Array<unsigned> order;
     Array<char> away;  // the static shared memory, while another block has its turn
     DynamicShared dynamic_shared;
-    unsigned next = 0;      // place in `order` of the thread that runs next
+    unsigned next = 0;      // index in `order` of the thread that runs next
     uint64_t progress = 0;  // of the block when the pass began
 
     Resident(unsigned grid, unsigned threads, size_t shared_bytes, ThreadLocals locals)
@@ -496,7 +496,7 @@ struct Resident {
         block.dynamic_shared = (char*)dynamic_shared.data;
     }
 
-    // Makes it the block of that number, of which no thread has run.
+    // Starts the block with that number, of which no thread has run.
     void start(unsigned number, void (*entry)(const void*), const void* argument, char* stack, Schedule& schedule) {
         const unsigned threads = block.threads;
         block.block_idx = {number, 0, 0};
@@ -517,8 +517,8 @@ struct Resident {
         next = 0;
     }
 
-    // Has its turn: so many threads run to where they meet others, pause or end, or fewer if all have in this
-    // pass. False: there is an error.
+    // Runs so many threads to where they meet others, pause or end, or fewer if all have run in this pass. Returns
+    // false on an error.
     bool turn(unsigned turns, Schedule& schedule) {
         if (locals.begin) memcpy(locals.begin, away.data, locals.bytes);
         current_block = &block;
@@ -561,7 +561,7 @@ struct Residents {
     }
 };
 
-// Runs a grid in x. False: `error` says what went wrong.
+// Runs a grid in x. Returns false with a message in `error` if it fails.
 inline bool run_grid(unsigned grid, unsigned threads, size_t shared_bytes, uint64_t seed, void (*entry)(const void*),
                      const void* argument, void** spare_stacks, char* error, size_t error_bytes) {
     Schedule schedule(seed);
@@ -598,7 +598,7 @@ inline bool run_grid(unsigned grid, unsigned threads, size_t shared_bytes, uint6
         resident.end();
         if (next < grid) {
             start(slot);
-        } else {  // the last one takes its place
+        } else {  // the last one moves to the free slot
             running--;
             Resident* gone = residents.at[slot];
             residents.at[slot] = residents.at[running];

@@ -25,8 +25,8 @@ int launch(void (*kernel)(Args), const uint64_t* args, size_t words, unsigned gr
 
 }  // namespace cucpu
 
-// Returns 0 when the kernel ran to its end, otherwise 1 and a message in `error`. `spare_stacks` is one for
-// all libraries of the process, null at first.
+// Returns 0 if the kernel ran to its end, otherwise 1 and a message in `error`. `spare_stacks` is shared by all
+// libraries of the process, null at first.
 extern "C" __attribute__((visibility("default"))) int cucpu_launch(const uint64_t* args, size_t words, unsigned grid,
                                                                    unsigned threads, size_t shared_bytes,
                                                                    uint64_t seed, void** spare_stacks, char* error,

@@ -1,4 +1,4 @@
-//! From CUDA C++ to a function of a shared library.
+//! Compiles CUDA C++ to a function of a shared library.
 
 use std::any::Any;
 use std::ffi::{CStr, c_void};
@@ -17,16 +17,16 @@ use vectile_gpu::{Compiled, Error, Kernel, Launch, Result};
 
 use crate::shared::driver_error;
 
-/// What comes before a kernel.
+/// Code before a kernel.
 const PRELUDE: &str = concat!(
     include_str!("../headers/cuda_cpu.hpp"),
     include_str!("../headers/cuda_builtins.hpp"),
 );
 
-/// What comes after it.
+/// Code behind it.
 const ENTRY: &str = include_str!("../headers/entry.cpp");
 
-/// Set to `1`, kernels are compiled with sanitizers.
+/// Environment variable; `1` compiles kernels with sanitizers.
 pub(crate) const SANITIZE: &str = "VECTILE_CPU_DEVICE_SANITIZE";
 
 const FLAGS: &[&str] = &[
@@ -41,7 +41,7 @@ const FLAGS: &[&str] = &[
     "-w",
 ];
 
-/// Without optimisation: the compiler then takes a sixth of the time.
+/// Without optimization: the compiler then takes a sixth of the time.
 const SANITIZER_FLAGS: &[&str] = &[
     "-O0",
     "-fsanitize=address,undefined",
@@ -50,7 +50,7 @@ const SANITIZER_FLAGS: &[&str] = &[
     "-g1",
 ];
 
-/// The machine's C++ compiler and the folder of what it made.
+/// The machine's C++ compiler, and the cache of compiled kernels.
 #[derive(Debug)]
 pub(crate) struct Compiler {
     program: String,
@@ -60,7 +60,7 @@ pub(crate) struct Compiler {
     pub(crate) optimises: bool,
 }
 
-/// Whether kernels of this process are compiled with sanitizers.
+/// Returns true if kernels of this process are compiled with sanitizers.
 pub fn sanitized() -> bool {
     std::env::var(SANITIZE).is_ok_and(|value| value == "1")
 }
@@ -91,7 +91,7 @@ impl Compiler {
         })
     }
 
-    /// Compiles the kernel `name` of `source`, unless that was done before, and loads it.
+    /// Compiles the kernel `name` of `source`, unless it is cached, and loads it.
     pub(crate) fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || !name.chars().all(is_word) {
@@ -121,8 +121,8 @@ impl Compiler {
         flags.chain([format!("-DCUCPU_KERNEL={name}")]).collect()
     }
 
-    /// Leaves the library, and its source for debuggers. Other processes may be at the same: each
-    /// writes files of its own and then renames them.
+    /// Writes the library, and its source for debuggers. Other processes may do so at the same time: each writes files
+    /// of its own and then renames them.
     fn build(&self, unit: &str, flags: &[String], stem: &str, library: &Path) -> Result<()> {
         static BUILDS: AtomicU64 = AtomicU64::new(0);
         let io_error = |error: io::Error| {
@@ -170,15 +170,15 @@ type Entry = unsafe extern "C" fn(
     error_bytes: usize,
 ) -> i32;
 
-/// Stacks of threads, kept between launches by the kernels themselves: atomically exchanged, and null or
-/// what some kernel made of the same headers.
+/// Stacks of fibers, kept between launches by the kernels themselves: atomically exchanged, and null or allocated by a
+/// kernel of the same headers.
 static SPARE_STACKS: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 
-/// A kernel that was loaded.
+/// A loaded kernel.
 pub(crate) struct CpuKernel {
     name: String,
     entry: Entry,
-    /// Where `entry` lies.
+    /// Keeps `entry` loaded.
     _library: Library,
 }
 
@@ -205,7 +205,7 @@ impl CpuKernel {
         let load_error = |error: libloading::Error| {
             driver_error("load", format!("{}: {error:?}", path.display()))
         };
-        // SAFETY: the library was built from a source without initialisers and finalisers.
+        // SAFETY: the library was built from a source without initializers and finalizers.
         let library = unsafe { Library::new(path) }.map_err(load_error)?;
         // SAFETY: entry.cpp defines the function with this type.
         let symbol = unsafe { library.get::<Entry>(b"cucpu_launch") };
@@ -221,11 +221,11 @@ impl CpuKernel {
     ///
     /// # Safety
     ///
-    /// That of [`vectile_gpu::Stream::launch`].
+    /// As [`vectile_gpu::Stream::launch`].
     pub(crate) unsafe fn run(&self, launch: Launch<'_>, seed: u64) -> Result<(), String> {
         let mut error = [0u8; 256];
-        // SAFETY: `_library` keeps the function loaded; both slices are passed with their lengths;
-        // the spare stacks are a static variable that is only exchanged; what the kernel itself touches is the caller's promise.
+        // SAFETY: `_library` keeps the function loaded; both slices are passed with their lengths; the spare stacks
+        // are a static variable that is only exchanged; the caller vouches for the kernel's own accesses.
         let status = unsafe {
             (self.entry)(
                 launch.args.as_ptr(),

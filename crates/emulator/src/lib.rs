@@ -1,26 +1,25 @@
-//! A CPU in the place of a GPU, for tests: [`CpuDevice`] runs the very CUDA C++ that is generated for
-//! a GPU, one fiber per CUDA thread, behind [`vectile_gpu::Driver`].
+//! A CPU that emulates a GPU, for tests: [`CpuDevice`] runs the very CUDA C++ that is generated for a GPU, one fiber
+//! per CUDA thread, behind [`vectile_gpu::Driver`].
 //!
-//! A kernel is compiled by the machine's C++ compiler between the two of `headers/`, which stand
-//! for what a CUDA compiler predefines, and is kept on disk by the hash of all that. It must
+//! The machine's C++ compiler compiles a kernel between the two of `headers/`, which replace the predefinitions of a
+//! CUDA compiler. The result is kept on disk, by the hash of all that. A kernel must
 //!
 //! - include nothing outside `#ifndef CUCPU`, and have its own typedefs;
 //! - take one struct of 64-bit words, by value, and be `extern "C"`;
 //! - get dynamic shared memory by `DYN_SHARED(T, name)`, which the emulator defines here;
 //! - leave out `__activemask` and inline PTX, and call `__nanosleep` where it spins.
 //!
-//! What is found is more than wrong answers: lanes that wait for each other forever, masks that do not
-//! fit, barriers that are missing (under some [seed](CpuDevice::with_seed)), copies outside of
-//! allocated memory, and, under [sanitizers](run_sanitized_self), each access of a kernel outside of
-//! its memory and undefined behaviour. New memory is filled with `0xCD`, and so is shared memory when
-//! a block starts.
+//! Besides wrong answers, the emulator detects lanes that wait for each other forever, masks that do not fit, missing
+//! barriers (under some [seed](CpuDevice::with_seed)), copies outside of allocated memory, and, under
+//! [sanitizers](run_sanitized_self), each access of a kernel outside of its memory and undefined behaviour. New memory
+//! is filled with `0xCD`, and so is shared memory when a block starts.
 //!
-//! Blocks run one after the other, unless the [seed](CpuDevice::set_seed) has them take turns. A turn
-//! ends where threads meet, end, or use atomics: a block that relies on what another one has not
-//! written yet then has another answer under some seed.
+//! Blocks run one after the other, unless the [seed](CpuDevice::set_seed) makes them take turns. A turn ends where
+//! threads meet, end, or use atomics: a block that relies on the absence of another block's writes has another answer
+//! under some seed.
 //!
-//! Not found are races inside one step of a warp. Nothing here says how fast a GPU would be: 10^4 to
-//! 10^6 values are right for a test.
+//! Races inside one step of a warp are not detected. The emulator says nothing of a GPU's speed; tests should use 10^4
+//! to 10^6 values.
 
 mod compile;
 mod memory;
@@ -44,7 +43,7 @@ pub use compile::sanitized;
 pub use record::Recorder;
 pub use sanitize::{run_sanitized_self, sanitized_self};
 
-/// Bytes of device memory, unless told otherwise.
+/// Default bytes of device memory.
 const DEFAULT_MEMORY: u64 = 4 << 30;
 
 /// Few, so that grids stay small.
@@ -56,7 +55,7 @@ pub struct CpuDevice {
     info: DeviceInfo,
     compiler: Compiler,
     shared: Arc<Shared>,
-    /// Whether no kernel compiles.
+    /// True if no kernel compiles.
     is_broken: bool,
 }
 
@@ -98,7 +97,7 @@ impl CpuDevice {
         })
     }
 
-    /// With so many bytes of device memory: [`Driver::allocate`] fails where they do not suffice.
+    /// Sets the bytes of device memory: [`Driver::allocate`] fails beyond them.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> Self {
         self.info.memory = bytes;
@@ -106,100 +105,99 @@ impl CpuDevice {
         self
     }
 
-    /// With so many multiprocessors instead of two.
+    /// Sets the number of multiprocessors, two by default.
     #[must_use]
     pub fn with_multiprocessors(mut self, count: u32) -> Self {
         self.info.multiprocessors = count;
         self
     }
 
-    /// As a GPU would be: a defect of ours is a warning, and left to the CPU.
+    /// Behaves as a GPU: an internal error is a warning, and the CPU takes over.
     #[must_use]
     pub fn as_a_gpu(mut self) -> Self {
         self.info.is_emulated = false;
         self
     }
 
-    /// With a compiler that takes no kernel.
+    /// Uses a compiler that fails for every kernel.
     #[must_use]
     pub fn with_broken_compiler(mut self) -> Self {
         self.is_broken = true;
         self
     }
 
-    /// With this order of threads, see [`CpuDevice::set_seed`].
+    /// Sets the order of threads, see [`CpuDevice::set_seed`].
     #[must_use]
     pub fn with_seed(self, seed: u64) -> Self {
         self.set_seed(seed);
         self
     }
 
-    /// With kernels that compile in half of the time, because nothing optimises them. They run slower: this is for
-    /// tests of many kernels over few rows.
+    /// Compiles kernels in half of the time, without optimization. They run slower: this is for tests of many kernels
+    /// over few rows.
     #[must_use]
     pub fn without_optimization(mut self) -> Self {
         self.compiler.optimises = false;
         self
     }
 
-    /// With this folder for compiled kernels, instead of `cpu-kernels` beside the running program
-    /// (which for tests is in cargo's target folder). Code is loaded from it: nobody else should be
-    /// able to write to it.
+    /// Uses this folder for compiled kernels, instead of `cpu-kernels` beside the running program (which for tests is
+    /// in cargo's target folder). Code is loaded from it: other users must not be able to write to it.
     #[must_use]
     pub fn with_cache(mut self, folder: impl AsRef<Path>) -> Self {
         self.compiler.cache = PathBuf::from(folder.as_ref());
         self
     }
 
-    /// The order in which threads of a block run from the next launch on. 0: in order; 1: in reverse;
-    /// any other: a random order, that is another one after each barrier or warp operation, and up to four
-    /// blocks take turns of random length. The same seed has the same order again.
+    /// Sets the order in which threads of a block run from the next launch on. 0: in order; 1: in reverse; any other:
+    /// a random order, which changes at each barrier or warp operation, and up to four blocks take turns of random
+    /// length. The same seed gives the same order.
     pub fn set_seed(&self, seed: u64) {
         self.shared.seed.store(seed, Ordering::Relaxed);
     }
 
-    /// Makes the `n`-th following call fail that allocates, copies, fills, launches or synchronizes,
-    /// once, with [`Error::Driver`]; 0 takes that back. Raising `n` until no fault happens visits
-    /// every place where a driver can fail.
+    /// Makes the `n`-th following call that allocates, copies, fills, launches or synchronizes fail once, with
+    /// [`Error::Driver`]; 0 cancels that. Raising `n` until no fault happens visits every call of a driver that can
+    /// fail.
     pub fn fail_after(&self, n: u64) {
         self.shared.calls_to_fault.store(n, Ordering::Relaxed);
     }
 
-    /// Whether the fault asked for by [`CpuDevice::fail_after`] is still to come.
+    /// Returns true if the fault of [`CpuDevice::fail_after`] is still to come.
     pub fn fault_pending(&self) -> bool {
         self.shared.calls_to_fault.load(Ordering::Relaxed) > 0
     }
 
-    /// Makes every following call of that kind fail, with [`Error::Lost`].
+    /// Makes every following call of these kinds fail, with [`Error::Lost`].
     pub fn lose(&self) {
         self.shared.is_lost.store(true, Ordering::Relaxed);
     }
 
-    /// Calls of that kind so far.
+    /// Number of calls of these kinds so far.
     pub fn calls(&self) -> u64 {
         self.shared.calls.load(Ordering::Relaxed)
     }
 
-    /// With something to do before each launch, on its thread.
+    /// Calls `hook` before each launch, on its thread.
     #[must_use]
     pub fn before_launch(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         let _ = self.shared.before_launch.set(Hook(Box::new(hook)));
         self
     }
 
-    /// With something to do before each copy to the device, on its thread.
+    /// Calls `hook` before each copy to the device, on its thread.
     #[must_use]
     pub fn before_copy(self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         let _ = self.shared.before_copy.set(Hook(Box::new(hook)));
         self
     }
 
-    /// Bytes of device memory that are allocated now: 0 once everything was given back.
+    /// Bytes of allocated device memory: 0 once everything is freed.
     pub fn allocated_bytes(&self) -> u64 {
         self.shared.device.allocated_bytes()
     }
 
-    /// Bytes that are allocated now by [`Driver::allocate_host`].
+    /// Bytes allocated by [`Driver::allocate_host`].
     pub fn allocated_host_bytes(&self) -> u64 {
         self.shared.host.allocated_bytes()
     }
@@ -234,7 +232,7 @@ impl Driver for CpuDevice {
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8> {
         self.shared.enter("allocate_host")?;
         let address = self.shared.host.allocate(bytes)? as *mut u8;
-        // SAFETY: `bytes` of memory that nobody else has.
+        // SAFETY: `bytes` of memory that is not shared yet.
         unsafe { address.write_bytes(0, bytes) };
         Ok(address)
     }

@@ -1,4 +1,4 @@
-//! Memory that is counted, so that tests see leaks, double frees and copies gone astray.
+//! Counted memory, so that tests see leaks, double frees and copies out of bounds.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::collections::BTreeMap;
@@ -7,20 +7,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use vectile_gpu::{Error, Result};
 
-/// Addresses are multiples of it.
+/// Alignment of addresses.
 const ALIGNMENT: usize = 256;
 
 /// Content of new memory.
 const POISON: u8 = 0xCD;
 
-/// Memory of a device, or of the host for its sake.
+/// Memory of a device, or of the host on its behalf.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: AtomicU64,
     blocks: Mutex<Blocks>,
 }
 
-/// M1: `layouts` has the address and layout of every block that [`System`] gave and was not given back.
+/// M1: `layouts` has the address and layout of every block that [`System`] allocated and that was not freed.
 #[derive(Debug, Default)]
 struct Blocks {
     layouts: BTreeMap<u64, Layout>,
@@ -69,14 +69,14 @@ impl Memory {
         if pointer.is_null() {
             return Err(does_not_fit("the host has no memory left".into()));
         }
-        // SAFETY: `pointer` is the start of `bytes` bytes that nobody else knows yet.
+        // SAFETY: `pointer` is the start of `bytes` bytes that are not shared yet.
         unsafe { pointer.write_bytes(POISON, bytes) };
         blocks.layouts.insert(pointer as u64, layout);
         blocks.bytes += bytes as u64;
         Ok(pointer as u64)
     }
 
-    /// Frees a block; panics at an address that is none.
+    /// Frees a block; panics at an address that is not one.
     pub(crate) fn free(&self, address: u64) {
         let mut blocks = self.lock();
         let Some(layout) = blocks.layouts.remove(&address) else {
@@ -92,7 +92,7 @@ impl Memory {
         unsafe { System.dealloc(address as *mut u8, layout) };
     }
 
-    /// Whether these bytes lie in one block.
+    /// Returns true if these bytes lie in one block.
     pub(crate) fn contains(&self, address: u64, bytes: usize) -> bool {
         let blocks = self.lock();
         let Some((start, layout)) = blocks.layouts.range(..=address).next_back() else {
@@ -108,10 +108,10 @@ impl Memory {
 }
 
 impl Drop for Memory {
-    /// Frees what was leaked: nothing can use it without the device.
+    /// Frees leaked blocks: nothing can use them without the device.
     fn drop(&mut self) {
         for (&address, &layout) in &self.lock().layouts {
-            // SAFETY: M1, and `layouts` is not looked at again.
+            // SAFETY: M1, and `layouts` is not used any more.
             unsafe { System.dealloc(address as *mut u8, layout) };
         }
     }

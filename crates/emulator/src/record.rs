@@ -1,4 +1,4 @@
-//! The kernels that queries have made, as text, without running them.
+//! Records the kernels of queries as text, without running them.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,7 +7,7 @@ use vectile_gpu::{Compiled, DeviceInfo, Driver, Kernel, Result, Stream};
 
 use crate::CpuDevice;
 
-/// A device that writes down what it should compile. Kernels of queries are not compiled: their launches fail.
+/// A device that records the sources it should compile. Kernels of queries are not compiled: their launches fail.
 #[derive(Debug)]
 pub struct Recorder {
     device: CpuDevice,
@@ -26,7 +26,7 @@ impl Recorder {
         }
     }
 
-    /// With so many multiprocessors and bytes of shared memory, on which kernels depend.
+    /// Sets the number of multiprocessors and the bytes of shared memory, on which kernels depend.
     #[must_use]
     pub fn with_size(mut self, multiprocessors: u32, shared_memory: u32) -> Self {
         self.info.multiprocessors = multiprocessors;
@@ -34,14 +34,14 @@ impl Recorder {
         self
     }
 
-    /// The sources of the kernels that were made since the last call.
+    /// The sources of the kernels that were compiled since the last call.
     pub fn take(&self) -> Vec<String> {
         let sources = self.sources.lock();
         std::mem::take(&mut sources.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// The name of the kernels that queries have. Others are launched: what they make decides which of these come.
+/// The name of queries' kernels. Other kernels are launched, because later kernels depend on their results.
 const GENERATED: &str = "scan";
 
 #[derive(Debug)]

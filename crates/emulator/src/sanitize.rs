@@ -6,17 +6,17 @@ use vectile_gpu::{Error, Result};
 
 use crate::compile::{SANITIZE, compiler_program, sanitized};
 
-/// Leaks of the test program are not the question.
+/// Leaks of the test program are not tested.
 const ASAN_OPTIONS: &str =
     "detect_leaks=0:detect_stack_use_after_return=0:allocator_may_return_null=1";
 
-/// Runs the test `test` of the running test program once more, in a process where kernels are
-/// compiled with sanitizers, and panics with their report unless it passes. Does nothing within such
-/// a process, so a test may name itself.
+/// Runs the test `test` of the running test program once more, in a process where kernels are compiled with
+/// sanitizers, and panics with their report unless it passes. Does nothing within such a process, so a test may name
+/// itself.
 ///
 /// # Errors
 ///
-/// [`Error::Unavailable`] where the C++ compiler has no address sanitizer (that of GCC is needed).
+/// [`Error::Unavailable`] if the C++ compiler has no address sanitizer (GCC's is required).
 pub fn run_sanitized_self(test: &str) -> Result<()> {
     if sanitized() {
         return Ok(());
@@ -32,7 +32,7 @@ pub fn run_sanitized_self(test: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`run_sanitized_self`], whatever comes out.
+/// As [`run_sanitized_self`], but returns the output of a passing or failing test.
 ///
 /// # Errors
 ///
@@ -49,14 +49,14 @@ pub fn sanitized_self(test: &str) -> Result<Output> {
         .map_err(|error| unavailable(&error))
 }
 
-/// The run time of the address sanitizer, which must be loaded before all else.
+/// The run-time library of the address sanitizer, which must be loaded before all others.
 fn sanitizer_library() -> Result<String> {
     let output = Command::new(compiler_program())
         .arg("-print-file-name=libasan.so")
         .output()
         .map_err(|error| unavailable(&error))?;
     let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    // A name without a folder is the compiler's way to say that it knows none.
+    // The compiler prints a name without a folder if it knows no such library.
     if path.contains('/') {
         Ok(path)
     } else {

@@ -1,4 +1,4 @@
-//! What a device and its streams have in common.
+//! State that a device shares with its streams.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -8,16 +8,16 @@ use vectile_gpu::{Error, Result};
 
 use crate::memory::Memory;
 
-/// As the smallest GPUs that kernels are made for.
+/// As on the smallest GPUs that kernels support.
 pub(crate) const SHARED_MEMORY: u32 = 64 << 10;
 
-/// A device, as its streams see it.
+/// A device's state, as its streams use it.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) device: Memory,
     pub(crate) host: Memory,
     pub(crate) seed: AtomicU64,
-    /// Calls until the one that fails, counting it; 0: none does.
+    /// Calls until the failing one, inclusive; 0: none fails.
     pub(crate) calls_to_fault: AtomicU64,
     pub(crate) is_lost: AtomicBool,
     pub(crate) calls: AtomicU64,
@@ -34,7 +34,7 @@ impl fmt::Debug for Hook {
 }
 
 impl Shared {
-    /// Fails where [`fail_after`](crate::CpuDevice::fail_after) or [`lose`](crate::CpuDevice::lose) want that.
+    /// Fails if [`fail_after`](crate::CpuDevice::fail_after) or [`lose`](crate::CpuDevice::lose) demand that.
     pub(crate) fn enter(&self, call: &'static str) -> Result<()> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         if self.is_lost.load(Ordering::Relaxed) {
@@ -43,7 +43,7 @@ impl Shared {
         let count = &self.calls_to_fault;
         let step = |calls: u64| calls.checked_sub(1);
         if count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step) == Ok(1) {
-            return Err(driver_error(call, "a fault that was asked for"));
+            return Err(driver_error(call, "an injected fault"));
         }
         Ok(())
     }

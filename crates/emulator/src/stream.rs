@@ -1,4 +1,4 @@
-//! A stream that does everything at once.
+//! A synchronous stream.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,8 +9,8 @@ use vectile_gpu::{Event, Kernel, Launch, Result, Stream};
 use crate::compile::CpuKernel;
 use crate::shared::{SHARED_MEMORY, Shared, driver_error};
 
-/// Work is done, on the calling thread, when the call that asks for it returns. So streams of one
-/// thread are in order among each other, too.
+/// Each call does its work on the calling thread before it returns. So streams of one thread are also ordered among
+/// each other.
 #[derive(Debug)]
 pub(crate) struct CpuStream {
     shared: Arc<Shared>,
@@ -38,7 +38,7 @@ impl Stream for CpuStream {
         }
         self.shared.enter("copy_in")?;
         self.check("copy_in", to, bytes)?;
-        // SAFETY: the caller promises both ranges; they cannot overlap, one being the device's.
+        // SAFETY: the caller vouches for both ranges; they cannot overlap, one being the device's.
         unsafe { std::ptr::copy_nonoverlapping(from, to as *mut u8, bytes) };
         Ok(())
     }
@@ -46,7 +46,7 @@ impl Stream for CpuStream {
     unsafe fn copy_out(&mut self, to: *mut u8, from: u64, bytes: usize) -> Result<()> {
         self.shared.enter("copy_out")?;
         self.check("copy_out", from, bytes)?;
-        // SAFETY: the caller promises both ranges; they cannot overlap, one being the device's.
+        // SAFETY: the caller vouches for both ranges; they cannot overlap, one being the device's.
         unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to, bytes) };
         Ok(())
     }
@@ -54,7 +54,7 @@ impl Stream for CpuStream {
     unsafe fn fill(&mut self, to: u64, byte: u8, bytes: usize) -> Result<()> {
         self.shared.enter("fill")?;
         self.check("fill", to, bytes)?;
-        // SAFETY: the caller promises the range.
+        // SAFETY: the caller vouches for the range.
         unsafe { std::ptr::write_bytes(to as *mut u8, byte, bytes) };
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Stream for CpuStream {
             return Err(driver_error("launch", "a kernel of another device"));
         };
         let seed = self.shared.seed.load(Ordering::Relaxed);
-        // SAFETY: the caller promises the same.
+        // SAFETY: the caller vouches for the same.
         unsafe { kernel.run(launch, seed) }.map_err(|reason| driver_error("launch", reason))
     }
 

@@ -14,9 +14,9 @@ fn kernels_are_compiled_once() {
     let two = source("out[threadIdx.x] = 2;");
     assert!(!device.compile(&one, "kernel").unwrap().from_disk);
     assert!(!device.compile(&two, "kernel").unwrap().from_disk);
-    let again = device.compile(&one, "kernel").unwrap();
-    assert!(again.from_disk);
-    assert_eq!(run_block(&device, &*again.kernel, 0).unwrap(), [1; 256]);
+    let cached = device.compile(&one, "kernel").unwrap();
+    assert!(cached.from_disk);
+    assert_eq!(run_block(&device, &*cached.kernel, 0).unwrap(), [1; 256]);
 }
 
 #[test]

@@ -1,11 +1,10 @@
-//! Intrinsics against what CUDA's reference says of them, within the language: each line of a kernel
-//! is a claim.
+//! Intrinsics against CUDA's reference: each line of a kernel is a claim.
 
 mod common;
 
 use common::{device, kernel, run_block};
 
-/// Runs a block of 256 threads that all check claims; the number of a false one comes out.
+/// Runs a block of 256 threads that all check claims; fails with the number of a false one.
 fn check(claims: &str) {
     let Some(device) = device() else { return };
     let numbered: String = claims

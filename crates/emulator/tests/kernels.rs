@@ -1,5 +1,4 @@
-//! Kernels on the CPU: right ones give right answers under every order of threads, wrong ones are
-//! reported.
+//! Kernels on the CPU: correct ones give correct answers under every order of threads, faulty ones are reported.
 
 mod common;
 
@@ -9,8 +8,7 @@ use common::{device, driver_reason, kernel, run_block};
 use vectile_emulator::{CpuDevice, run_sanitized_self};
 use vectile_gpu::{Driver, Error, Kernel, Launch, Stream};
 
-/// Bit-unpacking, a range filter, one word of ballots per 32 values and their count. `WIDTH` is put
-/// before it.
+/// Bit-unpacking, a range filter, one word of ballots per 32 values and their count. `WIDTH` is defined before it.
 const FILTER: &str = r#"
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -81,7 +79,7 @@ fn values(n: usize, width: usize) -> Vec<u32> {
     (0..n).map(next).collect()
 }
 
-/// A buffer of device memory that is given back.
+/// A buffer of device memory, freed on drop.
 struct Buffer<'a> {
     device: &'a CpuDevice,
     address: u64,
@@ -229,7 +227,7 @@ fn a_race_between_blocks_changes_the_answer() {
         assert_eq!(run(&*wrong), counted, "the same seed has the same order");
         lost += u32::from(counted != 8);
     }
-    // 0 and 1 have one block after the other
+    // with seeds 0 and 1, one block runs after the other
     assert_eq!(lost, 8);
 }
 
@@ -256,7 +254,7 @@ fn a_thread_pauses_at_atomics_for_threads_of_other_blocks() {
     }
 }
 
-/// What the body of a kernel is reported as, by seed.
+/// The error of a kernel with that body, by seed.
 fn reports(body: &str) -> Vec<String> {
     let Some(device) = device() else {
         return Vec::new();
@@ -410,7 +408,7 @@ fn kernels_run_on_new_threads_while_others_are_loaded() {
     });
 }
 
-/// A stack overflow is not for a test; a deep frame that fits is.
+/// A stack overflow cannot be tested; a large frame that fits can.
 #[test]
 fn a_thread_has_a_stack_of_some_size() {
     let Some(device) = device() else { return };

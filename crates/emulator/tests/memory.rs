@@ -1,4 +1,4 @@
-//! Memory that is limited, watched, and made to fail.
+//! Memory: limits, checks, and injected faults.
 
 mod common;
 
@@ -49,7 +49,7 @@ fn host_memory_is_counted_apart() {
 fn a_double_free_panics() {
     let device = device().expect("where nothing is allocated: no device, skipped");
     let address = device.allocate(8).unwrap();
-    // SAFETY: the first is right, the second is found wrong before anything happens.
+    // SAFETY: the first is right, the second is rejected before anything happens.
     unsafe {
         device.free(address);
         device.free(address);
@@ -62,7 +62,7 @@ fn copies_outside_of_allocated_memory_fail() {
     let mut stream = device.stream().unwrap();
     let mut host = [0u8; 16];
     let address = device.allocate(16).unwrap();
-    // SAFETY: `host` is as long as the copies; what is wrong on the device's side is found.
+    // SAFETY: `host` is as long as the copies; errors on the device's side are detected.
     unsafe {
         stream.copy_in(address, host.as_ptr(), 16).unwrap();
         stream.copy_out(host.as_mut_ptr(), address + 8, 8).unwrap();
@@ -95,7 +95,7 @@ fn new_memory_is_no_zeros() {
 }
 
 #[test]
-fn a_fault_comes_where_it_was_asked_for() {
+fn a_fault_comes_at_the_requested_call() {
     let Some(device) = device() else { return };
     let kernel = kernel(&device, "out[threadIdx.x] = 1;");
     let mut calls = Vec::new();

@@ -1,11 +1,11 @@
-//! The sanitizers see what is wrong on purpose. Each test runs itself again under them.
+//! The sanitizers report deliberate faults. Each test runs itself again under them.
 
 mod common;
 
 use common::{device, kernel, run_block, skip_unavailable};
 use vectile_emulator::{run_sanitized_self, sanitized, sanitized_self};
 
-/// Runs the kernel, in a process that sanitizes, and looks in the report of that process.
+/// Runs the kernel in a sanitizing process, and expects `report` in that process's report.
 fn expect_report(test: &str, body: &str, report: &str) {
     if sanitized() {
         let device = device().unwrap();
@@ -80,7 +80,7 @@ fn a_misaligned_load() {
     );
 }
 
-/// Fibers left in the middle, several launches over stacks at the same addresses, all kinds of memory.
+/// Unfinished fibers, several launches over stacks at the same addresses, all kinds of memory.
 #[test]
 fn right_kernels_are_clean() {
     let Some(device) = device() else { return };

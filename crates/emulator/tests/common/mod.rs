@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Helpers of the tests.
 #![allow(dead_code)] // Not every test program uses all of it.
 
 use std::fmt::Debug;
@@ -10,12 +10,12 @@ use vectile_gpu::{Driver, Error, Kernel, Launch, Result};
 /// Threads of a block, and words of what [`run`] returns.
 const THREADS: usize = 256;
 
-/// A device, unless the machine has none; then says so.
+/// A device; prints a note and returns `None` if the machine has none.
 pub fn device() -> Option<CpuDevice> {
     skip_unavailable(CpuDevice::new())
 }
 
-/// `None`, and a word about it, for what the machine lacks.
+/// Prints a note and returns `None` if the machine lacks something.
 pub fn skip_unavailable<T: Debug>(result: Result<T>) -> Option<T> {
     if let Err(Error::Unavailable(reason)) = &result {
         println!("skipped: {reason}");
@@ -24,12 +24,12 @@ pub fn skip_unavailable<T: Debug>(result: Result<T>) -> Option<T> {
     Some(result.unwrap())
 }
 
-/// A kernel of that body, which can use `u32`, `u64` and `out`, an array of 256 words.
+/// Compiles a kernel with that body, which can use `u32`, `u64` and `out`, an array of 256 words.
 pub fn kernel(device: &CpuDevice, body: &str) -> Arc<dyn Kernel> {
     device.compile(&source(body), "kernel").unwrap().kernel
 }
 
-/// The kernel `kernel` of that body.
+/// The source of a kernel `kernel` with that body.
 pub fn source(body: &str) -> String {
     format!(
         "typedef unsigned int u32;\n\
@@ -42,12 +42,12 @@ pub fn source(body: &str) -> String {
     )
 }
 
-/// What one block of such a kernel leaves in `out`, which starts as zeros.
+/// Runs one block of such a kernel, and returns `out`, which starts as zeros.
 pub fn run_block(device: &CpuDevice, kernel: &dyn Kernel, shared: u32) -> Result<Vec<u32>> {
     run(device, kernel, 1, shared)
 }
 
-/// What so many blocks leave there.
+/// Runs so many blocks, and returns `out`.
 pub fn run(device: &CpuDevice, kernel: &dyn Kernel, grid: u32, shared: u32) -> Result<Vec<u32>> {
     let mut out = vec![0u32; THREADS];
     let mut stream = device.stream()?;

@@ -1,10 +1,10 @@
-//! What accumulators came to: as kernels leave them behind, and merged.
+//! Accumulator states: read from the words that kernels leave behind, and merged.
 
 use super::exact::ExactSum;
 use crate::kernel::{Accumulator, Accumulators, ResultSlots};
 use crate::plan::{GroupTotals, Number, Numbers, Total, Type};
 
-/// What an accumulator came to.
+/// State of one accumulator.
 #[derive(Clone, Debug)]
 pub(super) enum AccumulatorState {
     Sum(i128),
@@ -14,7 +14,8 @@ pub(super) enum AccumulatorState {
 }
 
 impl AccumulatorState {
-    /// Of several warps, blocks or slots. What none of them had a value of is arbitrary.
+    /// Combines the words of several warps, blocks or slots. For min and max, the result is arbitrary if no word has a
+    /// value.
     pub fn of<'a>(
         accumulator: Accumulator,
         words: impl Iterator<Item = &'a [u8; 16]> + Clone,
@@ -42,7 +43,7 @@ impl AccumulatorState {
         }
     }
 
-    /// The number of values, of an accumulator that counts.
+    /// The number of values; 0 for an accumulator that does not count.
     pub fn count(&self) -> u64 {
         match self {
             Self::Sum(count) => *count as u64,
@@ -50,7 +51,7 @@ impl AccumulatorState {
         }
     }
 
-    /// Adds another of the same accumulator.
+    /// Adds the state of the same accumulator elsewhere.
     pub fn merge(&mut self, other: &Self) {
         match (self, other) {
             (Self::Sum(a), Self::Sum(b)) => *a = a.wrapping_add(*b),
@@ -62,7 +63,7 @@ impl AccumulatorState {
     }
 }
 
-/// Whether one of two numbers of the same kind is the smaller one; floats in their total order.
+/// Returns true if `a` is less than `b`: two numbers of one kind, floats in their total order.
 fn is_less(a: Number, b: Number) -> bool {
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => a < b,
@@ -71,28 +72,28 @@ fn is_less(a: Number, b: Number) -> bool {
     }
 }
 
-/// An aggregate so far.
+/// Partial result of an aggregate.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct PartialResult {
     count: u64,
-    /// `None` if nothing was counted, or nothing else is done.
+    /// `None` if no value was counted, or if the aggregate is a count.
     value: Option<AccumulatorState>,
     is_count: bool,
 }
 
-impl Part {
-    /// The result of an aggregate.
-    pub fn of(result: &ResultSlots, folded: &[AccumulatorState]) -> Self {
-        let count = folded[result.count].count();
+impl PartialResult {
+    /// The partial result of an aggregate, from the states of its accumulators.
+    pub fn of(result: &ResultSlots, states: &[AccumulatorState]) -> Self {
+        let count = states[result.count].count();
         let value = result.value.filter(|_| count > 0);
         Self {
             count,
-            value: value.map(|value| folded[value].clone()),
+            value: value.map(|value| states[value].clone()),
             is_count: result.value.is_none(),
         }
     }
 
-    /// The same for who asked.
+    /// The result so far, as callers get it.
     pub fn total(&self) -> Total {
         let value = self.value.as_ref().map(AccumulatorState::number);
         let count = Number::Int(self.count.into());
@@ -112,7 +113,7 @@ impl Part {
     }
 }
 
-/// The numbers that words of a table's entries stand for; `high` are the next words.
+/// Numbers from the words of a group table's entries. `high` gives the high words of wide sums.
 fn numbers_of(accumulator: Accumulator, low: Vec<u64>, high: impl FnOnce() -> Vec<u64>) -> Numbers {
     let ordered = |word: u64| i128::from((word ^ 1 << 63) as i64);
     let low = low.into_iter();
@@ -126,14 +127,13 @@ fn numbers_of(accumulator: Accumulator, low: Vec<u64>, high: impl FnOnce() -> Ve
             Numbers::Int(low.zip(high()).map(wide).collect())
         }
         Accumulator::FloatSum => Numbers::Float(low.map(f64::from_bits).collect()),
-        // the smallest are turned round
+        // minima are stored inverted
         Accumulator::Min(of) => numbers(low.map(|word| number(ordered(!word), of)), accumulator),
         Accumulator::Max(of) => numbers(low.map(|word| number(ordered(word), of)), accumulator),
     }
 }
 
-/// The results of groups, from words of their accumulators: `words` gives those of an accumulator, the low or the high
-/// ones.
+/// The results of groups. `words` gives the words of an accumulator, by its index: the low (0) or the high (1) ones.
 pub(super) fn totals_of(
     accumulators: &Accumulators,
     words: impl Fn(usize, usize) -> Vec<u64>,
@@ -151,7 +151,7 @@ pub(super) fn totals_of(
     totals.collect()
 }
 
-/// Numbers that an accumulator came to.
+/// Collects numbers as floats or integers, as the accumulator has them.
 pub(super) fn numbers(of: impl Iterator<Item = Number>, accumulator: Accumulator) -> Numbers {
     let float = |number| match number {
         Number::Float(value) => value,
@@ -167,7 +167,7 @@ pub(super) fn numbers(of: impl Iterator<Item = Number>, accumulator: Accumulator
     }
 }
 
-/// An integer, or the float with that place in the total order.
+/// Maps a key back to its number: the integer itself, or the float at that position of the total order.
 fn number(key: i128, of: Type) -> Number {
     match of {
         Type::F32 => {

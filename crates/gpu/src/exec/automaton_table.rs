@@ -1,4 +1,4 @@
-//! Tests of strings: an automaton over bytes, folded over what tokens stand for.
+//! Tests of strings: an automaton over bytes, composed with the bytes that tokens stand for.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,20 +14,22 @@ use crate::error::{Error, Result};
 use crate::plan::Automaton;
 use crate::runtime::{Batch, Engine, Kernel, TextTests};
 
-/// What tables lie at multiples of, and are as long as.
+/// Alignment of tables; their sizes are multiples of it.
 const ALIGNMENT: usize = 16;
-/// Bytes of all tables of a column for an automaton. They are on the host, too, until they have been copied.
+/// Limit of the bytes of all tables of a column for one automaton. They are in host memory, too, until they are
+/// copied.
 const MOST_TABLE_BYTES: usize = 1 << 30;
-/// Symbol tables that a thread folds at least.
+/// Minimum number of symbol tables per thread.
 const SHARE: usize = 16;
 /// Words of a chunk's test, as `text.cuh` reads it.
 const TEST_WORDS: usize = 7 + MOST_FEW / 2;
-/// Strings whose fingerprints a test looks for.
+/// Most strings whose fingerprints a test compares.
 const MOST_FEW: usize = 16;
-/// In an entry, above the next state: a string passes that ends in the token.
+/// Flag in a transition, above the next state: a string that ends in this token passes.
 const PASSES: u8 = 128;
 
-/// The tests of a column's strings by an automaton; `kernel` gives what makes tokens of strings.
+/// Builds the tests of a column's strings by an automaton, or returns the cached ones. `kernel` gives the kernel that
+/// makes tokens of strings.
 pub(super) fn tests(
     automaton: &Automaton,
     column: usize,
@@ -35,14 +37,14 @@ pub(super) fn tests(
     kernel: impl FnOnce() -> Result<Arc<dyn Kernel>>,
     engine: &Engine,
 ) -> Result<Arc<TextTests>> {
-    let stack = &batch.columns()[column];
-    stack.text_tests(automaton, || {
+    let column_batch = &batch.columns()[column];
+    column_batch.text_tests(automaton, || {
         let kernel = &*kernel()?;
-        let tokens = tokens(stack, batch, kernel, engine)?;
+        let tokens = tokens(column_batch, batch, kernel, engine)?;
         let (few, others) = automaton.few(MOST_FEW).unwrap_or_default();
         let prints = match few.is_empty() {
             true => None,
-            false => Some(fingerprints(stack, batch, kernel, engine)?),
+            false => Some(fingerprints(column_batch, batch, kernel, engine)?),
         };
         let mut few_words = [0; TEST_WORDS - 6];
         few_words[0] = few.len() as u64 | if others { u64::from(u32::MAX) << 32 } else { 0 };
@@ -50,8 +52,8 @@ pub(super) fn tests(
             let print = u64::from(fingerprint(string));
             few_words[1 + one / 2] |= (print | print << 16) << (one % 2 * 32);
         }
-        let tables = folded_all(automaton, &stack.symbols)?;
-        let mut end = stack.len() * TEST_WORDS * 8;
+        let tables = composed_all(automaton, &column_batch.symbols)?;
+        let mut end = column_batch.len() * TEST_WORDS * 8;
         end = end.next_multiple_of(ALIGNMENT);
         let starts = tables.iter().map(|table| {
             end += table.bytes.len();
@@ -60,15 +62,15 @@ pub(super) fn tests(
         let starts: Vec<usize> = starts.collect();
         let memory = kept_on_device(engine, end, |to| {
             let (tests, _) = to.as_chunks_mut::<{ TEST_WORDS * 8 }>();
-            for (chunk, test) in tests.iter_mut().take(stack.len()).enumerate() {
-                let symbols = stack.dictionary_of[chunk];
+            for (chunk, test) in tests.iter_mut().take(column_batch.len()).enumerate() {
+                let symbols = column_batch.dictionary_of[chunk];
                 let table = &tables[symbols];
                 let first_vector = tokens.first_vectors[chunk] as u64;
                 let prints = prints.as_ref().map_or(0, |prints| prints.address());
                 let words = [
                     (starts[symbols] - chunk * TEST_WORDS * 8) as u64,
                     tokens.words.address(),
-                    tokens.places.address() + first_vector * 4,
+                    tokens.offsets.address() + first_vector * 4,
                     table.bytes.len() as u64 | (table.stride as u64) << 32,
                     u64::from(automaton.start()) | (table.first_end as u64) << 32,
                     prints + first_vector * PRINTS_BYTES as u64,
@@ -84,7 +86,7 @@ pub(super) fn tests(
         let test = |chunk: usize| memory.address() + (chunk * TEST_WORDS * 8) as u64;
         let most = tables.iter().map(|table| table.bytes.len()).max();
         Ok(TextTests {
-            places: (0..stack.len()).map(test).collect(),
+            addresses: (0..column_batch.len()).map(test).collect(),
             table_bytes: most.unwrap_or(0),
             _tokens: tokens,
             _fingerprints: prints,
@@ -93,9 +95,9 @@ pub(super) fn tests(
     })
 }
 
-/// An automaton over the tokens of a chunk; nothing without symbols.
+/// Transitions of an automaton over the tokens of a chunk; empty for chunks without symbols.
 #[derive(Clone, Default)]
-struct Table {
+struct TransitionTable {
     /// For each state and token, the next state, and [`PASSES`].
     bytes: Vec<u8>,
     /// Bytes of a state.
@@ -104,8 +106,11 @@ struct Table {
     first_end: usize,
 }
 
-/// The automaton folded over each of several symbol tables, on all cores; nothing where there are none.
-fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result<Vec<Table>> {
+/// Composes the automaton with each symbol table, on all cores. The result is empty for `None`.
+fn composed_all(
+    automaton: &Automaton,
+    symbols: &[Option<Arc<Symbols>>],
+) -> Result<Vec<TransitionTable>> {
     let most = automaton.states() * stride(MOST_TOKENS);
     let most = most.saturating_mul(symbols.iter().flatten().count());
     if most > MOST_TABLE_BYTES {
@@ -115,10 +120,10 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let share = symbols.len().div_ceil(cores).max(SHARE);
     let fold = |symbols: &Option<Arc<Symbols>>| match symbols {
-        Some(symbols) => folded(automaton, symbols),
-        None => Table::default(),
+        Some(symbols) => composed(automaton, symbols),
+        None => TransitionTable::default(),
     };
-    let mut all = vec![Table::default(); symbols.len()];
+    let mut all = vec![TransitionTable::default(); symbols.len()];
     thread::scope(|scope| {
         for (to, from) in all.chunks_mut(share).zip(symbols.chunks(share)) {
             let work = move || {
@@ -126,7 +131,7 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
                     .zip(from)
                     .for_each(|(to, from)| *to = fold(from))
             };
-            // what has no thread is done below
+            // if no thread starts, the calling thread does the work below
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
     });
@@ -136,12 +141,12 @@ fn folded_all(automaton: &Automaton, symbols: &[Option<Arc<Symbols>>]) -> Result
     Ok(all)
 }
 
-/// Bytes of a state: its neighbours begin in other banks of shared memory.
+/// Bytes of a state, so that neighbouring states begin in different banks of shared memory.
 fn stride(tokens: usize) -> usize {
     tokens.next_multiple_of(4) + if tokens % 128 > 124 { 4 } else { 0 }
 }
 
-fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
+fn composed(automaton: &Automaton, symbols: &Symbols) -> TransitionTable {
     let vocabulary = Vocabulary::of(symbols);
     let stride = stride(vocabulary.tokens());
     let mut bytes = vec![0; (automaton.states() * stride).next_multiple_of(ALIGNMENT)];
@@ -158,7 +163,7 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
                 let next = next.chain([state, last(state)]);
                 row.iter_mut().zip(next).for_each(|(to, next)| *to = next);
             }
-            return Table {
+            return TransitionTable {
                 bytes,
                 stride,
                 first_end,
@@ -176,19 +181,19 @@ fn folded(automaton: &Automaton, symbols: &Symbols) -> Table {
         for (code, string) in vocabulary.codes.iter().enumerate() {
             let step = |state, byte: &u8| automaton.step(state, *byte);
             let mut state = state;
-            for (place, byte) in string.bytes.iter().enumerate() {
+            for (index, byte) in string.bytes.iter().enumerate() {
                 state = automaton.step(state, *byte);
                 if let Some(first) = vocabulary.ends[code] {
-                    // what comes behind the string's end is the next one's
-                    let rest = &string.bytes[place + 1..];
+                    // bytes behind the string's end belong to the next string
+                    let rest = &string.bytes[index + 1..];
                     let next = rest.iter().fold(automaton.start(), step);
-                    row[first + place] = next | last(state) & PASSES;
+                    row[first + index] = next | last(state) & PASSES;
                 }
             }
             row[code] = state;
         }
     }
-    Table {
+    TransitionTable {
         bytes,
         stride,
         first_end,

@@ -1,8 +1,8 @@
-//! Strings that are in no dictionary, as codes of one that they have in common: what keys of groups and joins are.
+//! Dictionary-encodes strings without a dictionary, so that they can be keys of groups and joins.
 //!
-//! All strings of a column are decoded on the device, put into a hash table there, which compares their bytes, and
-//! numbered in the order of their first rows. Those come back as the entries of a dictionary, and each chunk gets
-//! another beside it that has the numbers. `kernels/text/distinct.cuh` is the device's side.
+//! The device decodes all strings of a column, inserts them in a hash table, which compares their bytes, and numbers
+//! them in the order of their first rows. The distinct strings come back as the entries of a dictionary, and each
+//! chunk gets a second chunk with their codes. `kernels/text/distinct.cuh` is the device's side.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, Transform};
 
 use super::execution::{Execution, TABLE_SHARE};
-use super::rows::{first_rows, places_of};
-use super::strings::{Decoded, Strings, WantedRows};
+use super::rows::{first_rows, offsets_and_counts};
+use super::strings::{Decoded, RowSelection, Strings};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
 use crate::plan::Pipeline;
@@ -22,46 +22,46 @@ use crate::runtime::{
     StreamContext, own,
 };
 
-/// The most strings that a dictionary is made of.
+/// Limit of the strings of a dictionary.
 const MOST_ENTRIES: usize = 1 << 20;
-/// Slots of a table for each string, at least.
+/// Minimum number of hash table slots for each string.
 const SLOTS_PER_ENTRY: usize = 2;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 const WARPS: usize = 8;
-/// Bytes of a place or a number.
+/// Bytes of an offset or a number.
 const WORD: usize = 4;
-/// Arguments that mean something else to some steps.
+/// Indices of arguments whose meaning depends on the step.
 const MASKS: usize = 10;
 const COUNTS: usize = 11;
 
 /// The steps of the kernel.
 #[derive(Clone, Copy)]
-enum Step {
+enum DistinctStep {
     Starts,
     Insert,
-    Event,
+    MarkFirsts,
     Number,
     Pack,
 }
 
 impl Execution {
-    /// The batch with a column more for each that is text in no dictionary and has keys: codes of a dictionary that
-    /// is made now, unless it is there. The pipeline's keys are theirs from now on.
+    /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
+    /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns.
     pub(super) fn with_codes(&mut self, batch: Batch) -> Result<Batch> {
-        let given = Arc::clone(&self.given);
-        batch.check(&given.columns, self.engine.pool())?;
+        let original = Arc::clone(&self.original);
+        batch.check(&original.columns, self.engine.pool())?;
         let mut columns = batch.columns().to_vec();
-        let mut pipeline = Pipeline::clone(&given);
-        for column in given.key_columns() {
+        let mut pipeline = Pipeline::clone(&original);
+        for column in original.key_columns() {
             let is_text = batch.columns()[column].traits.has(Transform::Text);
             if is_text && pipeline.key_columns().any(|key| key == column) {
                 columns.push(coded(self, column, &batch.columns()[column])?);
                 pipeline = pipeline.with_other_keys(column, columns.len() - 1);
-                pipeline.columns.push(given.columns[column].clone());
+                pipeline.columns.push(original.columns[column].clone());
             }
         }
         if columns.len() == batch.columns().len() {
-            self.pipeline = given;
+            self.pipeline = original;
             return Ok(batch);
         }
         self.pipeline = Arc::new(pipeline);
@@ -69,15 +69,19 @@ impl Execution {
     }
 }
 
-/// A column whose chunks all have dictionaries, in the place of one in which some are text.
-fn coded(of: &mut Execution, column: usize, stack: &ColumnBatch) -> Result<Arc<ColumnBatch>> {
-    stack.coded(|| {
-        let texts = Arc::new(stack.texts()?);
-        stack.with_codes(codes_of(of, column, &texts)?)
+/// The column with dictionaries for all chunks, of which some were text.
+fn coded(
+    of: &mut Execution,
+    column: usize,
+    column_batch: &ColumnBatch,
+) -> Result<Arc<ColumnBatch>> {
+    column_batch.coded(|| {
+        let texts = Arc::new(column_batch.texts()?);
+        column_batch.with_codes(codes_of(of, column, &texts)?)
     })
 }
 
-/// Chunks of codes for chunks of text.
+/// Computes chunks of codes for chunks of text.
 fn codes_of(
     of: &mut Execution,
     column: usize,
@@ -86,47 +90,47 @@ fn codes_of(
     let engine = &Arc::clone(&of.engine);
     let kernel = engine.fixed_kernel(FixedKernel::Distinct, of.may_compile)?;
     let mut strings = Strings::prepare(of, column, texts)?;
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let firsts = first_rows(&texts.rows);
-    let all = WantedRows {
+    let all = RowSelection {
         masks: 0,
-        places: &firsts,
+        offsets: &firsts,
         counts: &texts.rows,
     };
     let most = engine.memory_limit() / TABLE_SHARE;
-    let decoded = strings.decode(&all, 0..texts.len(), &mut lane, most)?;
+    let decoded = strings.decode(&all, 0..texts.len(), &mut context, most)?;
     let mut numbering = Numbering::new(&*kernel, engine, texts, &firsts, &decoded)?;
-    numbering.insert(&mut lane)?;
-    let (befores, post_aggregation) = numbering.mark(texts, &mut lane)?;
-    let wanted = WantedRows {
+    numbering.insert(&mut context)?;
+    let (offsets_before, counts) = numbering.mark(texts, &mut context)?;
+    let selection = RowSelection {
         masks: numbering.masks.address(),
-        places: &befores,
-        counts: &post_aggregation,
+        offsets: &offsets_before,
+        counts: &counts,
     };
-    let entries = strings.arrays(&wanted, 0..texts.len(), &mut lane)?;
+    let entries = strings.arrays(&selection, 0..texts.len(), &mut context)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
     let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
-    numbering.number(&befores, &mut lane)?;
-    let codes = numbering.pack(texts, &own(&entries), &mut lane)?;
-    engine.give_back(lane);
+    numbering.number(&offsets_before, &mut context)?;
+    let codes = numbering.pack(texts, &own(&entries), &mut context)?;
+    engine.give_back(context);
     strings.count(of);
     Ok(codes)
 }
 
-/// Words in the device's memory.
+/// Copies words to the device's memory.
 fn words_on_device(engine: &Engine, words: &[u64]) -> Result<DeviceBuffer> {
     on_device(engine, words.len() * 8, |to| write_words(words, to))
 }
 
-/// What the kernel is launched with.
+/// Arguments and memory of the kernel.
 struct Numbering<'a> {
     kernel: &'a dyn Kernel,
     engine: &'a Engine,
     vectors: usize,
-    /// Strings that may be told apart, and slots for them.
+    /// Most distinct strings, and slots for them.
     entries: usize,
     slots: usize,
-    /// But for step and vectors; in that order.
+    /// All arguments but step and vectors, in the kernel's order.
     args: [u64; 13],
     table: DeviceBuffer,
     count: DeviceBuffer,
@@ -136,7 +140,7 @@ struct Numbering<'a> {
 }
 
 impl<'a> Numbering<'a> {
-    /// For decoded strings of a column, whose vectors begin with the rows `firsts`.
+    /// For the decoded strings of a column. `firsts` has the first row of each vector.
     fn new(
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
@@ -144,23 +148,23 @@ impl<'a> Numbering<'a> {
         firsts: &[u64],
         decoded: &Decoded,
     ) -> Result<Self> {
-        let before = &decoded.lengths.places;
+        let before = &decoded.lengths.offsets;
         let mut bytes = before.iter().zip(before.iter().skip(1));
         if bytes.any(|(start, end)| end - start > u32::MAX.into()) {
             return Err(Error::Unsupported("4 GiB of text in a vector".into()));
         }
         let vectors = firsts.len();
-        let places = vectors * VECTOR_LEN;
-        if u32::try_from(places).is_err() {
-            return Err(Error::Unsupported(format!("{places} rows of text")));
+        let padded_rows = vectors * VECTOR_LEN;
+        if u32::try_from(padded_rows).is_err() {
+            return Err(Error::Unsupported(format!("{padded_rows} rows of text")));
         }
         let rows: usize = texts.rows.iter().sum();
         let entries = rows.min(MOST_ENTRIES);
         let slots = (entries * SLOTS_PER_ENTRY).next_power_of_two();
         let words: Vec<u64> = firsts.iter().copied().chain([rows as u64]).collect();
         let words = words_on_device(engine, &[&words, &before[..]].concat())?;
-        let starts = engine.take(places * WORD)?;
-        let slot_of = engine.take(places * WORD)?;
+        let starts = engine.take(padded_rows * WORD)?;
+        let slot_of = engine.take(padded_rows * WORD)?;
         let numbers = engine.take(slots * WORD)?;
         let table = engine.take(slots * WORD)?;
         let count = engine.take(2 * WORD)?;
@@ -195,21 +199,21 @@ impl<'a> Numbering<'a> {
         })
     }
 
-    /// Gives each string a slot.
-    fn insert(&self, lane: &mut StreamContext) -> Result<()> {
-        let mut found = self.engine.host_pool().take(2 * WORD)?;
-        let to = found.as_mut_slice().as_mut_ptr();
-        lane.finish(|stream| {
-            // SAFETY: what is filled and copied is as long, and lives until `finish` is done.
+    /// Inserts each string in the table.
+    fn insert(&self, context: &mut StreamContext) -> Result<()> {
+        let mut result = self.engine.host_pool().take(2 * WORD)?;
+        let to = result.as_mut_slice().as_mut_ptr();
+        context.finish(|stream| {
+            // SAFETY: filled and copied ranges have these lengths, and live until `finish` is done.
             unsafe {
                 stream.fill(self.table.address(), 0xFF, self.slots * WORD)?;
                 stream.fill(self.count.address(), 0, 2 * WORD)?;
-                self.launch(stream, Step::Starts)?;
-                self.launch(stream, Step::Insert)?;
+                self.launch(stream, DistinctStep::Starts)?;
+                self.launch(stream, DistinctStep::Insert)?;
                 stream.copy_out(to, self.count.address(), 2 * WORD)
             }
         })?;
-        if found.as_slice()[WORD..2 * WORD] == [0; WORD] {
+        if result.as_slice()[WORD..2 * WORD] == [0; WORD] {
             return Ok(());
         }
         let most = self.entries;
@@ -217,38 +221,38 @@ impl<'a> Numbering<'a> {
         Err(Error::Unsupported(reason))
     }
 
-    /// Selects the first row of each string. Gives how many are selected before each vector, and in each group.
+    /// Selects the first row of each string. Returns how many rows are selected before each vector, and in each group.
     fn mark(
         &self,
         texts: &ColumnBatch,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<(Vec<u64>, Vec<usize>)> {
         let bytes = self.vectors * 8;
         let mut counts = self.engine.host_pool().take(bytes)?;
         let to = counts.as_mut_slice().as_mut_ptr();
-        lane.finish(|stream| {
-            // SAFETY: as above; all places have slots now, or none.
+        context.finish(|stream| {
+            // SAFETY: as above; `insert` has set the slots of all rows.
             unsafe {
-                self.launch(stream, Step::Event)?;
+                self.launch(stream, DistinctStep::MarkFirsts)?;
                 stream.copy_out(to, self.counts.address(), bytes)
             }
         })?;
-        Ok(places_of(&counts, &texts.rows))
+        Ok(offsets_and_counts(&counts, &texts.rows))
     }
 
     /// Numbers the strings.
-    fn number(&mut self, befores: &[u64], lane: &mut StreamContext) -> Result<()> {
-        let befores = words_on_device(self.engine, befores)?;
-        self.args[COUNTS] = befores.address();
+    fn number(&mut self, offsets_before: &[u64], context: &mut StreamContext) -> Result<()> {
+        let offsets_before = words_on_device(self.engine, offsets_before)?;
+        self.args[COUNTS] = offsets_before.address();
         // SAFETY: as above; first rows are selected.
-        lane.finish(|stream| unsafe { self.launch(stream, Step::Number) })
+        context.finish(|stream| unsafe { self.launch(stream, DistinctStep::Number) })
     }
 
     /// # Safety
     ///
-    /// The arguments are those that `distinct.cuh` names: memory that is as long as it wants, and lives until the
-    /// stream has passed this point; and what earlier steps write is there.
-    unsafe fn launch(&self, stream: &mut dyn Stream, step: Step) -> Result<()> {
+    /// The arguments are those that `distinct.cuh` names: memory as long as the kernel requires, which lives until the
+    /// stream has passed this point and holds the results of earlier steps.
+    unsafe fn launch(&self, stream: &mut dyn Stream, step: DistinctStep) -> Result<()> {
         let threads = WARPS as u32 * 32;
         let resident = self.kernel.resident_blocks(threads, 0).max(1);
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
@@ -265,12 +269,12 @@ impl<'a> Numbering<'a> {
         unsafe { stream.launch(self.kernel, launch) }
     }
 
-    /// Chunks of the numbers of `entries`.
+    /// Builds chunks of the codes of `entries`.
     fn pack(
         &mut self,
         texts: &ColumnBatch,
         entries: &ArrayRef,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<Arc<Resident>>> {
         let is_nullable = texts.traits.nullable();
         let chunks = texts.rows.iter();
@@ -302,17 +306,17 @@ impl<'a> Numbering<'a> {
             copies.push((memory.address() + *offset as u64, &*front));
             rest = others;
         }
-        lane.finish(|stream| {
+        context.finish(|stream| {
             for (to, front) in &copies {
                 // SAFETY: a chunk begins with its front, which lives until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
-            // SAFETY: the chunks have the places that their fronts name.
-            unsafe { self.launch(stream, Step::Pack) }
+            // SAFETY: the chunks are at the addresses in `words`, with the layout that their fronts have.
+            unsafe { self.launch(stream, DistinctStep::Pack) }
         })?;
         let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {
             let info = Arc::new(chunk.info().clone());
-            Resident::made(Arc::clone(&memory), offset as u64, info)
+            Resident::in_memory(Arc::clone(&memory), offset as u64, info)
         });
         Ok(residents.collect())
     }

@@ -1,9 +1,9 @@
-//! Sums of doubles without rounding in between: the same whatever the order.
+//! Sums of doubles without intermediate rounding: independent of the order.
 //!
-//! A superaccumulator (Kulisch): one fixed-point number wide enough for every double, in digits of 32
-//! bits that are added up without carries until the end.
+//! A superaccumulator (Kulisch): one fixed-point number wide enough for every double, in digits of 32 bits that are
+//! added up without carries until the end.
 
-/// Digits: doubles reach from 2^-1074 to below 2^1024, and a few bits for many of them.
+/// Digits: doubles reach from 2^-1074 to below 2^1024, plus a few bits for the sum of many.
 const DIGITS: usize = (1074 + 1024) / 32 + 3;
 /// The exponent of the lowest bit.
 const LOWEST: i32 = -1074;
@@ -12,7 +12,7 @@ const LOWEST: i32 = -1074;
 #[derive(Clone, Debug)]
 pub(crate) struct ExactSum {
     digits: [i64; DIGITS],
-    /// The sum of those that are not finite, if there are any.
+    /// The sum of the infinities and NaNs, if there are any.
     special: Option<f64>,
 }
 
@@ -69,14 +69,14 @@ impl ExactSum {
         let Some(top) = digits.iter().rposition(|digit| *digit != 0) else {
             return 0.0;
         };
-        // 65 to 96 bits, and whether anything is below: enough to round once
+        // 65 to 96 bits, and a sticky bit for anything below: enough to round once
         let bottom = top.saturating_sub(2);
         if digits[..bottom].iter().any(|digit| *digit != 0) {
             digits[bottom] |= 1;
         }
         let word = |i: usize| u128::from(digits.get(bottom + i).copied().unwrap_or(0));
         let magnitude = (word(0) | word(1) << 32 | word(2) << 64) as f64;
-        // the power of two may be larger than a double's
+        // the power of two may exceed the range of a double
         let exponent = 32 * bottom as i32 + LOWEST;
         let half = exponent / 2;
         let scaled = magnitude * 2f64.powi(half) * 2f64.powi(exponent - half);
@@ -84,7 +84,7 @@ impl ExactSum {
     }
 }
 
-/// `sign` times the digits, each below 2^32, and what is carried out: -1 if it is negative.
+/// `sign` times the digits, normalized to below 2^32 each, and the carry: -1 for a negative number.
 fn carried(digits: &[i64; DIGITS], sign: i64) -> ([u32; DIGITS], i64) {
     let mut carry = 0;
     let carried = std::array::from_fn(|i| {

@@ -1,4 +1,4 @@
-//! An execution: what it is over, what it has so far, and kernels for the chunks at hand.
+//! State of an execution: its pipeline, its results so far, and kernels for the current row groups.
 
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
@@ -7,40 +7,40 @@ use std::time::{Duration, Instant};
 
 use vectile_encodings::VECTOR_LEN;
 
-use super::accumulator::Part;
-use super::answers::Answers;
-use super::tables::Tables;
+use super::accumulator::PartialResult;
+use super::code_tests::CodeTestResults;
+use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
 use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;
 
-/// Vectors that one warp may take in a launch: a thread then sees at most 2^20 rows, which is what
-/// accumulators are made for.
+/// Vectors that one warp may take in a launch. A thread then sees at most 2^20 rows, the limit of accumulators.
 pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
 
 /// Rows of a launch that groups: their number fits the counts of a block.
 pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
-/// Combinations of rows with their partners in a launch, at most: nobody can stop it.
+/// Limit of the combinations of rows with their matches in a launch: a launch cannot be cancelled.
 const MOST_COMBINATIONS: u64 = 1 << 37;
-/// A table of groups takes at most this share of the memory for chunks.
+/// A group table takes at most this share of the memory for chunks.
 pub(super) const TABLE_SHARE: u64 = 8;
-/// The same of one that stays on the device, of which a lookup is made: there may be a group for each key of a large table.
+/// A group table that stays on the device, from which a lookup is built, takes at most this share: there may be a
+/// group for each key of a large table.
 const STAYING_TABLE_SHARE: u64 = 3;
 
-/// Where the time of an execution went, and what it moved.
+/// Times and transfers of an execution.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Statistics {
-    /// Generating code, and finding or compiling kernels.
+    /// Time to generate code, and to load or compile kernels.
     pub compile: Duration,
-    /// Kernels that had to be compiled: in memory and on disk there was none.
+    /// Kernels that were compiled: they were neither in memory nor on disk.
     pub kernels_compiled: usize,
     /// Launches of generated kernels.
     pub launches: usize,
-    /// Kernels at work, by the device's clock.
+    /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
-    /// Bytes of column chunks that kernels had before them.
+    /// Bytes of the column chunks that kernels read.
     pub bytes_scanned: u64,
     /// Bytes copied back.
     pub bytes_returned: u64,
@@ -57,27 +57,27 @@ impl AddAssign for Statistics {
     }
 }
 
-/// A pipeline under way. Calls block: not for an async runtime's threads.
+/// Execution of a pipeline. Calls block: do not call from an async runtime's threads.
 #[derive(Debug)]
 pub struct Execution {
     pub(super) engine: Arc<Engine>,
-    pub(super) given: Arc<Pipeline>,
-    /// As it was given, or for the batch at hand with columns more: see [`Execution::with_codes`].
+    pub(super) original: Arc<Pipeline>,
+    /// The caller's pipeline, or for the current batch one with more columns: see [`Execution::with_codes`].
     pub(super) pipeline: Arc<Pipeline>,
-    pub(super) results: Vec<Part>,
+    pub(super) results: Vec<PartialResult>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
-    /// Whether something is computed of groups before they come back.
+    /// True if groups are processed on the device before they are copied back.
     pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Rows of all batches, as far as that is known.
     rows: u64,
-    /// What occurred in batches so far: a kernel for all of it is often the one that is there.
+    /// Traits of all batches so far: a kernel that covers them all is often loaded already.
     seen: Vec<ColumnTraits>,
 }
 
-/// Keeps an execution going: when it is dropped, no launch comes any more.
+/// Keeps an execution going: once it is dropped, no more kernels are launched.
 #[derive(Debug)]
 pub struct CancelGuard(Arc<AtomicBool>);
 
@@ -87,23 +87,23 @@ impl Drop for CancelGuard {
     }
 }
 
-/// What a launch needs beside its groups.
+/// Everything a launch needs besides its row groups.
 pub(super) struct Prepared {
     pub(super) plan: KernelPlan,
     pub(super) bindings: Bindings,
     pub(super) loaded: Arc<Loaded>,
     pub(super) grid: u32,
-    /// For each code test, what a group's word says.
-    pub(super) answers: Vec<Answers>,
-    /// For each code test, where in the block's memory the table is by which it tests strings.
+    /// For each code test, the words of the groups.
+    pub(super) code_tests: Vec<CodeTestResults>,
+    /// For each code test, the offset of its text table in the block's shared memory, if it is copied there.
     pub(super) text_at: Vec<Option<u64>>,
     /// Bytes of dynamic shared memory of a block.
     pub(super) shared_bytes: u32,
-    /// For each table, what a group's words say.
-    pub(super) tables: Vec<Tables>,
-    /// Of each key that is an entry of dictionaries, these.
+    /// For each table, the words of the groups.
+    pub(super) tables: Vec<LookupTables>,
+    /// For each key that is a dictionary entry, the entries.
     pub(super) entries: Vec<Arc<Entries>>,
-    /// Groups that there may be; of hashed ones, entries of their table.
+    /// Upper bound of the groups; for hashed ones, entries of their table.
     pub(super) groups: u64,
 }
 
@@ -118,7 +118,7 @@ impl Execution {
     pub(crate) fn new(engine: Arc<Engine>, pipeline: Arc<Pipeline>) -> Self {
         Self {
             engine,
-            given: Arc::clone(&pipeline),
+            original: Arc::clone(&pipeline),
             pipeline,
             results: vec![],
             statistics: Statistics::default(),
@@ -131,7 +131,7 @@ impl Execution {
         }
     }
 
-    /// An execution that is a part of this one, of a pipeline that reads one of its columns.
+    /// An execution of a pipeline over one of this execution's columns.
     pub(super) fn part(&self, pipeline: Arc<Pipeline>, column: usize) -> Self {
         Self {
             rows: self.rows,
@@ -140,7 +140,7 @@ impl Execution {
         }
     }
 
-    /// An execution that goes on with what this one leaves on the device.
+    /// An execution over results that this one leaves on the device.
     pub(super) fn next(&self, pipeline: Arc<Pipeline>) -> Self {
         Self {
             may_compile: self.may_compile,
@@ -149,37 +149,37 @@ impl Execution {
         }
     }
 
-    /// Says how many rows all batches have together: then their kernels are more often the same.
+    /// Announces the rows of all batches together: kernels are then reused more often.
     pub fn expect_rows(&mut self, rows: u64) {
         self.rows = rows;
     }
 
-    /// Ends the execution when what is returned is dropped: the next launch, on whichever thread, is
-    /// [`Error::Cancelled`] instead.
+    /// Cancels the execution when the guard is dropped: the next launch, on any thread, returns [`Error::Cancelled`]
+    /// instead.
     pub fn cancel_on_drop(&self) -> CancelGuard {
         CancelGuard(Arc::clone(&self.cancelled))
     }
 
-    pub(super) fn check_wanted(&self) -> Result<()> {
+    pub(super) fn check_cancelled(&self) -> Result<()> {
         match self.cancelled.load(Ordering::Relaxed) {
             true => Err(Error::Cancelled),
             false => Ok(()),
         }
     }
 
-    /// Does work on the device, unless that is lost.
+    /// Runs work on the device. Returns an error if the device is lost.
     pub(super) fn watch<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let engine = Arc::clone(&self.engine);
         engine.health().watch(|| work(self))
     }
 
-    /// Has [`Execution::group`] give up where more groups, or a table of more entries, would come back: they are read by one
-    /// thread, which takes longer than the kernel.
+    /// Makes [`Execution::group`] return an error if more groups, or a table of more entries, would be copied back:
+    /// one thread reads them, which takes longer than the kernel.
     pub fn limit_groups(&mut self, most: u64) {
         self.most_groups = most;
     }
 
-    /// Bytes that a table of groups may take.
+    /// Limit of the bytes of a group table.
     pub(super) fn most_table_bytes(&self) -> u64 {
         let share = match self.groups_stay {
             true => STAYING_TABLE_SHARE,
@@ -188,36 +188,36 @@ impl Execution {
         self.engine.memory_limit() / share
     }
 
-    /// Has a kernel that is neither loaded nor on disk be [`Error::NotCompiled`].
+    /// Makes a kernel that is neither loaded nor on disk [`Error::NotCompiled`].
     pub fn without_compiler(&mut self) {
         self.may_compile = false;
     }
 
-    /// What was done so far.
+    /// Statistics so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Makes a kernel for these groups.
+    /// Prepares a kernel for these row groups.
     pub(super) fn prepare(&mut self, batch: &Batch, task: Task) -> Result<Prepared> {
-        self.check_wanted()?;
+        self.check_cancelled()?;
         batch.check(&self.pipeline.columns, self.engine.pool())?;
         self.check_combinations(batch)?;
         let start = Instant::now();
         let (facts, entries) = self.facts(batch, task)?;
         let (mut plan, bindings) = self.plan(batch, &facts, task)?;
-        let mut answers = vec![];
+        let mut code_tests = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = Answers::of(test, batch, &self.engine, self.may_compile)?;
+            let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
             *is_bitmap = !answer.are_ranges();
             if *is_bitmap {
                 answer.make_bits();
             }
-            answers.push(answer);
+            code_tests.push(answer);
         }
         let tables = plan.tables.iter();
         let tables = tables
-            .map(|of| Tables::of(of, &self.pipeline, &entries, batch, &self.engine))
+            .map(|of| LookupTables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
         let (loaded, compiled) = match self.may_compile {
             true => self.engine.kernel(&plan)?,
@@ -227,11 +227,11 @@ impl Execution {
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
         let mut shared_bytes = bindings.shared_bytes(&plan);
-        // with a block alone on a multiprocessor, loads from global memory are faster for most tests
+        // with one block on each multiprocessor, loads from global memory are faster for most tests
         let most_shared = device.shared_memory / 2;
-        let text_at = answers.iter().map(|answers| {
+        let text_at = code_tests.iter().map(|code_tests| {
             let at = shared_bytes.next_multiple_of(16);
-            let bytes = u32::try_from(answers.table_bytes()).ok();
+            let bytes = u32::try_from(code_tests.table_bytes()).ok();
             let end = bytes.and_then(|bytes| at.checked_add(bytes));
             shared_bytes = end.filter(|end| *end <= most_shared && *end > at)?;
             Some(at.into())
@@ -250,7 +250,7 @@ impl Execution {
         // no more blocks than vectors keep busy: each block's results have to be combined
         let mut grid = resident.min(work.div_ceil(warps).max(1));
         if let AccumulationScope::Block { vectors_per_warp } = plan.per {
-            // all that are needed, in whole waves
+            // as many as needed, in whole waves
             let needed = work.div_ceil(warps * vectors_per_warp);
             if needed > grid {
                 grid = needed.next_multiple_of(resident);
@@ -263,7 +263,7 @@ impl Execution {
             bindings,
             loaded,
             grid,
-            answers,
+            code_tests,
             text_at,
             shared_bytes,
             tables,
@@ -271,8 +271,7 @@ impl Execution {
         })
     }
 
-    /// Refuses a launch that would go through too many combinations. They are counted where the longest lists of partners
-    /// leave that open.
+    /// Refuses a launch with too many combinations. They are counted unless the longest match lists rule that out.
     fn check_combinations(&mut self, batch: &Batch) -> Result<()> {
         let rows = batch.num_rows() as u64;
         let most = self.pipeline.most_matches();
@@ -299,8 +298,7 @@ impl Execution {
         }
     }
 
-    /// Plans a kernel for what occurs in this batch, and in those before it. If there is none for that, one for this
-    /// batch alone.
+    /// Plans a kernel for the traits of this batch and those before it. If that is not possible, for this batch alone.
     fn plan(&mut self, batch: &Batch, facts: &Facts, task: Task) -> Result<(KernelPlan, Bindings)> {
         let columns = batch.columns().iter();
         let own: Vec<ColumnTraits> = columns.map(|column| column.traits.clone()).collect();
@@ -317,11 +315,11 @@ impl Execution {
         }
     }
 
-    /// What there is to know of lookups and keys, but for code tests.
+    /// Facts about lookups and keys, except for code tests.
     fn facts(&self, batch: &Batch, task: Task) -> Result<(Facts, Vec<Arc<Entries>>)> {
         let lookups = self.pipeline.lookups.iter();
         let shares = lookups.clone().map(|lookup| {
-            // sampled once: another sample might have another kernel made
+            // sampled once: another sample might need another kernel
             lookup.codes.share(|| share_of(lookup, batch))
         });
         let mut entries = vec![];
@@ -358,10 +356,10 @@ impl Execution {
     }
 }
 
-/// The share of rows whose key is there, by the samples of some row groups.
+/// The estimated share of rows whose key matches, from samples of some row groups.
 fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
-    let stack = batch.columns().get(lookup.column);
-    let Some(sample) = stack.and_then(|stack| stack.sample()) else {
+    let column_batch = batch.columns().get(lookup.column);
+    let Some(sample) = column_batch.and_then(|column_batch| column_batch.sample()) else {
         return Ok(1.0);
     };
     let found = lookup.codes.found_among(sample)?;
@@ -394,7 +392,7 @@ pub(super) fn vectors_of(rows: &[usize]) -> usize {
     rows.iter().map(|rows| rows.div_ceil(VECTOR_LEN)).sum()
 }
 
-/// Runs of row groups of at most `most` vectors together.
+/// Splits row groups into ranges of at most `most` vectors each.
 pub(super) fn parts(rows: &[usize], most: usize) -> Vec<Range<usize>> {
     let (mut parts, mut start, mut vectors) = (vec![], 0, 0);
     for (index, rows) in rows.iter().enumerate() {

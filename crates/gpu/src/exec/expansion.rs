@@ -1,4 +1,4 @@
-//! What the codes of compressed strings stand for, also on the device, where a kernel decodes by it.
+//! Expansions: the bytes that the codes of compressed strings stand for, on the device, for decoding.
 
 use std::sync::Arc;
 
@@ -9,12 +9,15 @@ use super::tokens::Expanded;
 use crate::error::Result;
 use crate::runtime::{ColumnBatch, DeviceBuffer, Engine, GRANULE};
 
-/// The bytes of a code lie at multiples of it.
+/// Alignment of a code's bytes.
 const WORD: usize = 8;
 
-/// What the strings of a column's chunks are decoded with, for each of [`ColumnBatch::symbols`]; nothing where codes are bytes.
-pub(super) fn all(stack: &ColumnBatch, engine: &Engine) -> Result<Vec<Option<Arc<DeviceBuffer>>>> {
-    let all = stack.symbols.iter().map(|symbols| {
+/// The expansion of each of [`ColumnBatch::symbols`]; `None` where codes are bytes.
+pub(super) fn all(
+    column_batch: &ColumnBatch,
+    engine: &Engine,
+) -> Result<Vec<Option<Arc<DeviceBuffer>>>> {
+    let all = column_batch.symbols.iter().map(|symbols| {
         let symbols = symbols.as_ref();
         let coded = symbols.filter(|of| of.tables() > 0 || of.entries().is_some());
         coded.map(|of| on_device_of(of, engine)).transpose()
@@ -22,7 +25,8 @@ pub(super) fn all(stack: &ColumnBatch, engine: &Engine) -> Result<Vec<Option<Arc
     all.collect()
 }
 
-/// The expansion of symbol tables or entries, in a piece of device memory of its length: copied there at first.
+/// The expansion of symbol tables or entries in device memory, copied there on first use. The buffer's length is the
+/// expansion's.
 fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<DeviceBuffer>> {
     engine.copied(symbols.device_copies(), || {
         let expansion = expand(symbols);
@@ -31,11 +35,11 @@ fn on_device_of(symbols: &Symbols, engine: &Engine) -> Result<Arc<DeviceBuffer>>
     })
 }
 
-/// What codes stand for, as `decode.cuh` reads it: 256 codes of up to 64 bytes for each way to be within an escape, or
-/// 4096 codes of 16, so that places fit 16 bits.
+/// Serializes an expansion as `decode.cuh` reads it: 256 codes of up to 64 bytes for each escape state, or 4096 codes
+/// of 16, so that offsets fit 16 bits.
 fn expand(symbols: &Symbols) -> Vec<u8> {
     if let Some(entries) = symbols.entries() {
-        // every code of as many bits is in bounds
+        // every code of this many bits is in bounds
         let mut strings = entries.strings().to_vec();
         strings.resize(1 << entries.code_bits(), vec![]);
         let strings = strings.into_iter().map(|bytes| (bytes, 0));
@@ -50,19 +54,19 @@ fn expand(symbols: &Symbols) -> Vec<u8> {
     write(8, strings.collect())
 }
 
-/// Codes of so many bits that each stand for bytes, with the escapes behind them.
+/// Codes of so many bits that each stand for bytes, with the escape state behind them.
 fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     let mut out = [0, code_bits as u64].map(u64::to_le_bytes).concat();
     let start = (out.len() + strings.len() * 4).next_multiple_of(WORD);
     let mut bytes = vec![];
     for (string, escapes) in strings {
-        // where there are no bytes, there are zeros
-        let place = if string.is_empty() {
+        // codes without bytes have offset 0
+        let offset = if string.is_empty() {
             0
         } else {
             start + bytes.len()
         };
-        let entry = string.len() | escapes << 10 | place << 13;
+        let entry = string.len() | escapes << 10 | offset << 13;
         out.extend((entry as u32).to_le_bytes());
         bytes.extend(string);
         bytes.resize(bytes.len().next_multiple_of(WORD), 0);
@@ -71,7 +75,7 @@ fn write(code_bits: usize, strings: Vec<(Vec<u8>, usize)>) -> Vec<u8> {
     out.extend(bytes);
     // kernels read a word behind the last one
     out.extend([0; WORD]);
-    // the piece is no longer, and kernels copy all of it
+    // the buffer is no longer, and kernels copy all of it
     out.resize(out.len().next_multiple_of(GRANULE as usize), 0);
     out
 }

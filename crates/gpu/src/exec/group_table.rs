@@ -1,4 +1,4 @@
-//! Tables of groups: where their parts are, on the device and when they came back.
+//! Layout of group tables, on the device and after they were copied back.
 
 use std::sync::Arc;
 
@@ -6,43 +6,43 @@ use crate::kernel::Accumulators;
 use crate::runtime::DeviceBuffer;
 use vectile_encodings::VECTOR_LEN;
 
-/// Bytes before the entries: whether the table was full, or a group out of it.
+/// Bytes before the entries: flags that are set if the table was full, or a group was out of range.
 pub(super) const FLAG_BYTES: usize = 256;
 /// Bytes of a front that makes a column of a table's words: a header, and a record for each vector.
 const FRONT_BYTES: usize = 256;
 const VECTOR_BYTES: usize = 16;
-/// Bytes of the body of row numbers, at most.
+/// Limit of the bytes of a row number column's body.
 pub(super) const NUMBERS_BYTES: usize = 4096;
 
-/// Where the parts of a table of groups are: room for fronts that make columns of it, flags, numbers, and a column for
-/// each accumulator. In bytes.
-pub(super) struct TablePlaces {
+/// Byte offsets of the parts of a group table: room for fronts that make columns of it, flags, numbers, and a column
+/// for each accumulator.
+pub(super) struct GroupTableLayout {
     pub accumulators: Accumulators,
     pub entries: usize,
-    /// Whether the table was full, or a group out of it.
+    /// Flags: the table was full, or a group was out of range.
     pub flags: usize,
-    /// Numbers of entries, which say which group is where; none if that is the place.
+    /// Group numbers of the entries of a hashed table; without hashing, the entry's index is the number.
     pub numbers: usize,
     pub words: usize,
     pub end: usize,
 }
 
 /// A table of groups on the device.
-pub(super) struct Table {
-    pub places: TablePlaces,
+pub(super) struct GroupTable {
+    pub layout: GroupTableLayout,
     pub memory: Arc<DeviceBuffer>,
-    /// From the flags on, if all of it came back.
+    /// The copied-back bytes from the flags on, if all of them were copied.
     pub back: Option<DeviceBuffer>,
 }
 
-/// What came back of a table.
-pub(super) struct TableWords<'a> {
-    pub places: &'a TablePlaces,
+/// The copied-back words of a group table.
+pub(super) struct GroupTableWords<'a> {
+    pub layout: &'a GroupTableLayout,
     words: &'a [[u8; 8]],
 }
 
-impl TablePlaces {
-    /// Those of a table of so many entries; `None` if it is too large.
+impl GroupTableLayout {
+    /// The layout for so many entries; `None` if it is too large.
     pub fn of(entries: u64, is_hashed: bool, accumulators: &Accumulators) -> Option<Self> {
         let entries = usize::try_from(entries).ok()?;
         let column = entries.checked_mul(8)?;
@@ -62,7 +62,7 @@ impl TablePlaces {
         })
     }
 
-    /// Bytes of a column's front, at most.
+    /// Upper bound of the bytes of a column's front.
     pub fn front_bytes(entries: usize) -> usize {
         let vectors = entries.div_ceil(VECTOR_LEN);
         (FRONT_BYTES + vectors * VECTOR_BYTES).next_multiple_of(256)
@@ -73,44 +73,44 @@ impl TablePlaces {
         self.end - self.flags
     }
 
-    /// Where the column of an accumulator is, and words of an entry there.
+    /// The offset of an accumulator's column, and the words of an entry there.
     pub fn column(&self, accumulator: usize) -> (usize, usize) {
         let before = self.accumulators.words().0[accumulator];
         let each = self.accumulators.all[accumulator].accumulator.words();
         (self.words + before * self.entries * 8, each)
     }
 
-    /// What came back, from the flags on.
-    pub fn words_of<'a>(&'a self, back: &'a [u8]) -> TableWords<'a> {
-        TableWords {
-            places: self,
+    /// The words of copied-back bytes, from the flags on.
+    pub fn words_of<'a>(&'a self, back: &'a [u8]) -> GroupTableWords<'a> {
+        GroupTableWords {
+            layout: self,
             words: back.as_chunks::<8>().0,
         }
     }
 }
 
-impl TableWords<'_> {
+impl GroupTableWords<'_> {
     fn some(&self, from: usize, count: usize) -> &[[u8; 8]] {
-        let from = (from - self.places.flags) / 8;
+        let from = (from - self.layout.flags) / 8;
         &self.words[from..from + count]
     }
 
-    /// The number of the group in an entry, where groups are found by hashing.
+    /// The group number of an entry of a hashed table.
     pub fn number(&self, at: usize) -> u64 {
-        let named = self.some(self.places.numbers + at * 8, 1)[0];
-        u64::from_le_bytes(named).wrapping_sub(1)
+        let number = self.some(self.layout.numbers + at * 8, 1)[0];
+        u64::from_le_bytes(number).wrapping_sub(1)
     }
 
-    /// The entries of groups that have rows, of which there may be so many.
-    pub fn found(&self, groups: u64) -> Vec<usize> {
+    /// The entries with rows, among the first `groups`.
+    pub fn occupied(&self, groups: u64) -> Vec<usize> {
         let counts = self.column(0).iter().enumerate().take(groups as usize);
-        let found = counts.filter(|(_, count)| **count != [0; 8]);
-        found.map(|(at, _)| at).collect()
+        let occupied = counts.filter(|(_, count)| **count != [0; 8]);
+        occupied.map(|(at, _)| at).collect()
     }
 
     /// The words of an accumulator.
     pub fn column(&self, accumulator: usize) -> &[[u8; 8]] {
-        let (from, each) = self.places.column(accumulator);
-        self.some(from, each * self.places.entries)
+        let (from, each) = self.layout.column(accumulator);
+        self.some(from, each * self.layout.entries)
     }
 }

@@ -1,4 +1,4 @@
-//! Grouped aggregates: a table of accumulators, which comes back and is read here, or what is computed of it on the device.
+//! Grouped aggregates: a table of accumulators that is copied back and read here, or processed further on the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,35 +11,35 @@ use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::{AccumulatorState, numbers, totals_of};
 use super::execution::{Execution, Prepared, ROWS_AT_ONCE, parts};
-use super::group_table::{FLAG_BYTES, Table, TablePlaces, TableWords};
-use super::launch::{Outputs, Wanted};
+use super::group_table::{FLAG_BYTES, GroupTable, GroupTableLayout, GroupTableWords};
+use super::launch::{Outputs, ScratchRequest};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
 use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
 
-/// Entries of a table at first, where groups are found by hashing; then it grows.
+/// Initial entries of a hashed group table; it grows when it is full.
 const HASHED_ENTRIES: u64 = 1 << 18;
-/// How much larger the next one is, and those after it: what is larger than it has to be is slower, too.
+/// Growth factors of the first and of later enlargements: a table larger than necessary is slower, too.
 const FIRST_GROWTH: u64 = 16;
 const GROWTH: u64 = 4;
-/// Bytes up to which a table comes back at once.
+/// Tables of up to this many bytes are copied back at once.
 const SMALL_TABLE: usize = 4 << 20;
-/// The same in entries, if not all groups are wanted.
+/// The limit in entries, if not all groups are returned.
 const SMALL_IF_SOME: u64 = 1 << 14;
 
 impl Execution {
-    /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may
-    /// come back more than once, with parts of its rows: combine them.
+    /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may come back more
+    /// than once, with parts of its rows: combine them.
     ///
-    /// `reserve` is told of the memory of the host that tables and groups take, before they do: each
-    /// time of all bytes of this call, those included that are gone by then.
+    /// `reserve` is called before host memory for tables and groups is taken, each time with the total of this call,
+    /// including memory that was freed since.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks,
-    /// or if there are more groups than memory for them; those of `reserve` and of the driver.
+    /// [`Error::Unsupported`] with a reason, if there is no kernel for this pipeline over these chunks, or if there
+    /// are more groups than memory for them; those of `reserve` and of the driver.
     pub fn group(
         &mut self,
         batch: &Batch,
@@ -48,29 +48,30 @@ impl Execution {
         self.group_all(batch, None, &mut reserve)
     }
 
-    /// The same of row groups that are all there are, for what is wanted of their groups. If these are not grouped again,
-    /// there may come more of them than are wanted.
+    /// As [`Execution::group`], for a batch that holds all rows, with a filter, limit or nested aggregation of its
+    /// groups. Without nested aggregation, more groups may be returned than `post_aggregation` selects.
     ///
     /// # Errors
     ///
-    /// As [`Execution::group`]; [`Error::Unsupported`] if they are to be grouped again, and it takes several launches to
-    /// have them all.
+    /// As [`Execution::group`]; [`Error::Unsupported`] if groups are to be aggregated, and computing all of them takes
+    /// several launches.
     pub fn group_wanted(
         &mut self,
         batch: &Batch,
-        wanted: &PostAggregation,
+        post_aggregation: &PostAggregation,
         mut reserve: impl FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
-        self.group_all(batch, Some(wanted), &mut reserve)
+        self.group_all(batch, Some(post_aggregation), &mut reserve)
     }
 
-    /// Makes the kernel that groups these row groups; whether their groups are to be grouped again makes it another one.
+    /// Compiles the kernel that groups these row groups. `has_nested` is true if their groups are aggregated: that takes a
+    /// different kernel.
     ///
     /// # Errors
     ///
     /// As [`Execution::group`].
-    pub fn compile_groups(&mut self, batch: &Batch, again: bool) -> Result<()> {
-        self.groups_stay = again;
+    pub fn compile_groups(&mut self, batch: &Batch, has_nested: bool) -> Result<()> {
+        self.groups_stay = has_nested;
         match batch.is_empty() {
             true => Ok(()),
             false => self.watch(|this| {
@@ -83,22 +84,22 @@ impl Execution {
     fn group_all(
         &mut self,
         batch: &Batch,
-        wanted: Option<&PostAggregation>,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.group_parts(batch, wanted, reserve)),
+            false => self.watch(|this| this.group_parts(batch, post_aggregation, reserve)),
         }
     }
 
     fn group_parts(
         &mut self,
         batch: &Batch,
-        wanted: Option<&PostAggregation>,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
-        self.groups_stay = wanted.is_some_and(|wanted| wanted.again.is_some());
+        self.groups_stay = post_aggregation.is_some_and(|of| of.again.is_some());
         let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
@@ -111,12 +112,12 @@ impl Execution {
             vectors = vectors.min(prepared.warps() * prepared.vectors_per_warp());
         }
         let parts = parts(batch.rows(), vectors);
-        let wanted = wanted.filter(|_| parts.len() == 1);
-        if self.groups_stay && wanted.is_none() {
+        let post_aggregation = post_aggregation.filter(|_| parts.len() == 1);
+        if self.groups_stay && post_aggregation.is_none() {
             let reason = "groups of several launches, which are grouped again";
             return Err(Error::Unsupported(reason.into()));
         }
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         let digits = prepared.bindings.digits().len();
         let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
@@ -124,21 +125,35 @@ impl Execution {
         for part in parts {
             if strategy == Strategy::Threads {
                 self.check_groups(&prepared)?;
-                results.push(self.few_groups(&prepared, &accumulators, batch, part, &mut lane)?);
+                results.push(self.groups_of_threads(
+                    &prepared,
+                    &accumulators,
+                    batch,
+                    part,
+                    &mut context,
+                )?);
                 continue;
             }
             let mut more = |bytes: usize| reserve(bytes.saturating_add(held));
-            let table = self.table_of(&mut prepared, batch, part, wanted, &mut lane, &mut more)?;
-            let groups = self.of_table(&prepared, &table, wanted, &mut lane, &mut more)?;
+            let table = self.table_of(
+                &mut prepared,
+                batch,
+                part,
+                post_aggregation,
+                &mut context,
+                &mut more,
+            )?;
+            let groups =
+                self.of_table(&prepared, &table, post_aggregation, &mut context, &mut more)?;
             held += groups.count * group_bytes;
             results.push(groups);
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(results)
     }
 
     /// The table of all groups of a batch, which stays on the device.
-    pub(super) fn all_groups(&mut self, batch: &Batch) -> Result<(Prepared, Table)> {
+    pub(super) fn all_groups(&mut self, batch: &Batch) -> Result<(Prepared, GroupTable)> {
         self.groups_stay = true;
         let batch = self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(&batch, Task::Groups)?;
@@ -152,66 +167,72 @@ impl Execution {
         let [part] = &parts(batch.rows(), ROWS_AT_ONCE as usize / VECTOR_LEN)[..] else {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
-        let mut lane = self.engine.lane()?;
-        let wanted = PostAggregation::default();
-        let (part, wanted) = (part.clone(), Some(&wanted));
-        let table = self.table_of(&mut prepared, &batch, part, wanted, &mut lane, &mut |_| {
-            Ok(())
-        })?;
-        self.engine.give_back(lane);
+        let mut context = self.engine.stream_context()?;
+        let post_aggregation = PostAggregation::default();
+        let (part, post_aggregation) = (part.clone(), Some(&post_aggregation));
+        let table = self.table_of(
+            &mut prepared,
+            &batch,
+            part,
+            post_aggregation,
+            &mut context,
+            &mut |_| Ok(()),
+        )?;
+        self.engine.give_back(context);
         Ok((prepared, table))
     }
 
-    /// The groups of a table, or what is wanted of them: computed on the device, or else read from what comes back.
+    /// The groups of a table, or those that `post_aggregation` selects: computed on the device, or else read from the
+    /// copied-back table.
     fn of_table(
         &mut self,
         prepared: &Prepared,
-        table: &Table,
-        wanted: Option<&PostAggregation>,
-        lane: &mut StreamContext,
+        table: &GroupTable,
+        post_aggregation: Option<&PostAggregation>,
+        context: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         if table.back.is_none() {
-            match self.on_device(prepared, table, wanted, reserve) {
+            match self.on_device(prepared, table, post_aggregation, reserve) {
                 Err(Error::Unsupported(_)) if !self.groups_stay => self.check_groups(prepared)?,
                 computed => return computed,
             }
         }
-        let places = &table.places;
+        let layout = &table.layout;
         let fetched;
         let back = match &table.back {
             Some(back) => back,
             None => {
-                reserve(places.bytes())?;
-                fetched = self.fetch(table, lane)?;
+                reserve(layout.bytes())?;
+                fetched = self.fetch(table, context)?;
                 &fetched
             }
         };
-        let words = places.words_of(back.as_slice());
-        let found = words.found(prepared.groups);
+        let words = layout.words_of(back.as_slice());
+        let occupied = words.occupied(prepared.groups);
         let digits = prepared.bindings.digits().len();
-        let group_bytes = bytes_of_group(places.accumulators.results.len(), digits);
-        reserve(places.bytes() + found.len().saturating_mul(group_bytes))?;
-        self.read(prepared, &words, &found)
+        let group_bytes = bytes_of_group(layout.accumulators.results.len(), digits);
+        reserve(layout.bytes() + occupied.len().saturating_mul(group_bytes))?;
+        self.read(prepared, &words, &occupied)
     }
 
-    /// Groups of which each thread had accumulators.
-    fn few_groups(
+    /// Groups with accumulators in each thread.
+    fn groups_of_threads(
         &mut self,
         prepared: &Prepared,
         accumulators: &Accumulators,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Groups> {
         let Accumulators { all, results } = accumulators;
         let each = all.len();
-        let post_aggregation = all.repeat(prepared.groups as usize);
-        let folded = self.folded(prepared, &post_aggregation, batch, part, lane)?;
-        let groups = folded.chunks(each).zip(0..);
-        let found: Vec<(&[AccumulatorState], u64)> =
+        let all_groups = all.repeat(prepared.groups as usize);
+        let states = self.states(prepared, &all_groups, batch, part, context)?;
+        let groups = states.chunks(each).zip(0..);
+        let occupied: Vec<(&[AccumulatorState], u64)> =
             groups.filter(|(group, _)| group[0].count() > 0).collect();
-        let groups = || found.iter().map(|(group, _)| group);
+        let groups = || occupied.iter().map(|(group, _)| group);
         let totals = results.iter().map(|result| GroupTotals {
             counts: groups().map(|group| group[result.count].count()).collect(),
             values: match result.value {
@@ -223,22 +244,25 @@ impl Execution {
             },
         });
         Ok(Groups {
-            count: found.len(),
+            count: occupied.len(),
             totals: totals.collect(),
-            keys: self.keys(prepared, found.iter().map(|(_, number)| *number).collect())?,
+            keys: self.keys(
+                prepared,
+                occupied.iter().map(|(_, number)| *number).collect(),
+            )?,
         })
     }
 
-    /// The table of some row groups. All of it comes back if it is small, and if nothing is computed of it before.
+    /// The group table of some row groups. All of it is copied back if it is small and not processed further.
     fn table_of(
         &mut self,
         prepared: &mut Prepared,
         batch: &Batch,
         part: Range<usize>,
-        wanted: Option<&PostAggregation>,
-        lane: &mut StreamContext,
+        post_aggregation: Option<&PostAggregation>,
+        context: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Table> {
+    ) -> Result<GroupTable> {
         let hashed = is_hashed(prepared);
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Internal("no groups".into()));
@@ -247,23 +271,25 @@ impl Execution {
         loop {
             let entries = prepared.table_entries();
             let too_large = || Error::Unsupported(format!("a table of {entries} groups"));
-            let places = TablePlaces::of(entries, hashed, accumulators).ok_or_else(too_large)?;
-            let bytes = places.bytes();
+            let layout =
+                GroupTableLayout::of(entries, hashed, accumulators).ok_or_else(too_large)?;
+            let bytes = layout.bytes();
             if hashed && bytes as u64 > self.most_table_bytes() {
                 let reason = format!("more groups than {bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
-            let are_many = bytes > SMALL_TABLE || wanted.is_some() && entries > SMALL_IF_SOME;
+            let are_many =
+                bytes > SMALL_TABLE || post_aggregation.is_some() && entries > SMALL_IF_SOME;
             let stays = self.groups_stay || are_many;
             if !stays {
                 self.check_groups(prepared)?;
                 reserve(bytes)?;
             }
-            let memory = self.engine.take(places.end)?;
-            let flags = memory.address() + places.flags as u64;
+            let memory = self.engine.take(layout.end)?;
+            let flags = memory.address() + layout.flags as u64;
             let outputs = |_| Outputs {
-                out: memory.address() + places.words as u64,
-                masks: memory.address() + places.numbers as u64,
+                out: memory.address() + layout.words as u64,
+                masks: memory.address() + layout.numbers as u64,
                 counts: flags,
                 clear: Some((flags, bytes)),
                 back: (flags, if stays { FLAG_BYTES } else { bytes }),
@@ -272,8 +298,8 @@ impl Execution {
                 prepared,
                 batch,
                 part.clone(),
-                lane,
-                Wanted::default(),
+                context,
+                ScratchRequest::default(),
                 outputs,
             )?;
             let is_full = back.as_slice()[..8] != [0; 8];
@@ -281,8 +307,8 @@ impl Execution {
                 if hashed {
                     *lock(&prepared.loaded.entries) = Some((batch.num_rows(), entries));
                 }
-                return Ok(Table {
-                    places,
+                return Ok(GroupTable {
+                    layout,
                     memory: Arc::new(memory),
                     back: (!stays).then_some(back),
                 });
@@ -298,7 +324,7 @@ impl Execution {
         }
     }
 
-    /// Whether a table that comes back may have more groups than are wanted.
+    /// Returns an error if a copied-back table may have more groups than the limit.
     fn check_groups(&self, prepared: &Prepared) -> Result<()> {
         let (entries, most) = (prepared.groups, self.most_groups);
         match entries > most {
@@ -309,49 +335,54 @@ impl Execution {
         }
     }
 
-    /// What a table has on the device.
-    fn fetch(&self, table: &Table, lane: &mut StreamContext) -> Result<DeviceBuffer> {
-        let bytes = table.places.bytes();
+    /// Copies a table back.
+    fn fetch(&self, table: &GroupTable, context: &mut StreamContext) -> Result<DeviceBuffer> {
+        let bytes = table.layout.bytes();
         let mut back = self.engine.host_pool().take(bytes)?;
         let to = back.as_mut_slice().as_mut_ptr();
-        let from = table.memory.address() + table.places.flags as u64;
-        // SAFETY: both are as long, and live until the stream is done.
-        lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+        let from = table.memory.address() + table.layout.flags as u64;
+        // SAFETY: both have these bytes, and live until the stream is done.
+        context.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
         Ok(back)
     }
 
-    /// The groups of a table, at these entries.
-    fn read(&self, prepared: &Prepared, words: &TableWords<'_>, found: &[usize]) -> Result<Groups> {
-        let accumulators = &words.places.accumulators;
+    /// The groups at these entries of a table.
+    fn read(
+        &self,
+        prepared: &Prepared,
+        words: &GroupTableWords<'_>,
+        occupied: &[usize],
+    ) -> Result<Groups> {
+        let accumulators = &words.layout.accumulators;
         let numbers: Vec<u64> = match is_hashed(prepared) {
-            false => found.iter().map(|at| *at as u64).collect(),
-            true => found.iter().map(|at| words.number(*at)).collect(),
+            false => occupied.iter().map(|at| *at as u64).collect(),
+            true => occupied.iter().map(|at| words.number(*at)).collect(),
         };
         let some = |accumulator: usize, word: usize| -> Vec<u64> {
             let column = words.column(accumulator);
             let each = accumulators.all[accumulator].accumulator.words();
-            let post_aggregation = found
+            let words_of_groups = occupied
                 .iter()
                 .map(|at| u64::from_le_bytes(column[at * each + word]));
-            post_aggregation.collect()
+            words_of_groups.collect()
         };
         Ok(Groups {
-            count: found.len(),
+            count: occupied.len(),
             totals: totals_of(accumulators, some),
             keys: self.keys(prepared, numbers)?,
         })
     }
 
-    /// The keys of groups, by their numbers.
+    /// The keys of groups, by group number.
     pub(super) fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
         let mut keys = vec![];
         let digits = prepared.bindings.digits();
         let last = digits.len().saturating_sub(1);
-        for (place, digit) in digits.iter().enumerate() {
+        for (key_index, digit) in digits.iter().enumerate() {
             let digits: Vec<Option<u64>> = numbers
                 .iter_mut()
                 .map(|number| {
-                    let value = match place == last {
+                    let value = match key_index == last {
                         true => *number,
                         false => {
                             let rest = *number / digit.count;
@@ -361,24 +392,28 @@ impl Execution {
                     Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
                 })
                 .collect();
-            keys.push(self.key(prepared, place, &digits)?);
+            keys.push(self.key(prepared, key_index, &digits)?);
         }
         Ok(keys)
     }
 
-    /// The key of that place, by its digits.
+    /// The key with that index, from its digits.
     pub(super) fn key(
         &self,
         prepared: &Prepared,
-        place: usize,
+        key_index: usize,
         digits: &[Option<u64>],
     ) -> Result<ArrayRef> {
         let no_key = || Error::Internal("no such key".into());
         let Output::Groups(kinds, _) = &self.pipeline.output else {
             return Err(no_key());
         };
-        let kind = kinds.get(place).ok_or_else(no_key)?;
-        let digit = prepared.bindings.digits().get(place).ok_or_else(no_key)?;
+        let kind = kinds.get(key_index).ok_or_else(no_key)?;
+        let digit = prepared
+            .bindings
+            .digits()
+            .get(key_index)
+            .ok_or_else(no_key)?;
         let codes = || digits.iter().map(|digit| digit.map(|code| code as u32));
         Ok(match kind {
             GroupKey::Value(_) => {
@@ -387,7 +422,7 @@ impl Execution {
             }
             GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
             GroupKey::Entry(_) => {
-                let before = kinds.iter().take(place);
+                let before = kinds.iter().take(key_index);
                 let before = before.filter(|kind| matches!(kind, GroupKey::Entry(_)));
                 let of = prepared.entries.get(before.count()).ok_or_else(no_key)?;
                 of.take(&codes().collect::<Vec<_>>())?
@@ -401,7 +436,7 @@ fn is_hashed(prepared: &Prepared) -> bool {
 }
 
 impl Prepared {
-    /// Where groups are found by hashing, begins with a table that was large enough for as many rows, or with a small one.
+    /// Sets the initial size of a hashed group table: that of an earlier one for as many rows, or the minimum.
     fn groups_of_table(&mut self, rows: usize) {
         if is_hashed(self) {
             let known = lock(&self.loaded.entries).filter(|(of, _)| *of == rows);
@@ -409,19 +444,19 @@ impl Prepared {
         }
     }
 
-    /// Entries of the table of groups: whole vectors.
+    /// Entries of the group table: whole vectors.
     pub(super) fn table_entries(&self) -> u64 {
         self.groups.next_multiple_of(VECTOR_LEN as u64)
     }
 }
 
-/// Bytes that a group takes at most while it is read, but for text: its place and number, for each
-/// result a count, a value and the words of that, for each key a digit, a code and a value.
+/// Upper bound of the bytes that a group takes while it is read, except for text: entry and number, for each result a
+/// count, a value and the words of the value, for each key a digit, a code and a value.
 pub(super) fn bytes_of_group(results: usize, digits: usize) -> usize {
     16 + 40 * results + 40 * digits
 }
 
-/// Digits as values from `first` on.
+/// Digits as values, counted from `first`.
 pub(super) fn values_of(
     of: Type,
     first: i128,

@@ -1,4 +1,4 @@
-//! Tables of lookups that are made on the device, of rows that another kernel has left there: the build side of a join.
+//! Builds the key tables of a join on the device, from rows that another kernel has left there.
 //!
 //! ```text
 //!  rows, plain ─▶ bounds of keys and digits ─▶ bits and codes by key
@@ -20,13 +20,13 @@ use crate::plan::{
 };
 use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel, Launch};
 
-/// Codes that stand for values where they could stand for rows, at most.
+/// Limit of the codes of distinct values where a code for each row would do.
 const FEW_CODES: u64 = 1 << 16;
-/// Codes of values that have to be told apart, at most, unless there are so many for each row: a kernel that groups by them has
-/// as many groups, if only some of them have rows.
+/// Limit of the codes of distinct values where they are required, unless there are so few for each row: a kernel that
+/// groups by them has as many groups, even if only some of them have rows.
 const MOST_CODES: u64 = 1 << 22;
 const CODES_PER_ROW: u64 = 4;
-/// Words of a column, as the kernel reads it, and of what it finds out about one.
+/// Words of a column's descriptor, as the kernel reads it, and of its measurements.
 const COLUMN_WORDS: usize = 7;
 const MEASURED_WORDS: usize = 4;
 const THREADS: u32 = 256;
@@ -36,42 +36,42 @@ const CLEAR: u64 = 1;
 const FILL: u64 = 2;
 const FIND: u64 = 3;
 
-/// A table that is to be made of rows: columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by number.
+/// A key table to build of rows. Columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by index.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// Integers, by which rows are found. Rows with a null among them are left out.
+    /// Integer key columns. Rows with a null key are left out.
     pub keys: Vec<usize>,
-    /// Whether they are digits of one integer, the last one the lowest; else there is one.
+    /// True if the keys are digits of one integer, the last one the lowest; false if there is one key.
     pub is_packed: bool,
-    /// What codes tell apart.
+    /// Columns that codes distinguish.
     pub by: BuildBy,
-    /// Whether no key may be there more than once.
+    /// True if keys must be unique.
     pub is_unique: bool,
 }
 
-/// What codes tell apart.
+/// Columns that codes distinguish.
 #[derive(Clone, Debug)]
 pub enum BuildBy {
-    /// Nothing: all keys have one code.
+    /// None: all keys have one code.
     Nothing,
-    /// The values of these columns: integers, of which few differ.
+    /// The values of these columns: integers with few distinct values.
     Values(Vec<usize>),
-    /// The same, or if that cannot be, rows.
+    /// As [`BuildBy::Values`], or a code for each row if that is not possible.
     ValuesOrRows(Vec<usize>),
 }
 
-/// A table that was made.
+/// A key table built on the device.
 #[derive(Debug)]
 pub struct Built {
     /// The keys.
     pub codes: KeyTable,
-    /// Of packed keys, the first and the last value of each.
+    /// The first and the last value of each packed key; else empty.
     pub digits: Vec<(i64, i64)>,
-    /// Whether a key was null.
+    /// True if a key was null.
     pub has_null: bool,
-    /// What codes stand for: the values of each column, of machine types, or of text.
+    /// Payload columns: the values of each code, of machine types, or of text.
     pub attributes: Vec<Arc<PayloadColumn>>,
-    /// Whether each row has a code of its own; then values are on the device.
+    /// True if each row has a code of its own; then values are on the device.
     pub is_by_row: bool,
 }
 
@@ -81,21 +81,21 @@ struct Measured {
     least: i64,
     greatest: i64,
     count: u64,
-    /// Whether all are of 64 bits.
+    /// True if all values fit 64 bits.
     is_narrow: bool,
 }
 
 /// The keys of a table.
 struct Keys {
     digits: Vec<KeyDigit>,
-    /// Bounds of what is looked up: the key, or what they are packed into.
+    /// Bounds of the key, or of the integer that keys are packed into.
     least: i64,
     greatest: i64,
-    /// Rows that have them, at most.
+    /// Upper bound of the rows with keys.
     count: u64,
 }
 
-/// A column as a digit of a key.
+/// A column as a digit of a packed key.
 struct KeyDigit {
     first: i64,
     last: i64,
@@ -107,18 +107,19 @@ struct Digit {
     column: usize,
     of: Type,
     first: i64,
-    /// How many there are, null among them.
+    /// Number of values, including null.
     count: u64,
     has_null: bool,
     stride: u64,
 }
 
 impl Execution {
-    /// Makes tables of the selected rows of a batch; nothing, if a key is there more than once that must not be.
+    /// Builds key tables of the selected rows of a batch; `None` if keys that must be unique are not.
     ///
     /// # Errors
     ///
-    /// As [`Execution::aggregate`]; [`Error::Unsupported`] if keys are no integers of 64 bits, or values have too many codes.
+    /// As [`Execution::aggregate`]; [`Error::Unsupported`] if keys are not integers of 64 bits, or values have too
+    /// many codes.
     pub fn build(&mut self, batch: &Batch, tables: &[Build]) -> Result<Option<Vec<Built>>> {
         self.watch(|this| this.built(batch, tables))
     }
@@ -131,7 +132,7 @@ impl Execution {
         self.tables_of(&rows, tables)
     }
 
-    /// Makes tables of rows that are on the device.
+    /// Builds key tables of rows on the device.
     pub(super) fn tables_of(
         &mut self,
         rows: &RowsOnDevice,
@@ -163,18 +164,19 @@ struct Builder<'a> {
     rows: &'a RowsOnDevice,
 }
 
-/// What a launch is over, and where it writes.
+/// Arguments of a launch.
 #[derive(Default)]
 struct Work {
     step: u64,
     rows: usize,
-    /// As the kernel reads them: keys, then others.
+    /// Descriptors as the kernel reads them: key columns, then others.
     columns: Vec<[u64; COLUMN_WORDS]>,
     keys: usize,
-    /// Keys, codes, bytes of a code and whether keys are hashed; then the empty slot, and buckets less one.
+    /// Addresses of keys and codes; bytes of a code and a flag for hashed keys; then the empty slot, and buckets less
+    /// one.
     target: [u64; 5],
-    /// Words of what it finds out.
-    found: usize,
+    /// Words of results.
+    result_words: usize,
 }
 
 impl Builder<'_> {
@@ -183,7 +185,7 @@ impl Builder<'_> {
         known.ok_or_else(|| Error::Internal("no such column".into()))
     }
 
-    /// A column as the kernel reads it: its values are digits from `first` on, and nulls are the digit `null`.
+    /// A column's descriptor for the kernel: digits of values count from `first`, and nulls are the digit `null`.
     fn words(of: &ColumnOnDevice, first: i64, stride: u64, null: u64) -> [u64; COLUMN_WORDS] {
         let (values, width) = (of.memory.address(), width_of(of.of));
         let valid = match of.is_nullable {
@@ -198,41 +200,42 @@ impl Builder<'_> {
         [values, valid, width, is_signed, first as u64, stride, null]
     }
 
-    /// Launches the kernel, and gives what it finds out.
+    /// Launches the kernel, and returns its results.
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
-        execution.check_wanted()?;
+        execution.check_cancelled()?;
         let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
         let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
-        // SAFETY: columns have as many values as there are rows, and what is found as many words as the step writes; the
-        // target has room for all places, which the bounds of keys say. All of it lives as long as the builder.
-        let (found, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
+        // SAFETY: columns have as many values as there are rows, and results as many words as the step writes; the
+        // target has room for all slots, according to the bounds of keys. All of it lives as long as the builder.
+        let (results, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
         execution.statistics.kernel += took;
         execution.statistics.launches += 1;
-        Ok(found)
+        Ok(results)
     }
 
-    /// Bounds of all columns of integers.
+    /// Measures the bounds of all integer columns.
     fn measure(&self, execution: &mut Execution) -> Result<Vec<Option<Measured>>> {
         let is_integer = |of: &ColumnOnDevice| !of.of.is_float() && of.of != Type::U64;
         let columns = self.rows.columns.iter().filter(|of| is_integer(of));
         let columns: Vec<_> = columns.map(|of| Self::words(of, 0, 0, 0)).collect();
-        let found = match columns.is_empty() {
+        let results = match columns.is_empty() {
             true => vec![],
             false => self.run(
                 execution,
                 &Work {
                     step: MEASURE,
                     rows: self.rows.rows,
-                    found: columns.len() * MEASURED_WORDS,
+                    result_words: columns.len() * MEASURED_WORDS,
                     columns,
                     ..Work::default()
                 },
             )?,
         };
-        let mut found = found.as_chunks::<MEASURED_WORDS>().0.iter();
+        let mut results = results.as_chunks::<MEASURED_WORDS>().0.iter();
         let measured = self.rows.columns.iter().map(|of| {
-            let [greatest, least, count, wide] = *is_integer(of).then(|| found.next()).flatten()?;
-            // as the kernel raises them
+            let [greatest, least, count, wide] =
+                *is_integer(of).then(|| results.next()).flatten()?;
+            // the inverse of the kernel's order-preserving map
             let lowered = |raised: u64| (raised ^ 1 << 63) as i64;
             Some(match count {
                 0 => Measured {
@@ -252,7 +255,7 @@ impl Builder<'_> {
         Ok(measured.collect())
     }
 
-    /// The table; nothing, if a key is there more than once.
+    /// Builds a table; `None` if keys that must be unique are not.
     fn table(
         &self,
         execution: &mut Execution,
@@ -300,7 +303,7 @@ impl Builder<'_> {
             let of = self.column(digit.column)?;
             Ok(Self::words(of, digit.first, digit.stride, digit.count - 1))
         });
-        let found = self.run(
+        let results = self.run(
             execution,
             &Work {
                 step: FILL,
@@ -308,10 +311,10 @@ impl Builder<'_> {
                 columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
                 keys: table.keys.len(),
                 target,
-                found: 4,
+                result_words: 4,
             },
         )?;
-        let [found, twice, most_probes, is_full] = found[..] else {
+        let [distinct, duplicates, most_probes, is_full] = results[..] else {
             return Err(Error::Internal("nothing was counted".into()));
         };
         if is_full > 0 {
@@ -320,7 +323,7 @@ impl Builder<'_> {
         if let DeviceKeyLayout::Hashed { probes, .. } = &mut form.keys {
             *probes = (most_probes as u32).max(1);
         }
-        if table.is_unique && twice > 0 {
+        if table.is_unique && duplicates > 0 {
             return Ok(None);
         }
         let fetch = {
@@ -332,18 +335,18 @@ impl Builder<'_> {
         let find = {
             let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
             let memory = Arc::clone(&memory);
-            move |values: &[i64]| found_among(&engine, &kernel, &memory, form, values)
+            move |values: &[i64]| count_keys(&engine, &kernel, &memory, form, values)
         };
         let copies = self.engine.copies_with(memory);
-        let codes = KeyTable::made(form, found as usize, (fetch, find), copies);
+        let codes = KeyTable::made(form, distinct as usize, (fetch, find), copies);
         let columns = match &table.by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
         let mut attributes: Vec<Arc<PayloadColumn>> = vec![];
-        for (place, column) in columns.iter().enumerate() {
-            // several may come from one column, which is copied back once
-            let known = columns[..place].iter().position(|known| known == column);
+        for (index, column) in columns.iter().enumerate() {
+            // several payload columns may come from one column, which is copied back once
+            let known = columns[..index].iter().position(|known| known == column);
             attributes.push(match (known, &digits) {
                 (Some(known), _) => Arc::clone(&attributes[known]),
                 (None, None) => self.attribute(*column, measured)?,
@@ -360,13 +363,13 @@ impl Builder<'_> {
                 true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
                 false => vec![],
             },
-            has_null: found + twice < self.rows.rows as u64,
+            has_null: distinct + duplicates < self.rows.rows as u64,
             attributes,
             is_by_row: digits.is_none(),
         }))
     }
 
-    /// Bounds of the keys of a table, and of what they are packed of.
+    /// Bounds of the keys of a table, and the digits they are packed of.
     fn keys(&self, table: &Build, measured: &[Option<Measured>]) -> Result<Keys> {
         let bounds = table.keys.iter().map(|column| {
             let narrow = measured.get(*column).copied().flatten();
@@ -404,7 +407,7 @@ impl Builder<'_> {
         })
     }
 
-    /// Makes a table empty.
+    /// Empties a table.
     fn clear(
         &self,
         execution: &mut Execution,
@@ -426,19 +429,19 @@ impl Builder<'_> {
             DeviceKeyLayout::Hashed { .. } => 0,
         };
         let codes = memory.address() + form.codes_at() as u64;
-        let mut lane = self.engine.lane()?;
-        lane.finish(|stream| {
-            // SAFETY: both parts are as long, and live until `finish` is done.
+        let mut context = self.engine.stream_context()?;
+        context.finish(|stream| {
+            // SAFETY: both parts have these bytes, and live until `finish` is done.
             unsafe {
                 stream.fill(memory.address(), 0, bits)?;
                 stream.fill(codes, u8::MAX, form.codes_bytes())
             }
         })?;
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(())
     }
 
-    /// Columns as digits of a code; nothing, if some are no integers, or there would be more codes.
+    /// Columns as digits of a code; `None` if some are not integers, or if there would be more than `most` codes.
     fn digits(
         &self,
         columns: &[usize],
@@ -474,7 +477,7 @@ impl Builder<'_> {
         Ok((codes <= most).then_some(digits))
     }
 
-    /// A column as the attribute of rows.
+    /// A column as a payload column with a value for each row.
     fn attribute(
         &self,
         column: usize,
@@ -496,12 +499,12 @@ impl Builder<'_> {
 }
 
 impl Digit {
-    /// How many codes these digits make.
+    /// The number of codes.
     fn codes(digits: &[Self]) -> u64 {
         digits.iter().map(|digit| digit.count).product()
     }
 
-    /// The value of each of so many codes, or what it is the number of.
+    /// The payload column with the value of each code: integers, or entries by their number.
     fn attribute(&self, entries: Option<Arc<Entries>>, codes: u32) -> Result<Arc<PayloadColumn>> {
         let Self {
             of,
@@ -547,24 +550,24 @@ impl Digit {
 }
 
 impl ColumnOnDevice {
-    /// Its values, copied back.
+    /// Copies the values back.
     fn fetched(&self, engine: &Engine, rows: usize) -> Result<ArrayRef> {
         let bytes = match self.is_nullable {
             true => self.validity_at + rows,
             false => rows * width_of(self.of),
         };
         let back = Arc::new(copied(engine, &self.memory, 0, bytes)?);
-        let place = (0, self.validity_at);
-        array_of(self.of, self.is_nullable, 0..rows, place, Some(&back))
+        let offsets = (0, self.validity_at);
+        array_of(self.of, self.is_nullable, 0..rows, offsets, Some(&back))
     }
 }
 
-/// Launches the kernel: over columns, or values, that are these words. Gives what it finds out, and the time that it took.
+/// Launches the kernel with descriptors of columns, or with values. Returns its results, and its run time.
 ///
 /// # Safety
 ///
-/// The words are what the step wants, name memory that is large enough and lives until this returns, and so does the
-/// target.
+/// The words are those that the step expects. They name memory that is large enough and lives until this returns, and
+/// so does the target.
 unsafe fn launched(
     engine: &Engine,
     kernel: &Arc<dyn Kernel>,
@@ -572,18 +575,24 @@ unsafe fn launched(
     words: &[u64],
     counts: u64,
 ) -> Result<(Vec<u64>, Duration)> {
-    let given = on_device(engine, (words.len() * 8).max(1), |to| {
+    let arguments = on_device(engine, (words.len() * 8).max(1), |to| {
         write_words(words, to)
     })?;
-    let bytes = work.found.max(1) * 8;
-    let found = engine.take(bytes)?;
+    let bytes = work.result_words.max(1) * 8;
+    let results = engine.take(bytes)?;
     let mut back = engine.host_pool().take(bytes)?;
     let to = back.as_mut_slice().as_mut_ptr();
     let resident = kernel.resident_blocks(THREADS, 0).max(1);
     let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
     let needed = work.rows.div_ceil(THREADS as usize).max(1);
     let rows = work.rows as u64;
-    let mut args = vec![work.step, rows, given.address(), counts, found.address()];
+    let mut args = vec![
+        work.step,
+        rows,
+        arguments.address(),
+        counts,
+        results.address(),
+    ];
     args.extend(work.target);
     let launch = Launch {
         grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
@@ -591,24 +600,24 @@ unsafe fn launched(
         shared: 0,
         args: &args,
     };
-    let mut lane = engine.lane()?;
-    let marks = lane.finish(|stream| {
-        // SAFETY: as the caller says; what is filled and copied is as long, and lives until `finish` is done.
+    let mut context = engine.stream_context()?;
+    let events = context.finish(|stream| {
+        // SAFETY: as the caller says; filled and copied ranges have these bytes, and live until `finish` is done.
         unsafe {
-            stream.fill(found.address(), 0, bytes)?;
-            let marks = stream.launch_timed(kernel.as_ref(), launch)?;
-            stream.copy_out(to, found.address(), bytes)?;
-            Ok(marks)
+            stream.fill(results.address(), 0, bytes)?;
+            let events = stream.launch_timed(kernel.as_ref(), launch)?;
+            stream.copy_out(to, results.address(), bytes)?;
+            Ok(events)
         }
     })?;
-    let took = lane.between(&marks)?;
-    engine.give_back(lane);
+    let took = context.between(&events)?;
+    engine.give_back(context);
     let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
     Ok((words.map(|word| u64::from_le_bytes(*word)).collect(), took))
 }
 
-/// How many of some values are keys of a table.
-fn found_among(
+/// Counts the values that are keys of a table.
+fn count_keys(
     engine: &Engine,
     kernel: &Arc<dyn Kernel>,
     memory: &DeviceBuffer,
@@ -631,23 +640,23 @@ fn found_among(
             last[0],
             last[1],
         ],
-        found: 1,
+        result_words: 1,
         ..Work::default()
     };
     let words: Vec<u64> = values.iter().map(|value| *value as u64).collect();
     // SAFETY: there are as many words as rows; the table is of this form, and lives as long as `memory`.
-    let (found, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
-    Ok(found.first().map_or(0, |found| *found as usize))
+    let (results, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
+    Ok(results.first().map_or(0, |results| *results as usize))
 }
 
-/// Some bytes of the device's memory, copied back.
+/// Copies some bytes of the device's memory back.
 fn copied(engine: &Engine, memory: &DeviceBuffer, at: usize, bytes: usize) -> Result<DeviceBuffer> {
     let mut back = engine.host_pool().take(bytes)?;
     let to = back.as_mut_slice().as_mut_ptr();
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let from = memory.address() + at as u64;
-    // SAFETY: who asks knows the piece; both live until `finish` is done.
-    lane.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
-    engine.give_back(lane);
+    // SAFETY: callers ask for bytes within the buffer; both live until `finish` is done.
+    context.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
+    engine.give_back(context);
     Ok(back)
 }

@@ -1,4 +1,4 @@
-//! One launch of a kernel: what is sent, where the kernel writes, what comes back.
+//! One launch of a kernel: parameters, output addresses, and the results copied back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,78 +18,78 @@ use crate::plan::{KeyTable, PayloadColumn};
 use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
 use vectile_kernels::{ColumnTraits, SCALES};
 
-/// Memory of the device that a launch wants for itself. The next launch overwrites it.
+/// Scratch memory of a launch on the device. The next launch overwrites it.
 #[derive(Default)]
-pub(super) struct Wanted {
-    /// Words to send along.
+pub(super) struct ScratchRequest {
+    /// Words to copy there.
     pub words: Vec<u64>,
-    /// Bytes with any contents.
+    /// Bytes of uninitialized memory.
     pub bytes: usize,
 }
 
-/// The addresses of [`Wanted`].
-pub(super) struct Got {
+/// Addresses of a launch's scratch memory.
+pub(super) struct ScratchAddresses {
     pub words: u64,
     pub bytes: u64,
 }
 
-/// Where a kernel writes, and what of it comes back.
+/// Addresses that a kernel writes to, and the range to copy back.
 #[derive(Default)]
 pub(super) struct Outputs {
     pub out: u64,
     pub masks: u64,
     pub counts: u64,
-    /// Address and bytes of what to fill with zeros before.
+    /// Address and length of a range to zero before the launch.
     pub clear: Option<(u64, usize)>,
-    /// Address and bytes of what to copy back.
+    /// Address and length of the range to copy back.
     pub back: (u64, usize),
 }
 
 impl Execution {
-    /// Launches a kernel over some of the groups, and copies back what `outputs` says: the start of
-    /// the piece. When it returns, whether or not with an error, nothing is under way on the lane.
+    /// Launches a kernel over some of the row groups, and copies back the range that `outputs` names, to the start of
+    /// the returned buffer. When this returns, even with an error, no work is left on the stream.
     pub(super) fn run(
         &mut self,
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
-        wanted: Wanted,
-        outputs: impl FnOnce(Got) -> Outputs,
+        context: &mut StreamContext,
+        request: ScratchRequest,
+        outputs: impl FnOnce(ScratchAddresses) -> Outputs,
     ) -> Result<DeviceBuffer> {
-        self.check_wanted()?;
-        // places first: addresses follow from the memory that they need
+        self.check_cancelled()?;
+        // offsets first: addresses follow from the memory they require
         let slots = GROUP_WORDS
             + self.pipeline.columns.len()
             + TABLE_WORDS * prepared.tables.len()
-            + prepared.answers.len();
+            + prepared.code_tests.len();
         let mut parameters = Parameters::default();
-        let groups_at = parameters.place();
+        let groups_at = parameters.next_offset();
         parameters.bytes.resize(part.len() * slots * 8, 0);
         let mut sent_at = vec![];
         let (bindings, arguments) = (&prepared.bindings, &prepared.loaded.layout.arguments);
         for argument in arguments {
             if let Argument::Scales { column, low, high } = *argument {
-                sent_at.push(parameters.place());
+                sent_at.push(parameters.next_offset());
                 let data_type = &self.pipeline.columns[column];
                 let used = &batch.columns()[column].traits;
                 let ends = [low, high].map(|end| bindings.constants[end] as i64);
                 scales(&mut parameters, data_type, used, ends)?;
             }
         }
-        let answers = prepared.answers.iter();
-        let tables_at: Vec<Vec<u64>> = answers
-            .map(|answers| answers.place(part.clone(), &mut parameters))
+        let code_tests = prepared.code_tests.iter();
+        let tables_at: Vec<Vec<u64>> = code_tests
+            .map(|code_tests| code_tests.append(part.clone(), &mut parameters))
             .collect();
         let tables = prepared.tables.iter();
-        let looked_up_at: Vec<_> = tables
-            .map(|table| table.place(part.clone(), &mut parameters))
+        let lookups_at: Vec<_> = tables
+            .map(|table| table.append(part.clone(), &mut parameters))
             .collect();
-        let words_at = parameters.place();
-        wanted.words.iter().for_each(|word| parameters.word(*word));
-        let bytes_at = parameters.place().next_multiple_of(256);
-        let scratch = lane.scratch(&self.engine, bytes_at as usize + wanted.bytes)?;
-        let outputs = outputs(Got {
+        let words_at = parameters.next_offset();
+        request.words.iter().for_each(|word| parameters.word(*word));
+        let bytes_at = parameters.next_offset().next_multiple_of(256);
+        let scratch = context.scratch(&self.engine, bytes_at as usize + request.bytes)?;
+        let outputs = outputs(ScratchAddresses {
             words: scratch + words_at,
             bytes: scratch + bytes_at,
         });
@@ -103,18 +103,23 @@ impl Execution {
         for index in part.clone() {
             let rows = batch.rows()[index];
             words.extend([first, rows as u64, first_row]);
-            words.extend(batch.columns().iter().map(|stack| stack.addresses[index]));
-            for (table, places) in prepared.tables.iter().zip(&looked_up_at) {
-                words.extend(table.words(index, places, scratch));
+            words.extend(
+                batch
+                    .columns()
+                    .iter()
+                    .map(|column_batch| column_batch.addresses[index]),
+            );
+            for (table, offsets) in prepared.tables.iter().zip(&lookups_at) {
+                words.extend(table.words(index, offsets, scratch));
             }
-            for (answers, places) in prepared.answers.iter().zip(&tables_at) {
-                words.push(answers.word(index, places, scratch));
+            for (code_tests, offsets) in prepared.code_tests.iter().zip(&tables_at) {
+                words.push(code_tests.word(index, offsets, scratch));
             }
             first += rows.div_ceil(unit) as u64;
             first_row += rows as u64;
         }
-        for stack in batch.columns() {
-            let bytes: usize = stack.bytes[part.clone()].iter().sum();
+        for column_batch in batch.columns() {
+            let bytes: usize = column_batch.bytes[part.clone()].iter().sum();
             self.statistics.bytes_scanned += bytes as u64;
         }
         let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
@@ -132,7 +137,7 @@ impl Execution {
         ];
         debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
         let mut sent_at = sent_at.into_iter();
-        // tables that arguments name stay until the kernel is done
+        // tables that arguments name live until the kernel is done
         let mut held: Vec<Arc<DeviceBuffer>> = vec![];
         let mut table_of = |codes: &KeyTable| {
             let table = DeviceTable::of(codes, &self.engine)?;
@@ -176,36 +181,36 @@ impl Execution {
             args: &args,
         };
 
-        // arrays keep what comes back: without a copy, and without new pages from the system
+        // arrays share the copied-back memory: without a copy, and without new pages from the system
         let (from, len) = outputs.back;
         let mut back = self.engine.host_pool().take(len)?;
         let to = back.as_mut_slice().as_mut_ptr();
         let sent = parameters.bytes.len();
-        let staging = lane.staging(&self.engine, sent)?;
+        let staging = context.staging(&self.engine, sent)?;
         staging[..sent].copy_from_slice(&parameters.bytes);
         let pinned = staging.as_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
-            // SAFETY: scratch, staging and the piece are as long as asked for; they, what `outputs`
-            // names, what `held` and `prepared` hold and the chunks of `batch` live until the stream is done, which is waited for
-            // below. The kernel was generated for these arguments: columns of these traits, tables
-            // and outputs of these sizes. The columns are of the pipeline's types and on this
-            // engine's device, which `Batch::check` has made sure of.
+            // SAFETY: scratch, staging and the buffer are as long as requested; they, the memory that `outputs` names,
+            // the tables in `held` and `prepared` and the chunks of `batch` live until the stream is done, which is
+            // waited for below. The kernel was generated for these arguments: columns of these traits, tables and
+            // outputs of these sizes. `Batch::check` has made sure that the columns are of the pipeline's types and on
+            // this engine's device.
             unsafe {
                 stream.copy_in(scratch, pinned, sent)?;
                 if let Some((address, bytes)) = outputs.clear {
                     stream.fill(address, 0, bytes)?;
                 }
-                let marks = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
+                let events = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
                 stream.copy_out(to, from, len)?;
-                Ok(marks)
+                Ok(events)
             }
         };
-        let marks = lane.finish(enqueue);
+        let events = context.finish(enqueue);
         drop((held, held_attributes));
-        let marks = marks?;
+        let events = events?;
         self.engine.arrived(batch);
-        self.statistics.kernel += lane.between(&marks)?;
+        self.statistics.kernel += context.between(&events)?;
         self.statistics.launches += 1;
         self.statistics.bytes_returned += len as u64;
         Ok(back)

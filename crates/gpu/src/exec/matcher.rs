@@ -1,4 +1,4 @@
-//! What codes of strings stand for, as `kernels/text/compress.cuh` looks it up.
+//! Finds the longest word that a string begins with: the tables that `kernels/text/compress.cuh` reads.
 
 use std::mem;
 
@@ -8,25 +8,25 @@ use crate::error::{Error, Result};
 const MOST_BYTES: usize = 16;
 /// Codes have 12 bits.
 const MOST_WORDS: usize = 1 << 12;
-/// Places for entries, as powers of two.
+/// Numbers of slots, as powers of two.
 const LEAST_BITS: u32 = 11;
 const MOST_BITS: u32 = 15;
-/// Entries that are moved to make room for one, at most.
+/// Limit of the entries that are moved to make room for one.
 const MOST_MOVES: usize = 500;
 
 /// Words in the order of their bytes.
 pub(super) struct Matcher {
     pub bytes: Vec<u8>,
-    /// What tells the kernel where what lies in the bytes.
+    /// Sizes from which the kernel computes offsets in `bytes`.
     pub shape: u32,
 }
 
 impl Matcher {
-    /// Of what codes stand for, each of which is 1 to 16 bytes.
+    /// The tables of the words of codes, each of 1 to 16 bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are more than codes of 12 bits can name, if one is longer or empty, or if too many
+    /// [`Error::Unsupported`] if there are more words than codes of 12 bits, if one is longer or empty, or if too many
     /// have the same hash.
     pub fn of(words: &[Vec<u8>]) -> Result<Self> {
         let longest = words.iter().map(|word| word.len()).max().unwrap_or(0);
@@ -46,23 +46,23 @@ impl Matcher {
         align(&mut bytes);
 
         let sorted: Vec<&[u8]> = order.iter().map(|code| &words[*code][..]).collect();
-        let beginnings = beginnings(&sorted);
-        let places = (LEAST_BITS..=MOST_BITS).find_map(|bits| places(&beginnings, bits));
-        let places = places.ok_or_else(|| {
-            let count = beginnings.len();
+        let prefixes = prefixes(&sorted);
+        let slots = (LEAST_BITS..=MOST_BITS).find_map(|bits| slots(&prefixes, bits));
+        let slots = slots.ok_or_else(|| {
+            let count = prefixes.len();
             Error::Unsupported(format!("{count} beginnings of words"))
         })?;
-        bytes.extend(places.iter().flat_map(|entry| entry.to_le_bytes()));
+        bytes.extend(slots.iter().flat_map(|entry| entry.to_le_bytes()));
 
-        // the words that begin the last one, each a number that is 1 for the first word
+        // the words that are prefixes of the last one, as indices + 1
         let mut parents: Vec<usize> = vec![];
-        for (place, (word, code)) in sorted.iter().zip(&order).enumerate() {
+        for (index, (word, code)) in sorted.iter().zip(&order).enumerate() {
             let begins = |number: &usize| word.starts_with(sorted[number - 1]);
             while parents.pop_if(|number| !begins(number)).is_some() {}
             let parent = parents.last().copied().unwrap_or(0);
             let info = (word.len() - 1) | code << 4 | parent << 16;
             bytes.extend((info as u32).to_le_bytes());
-            parents.push(place + 1);
+            parents.push(index + 1);
         }
         align(&mut bytes);
         let mut singles = [u16::MAX; 256];
@@ -72,7 +72,7 @@ impl Matcher {
             }
         }
         bytes.extend(singles.iter().flat_map(|single| single.to_le_bytes()));
-        let shift = 32 - places.len().ilog2();
+        let shift = 32 - slots.len().ilog2();
         Ok(Self {
             bytes,
             shape: count as u32 | shift << 16 | u32::from(is_long) << 24,
@@ -86,40 +86,41 @@ fn padded(word: &[u8]) -> [u8; MOST_BYTES] {
     text
 }
 
-/// The next array is read 16 bytes at a time.
+/// Pads to 16 bytes, the unit in which the next array is read.
 fn align(bytes: &mut Vec<u8>) {
     bytes.resize(bytes.len().next_multiple_of(16), 0);
 }
 
-/// The hashes of what is looked for on the way to words in order, and the first word that begins so.
-fn beginnings(words: &[&[u8]]) -> Vec<(u32, usize)> {
-    let mut found = vec![];
-    // of each length, the first word that begins as this one, unless the beginning is there already
+/// The hashes of the prefixes that a binary search for the length of words probes, and the first word with each
+/// prefix.
+fn prefixes(words: &[&[u8]]) -> Vec<(u32, usize)> {
+    let mut prefixes = vec![];
+    // for each length, the first word with this word's prefix, unless that prefix was added already
     let mut firsts = [None; MOST_BYTES + 1];
     let mut before = &[][..];
-    for (place, word) in words.iter().enumerate() {
+    for (index, word) in words.iter().enumerate() {
         let same = before.iter().zip(*word).take_while(|(a, b)| a == b).count();
-        firsts[same + 1..].fill(Some(place));
+        firsts[same + 1..].fill(Some(index));
         let mut length = 1;
         for step in [8, 4, 2, 1] {
             if length + step <= word.len() {
                 length += step;
                 if let Some(first) = firsts[length].take() {
-                    found.push((hash(&word[..length]), first));
+                    prefixes.push((hash(&word[..length]), first));
                 }
             }
         }
         before = word;
     }
-    found
+    prefixes
 }
 
-/// Of a beginning of 2 bytes or more.
-fn hash(beginning: &[u8]) -> u32 {
+/// Hashes a prefix of 2 bytes or more.
+fn hash(prefix: &[u8]) -> u32 {
     const FACTORS: [u32; 3] = [0x9e37_79b1, 0x7feb_352d, 0x846c_a68b];
     const LAST: u32 = 0x2c1b_3c6d;
-    let text = padded(beginning);
-    let whole = (beginning.len() - 1) / 4;
+    let text = padded(prefix);
+    let whole = (prefix.len() - 1) / 4;
     let (chunks, _) = text.as_chunks::<4>();
     let mut hash = 0u32;
     for (chunk, factor) in chunks.iter().zip(FACTORS).take(whole) {
@@ -127,42 +128,42 @@ fn hash(beginning: &[u8]) -> u32 {
         hash ^= hash >> 16;
     }
     let last = u32::from_le_bytes(chunks[whole]);
-    let last = match beginning.len() - whole * 4 {
+    let last = match prefix.len() - whole * 4 {
         4 => last,
         some => last << (32 - some * 8) | some as u32,
     };
     hash.wrapping_add(last.wrapping_mul(LAST))
 }
 
-/// Where an entry with such a hash may be.
-fn places_of(hash: u32, bits: u32) -> [usize; 2] {
+/// The two candidate slots of a hash.
+fn slots_of(hash: u32, bits: u32) -> [usize; 2] {
     const OTHER: u32 = 0x297a_2d39;
     [hash, hash.wrapping_mul(OTHER)].map(|hash| (hash >> (32 - bits)) as usize)
 }
 
-/// What an entry has of a hash: above 12 bits.
-fn some_of(hash: u32) -> u32 {
+/// The part of a hash that an entry stores: the bits above the lowest 12.
+fn stored_hash(hash: u32) -> u32 {
     (hash ^ hash << 12) & !4095
 }
 
-/// Beginnings as entries at one of their two places each; `None` if there are too few.
-fn places(beginnings: &[(u32, usize)], bits: u32) -> Option<Vec<u32>> {
-    let mut places = vec![None; 1 << bits];
-    for beginning in beginnings {
-        let mut homeless = Some(*beginning);
-        let [mut place, _] = places_of(beginning.0, bits);
+/// Inserts prefixes as entries in one of their two slots each; `None` if there are too few slots.
+fn slots(prefixes: &[(u32, usize)], bits: u32) -> Option<Vec<u32>> {
+    let mut slots = vec![None; 1 << bits];
+    for prefix in prefixes {
+        let mut displaced = Some(*prefix);
+        let [mut index, _] = slots_of(prefix.0, bits);
         for _ in 0..MOST_MOVES {
-            mem::swap(&mut places[place], &mut homeless);
-            let Some((hash, _)) = homeless else { break };
-            let [first, second] = places_of(hash, bits);
-            place = if place == first { second } else { first };
+            mem::swap(&mut slots[index], &mut displaced);
+            let Some((hash, _)) = displaced else { break };
+            let [first, second] = slots_of(hash, bits);
+            index = if index == first { second } else { first };
         }
-        if homeless.is_some() {
+        if displaced.is_some() {
             return None;
         }
     }
-    let entry = |(hash, word)| some_of(hash) | word as u32;
-    let entries = places.into_iter().map(|place| place.map_or(0, entry));
+    let entry = |(hash, word)| stored_hash(hash) | word as u32;
+    let entries = slots.into_iter().map(|index| index.map_or(0, entry));
     Some(entries.collect())
 }
 
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_beginning_has_a_place() {
+    fn every_prefix_has_a_slot() {
         for (step, count) in [(1, 256), (2, 40), (9, 5), (100, 2), (7, 17)] {
             let bytes: Vec<u8> = (0..count).map(|i| (i * step) as u8).collect();
             let mut words: Vec<Vec<u8>> = bytes.iter().map(|byte| vec![*byte]).collect();
@@ -189,18 +190,18 @@ mod tests {
             words.sort();
             words.dedup();
             let sorted: Vec<&[u8]> = words.iter().map(|word| &word[..]).collect();
-            let beginnings = beginnings(&sorted);
-            let bits = (LEAST_BITS..=MOST_BITS).find(|bits| places(&beginnings, *bits).is_some());
+            let prefixes = prefixes(&sorted);
+            let bits = (LEAST_BITS..=MOST_BITS).find(|bits| slots(&prefixes, *bits).is_some());
             let bits = bits.unwrap();
-            let places = places(&beginnings, bits).unwrap();
+            let slots = slots(&prefixes, bits).unwrap();
             for word in sorted.iter().filter(|word| word.len() > 1) {
                 let hash = hash(word);
-                let mut found = places_of(hash, bits).into_iter().map(|place| places[place]);
+                let mut candidates = slots_of(hash, bits).into_iter().map(|index| slots[index]);
                 let is_it = |entry: u32| {
-                    let place = (entry & 4095) as usize;
-                    entry & !4095 == some_of(hash) && sorted[place].starts_with(word)
+                    let index = (entry & 4095) as usize;
+                    entry & !4095 == stored_hash(hash) && sorted[index].starts_with(word)
                 };
-                assert!(found.any(is_it), "{word:?}");
+                assert!(candidates.any(is_it), "{word:?}");
             }
             assert_eq!(Matcher::of(&words).unwrap().bytes.len() % 16, 0);
         }

@@ -1,11 +1,11 @@
-//! A pipeline under way: kernels for the chunks at hand, launches, results.
+//! Execution of a pipeline: kernels for the current row groups, launches, results.
 //!
-//! [`prepare`](Execution::prepare) makes a kernel for some row groups, [`launch`] runs it over a part
-//! of them; [`totals`] and [`rows`] make results of what comes back.
+//! [`prepare`](Execution::prepare) makes a kernel for some row groups, [`launch`] runs it over a part of them;
+//! [`totals`] and [`rows`] turn the copied-back bytes into results.
 
 mod accumulator;
-mod answers;
 mod automaton_table;
+mod code_tests;
 mod compress;
 mod decode;
 mod distinct;
@@ -17,8 +17,8 @@ mod groups;
 mod join_build;
 mod launch;
 mod matcher;
+mod offsets;
 mod parameters;
-mod places;
 mod post_aggregation;
 mod rows;
 mod streams;

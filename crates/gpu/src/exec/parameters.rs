@@ -1,14 +1,14 @@
-//! What is sent along with a launch.
+//! Parameters copied to the device for a launch.
 
-/// Words for the device. Places in them are counted from their start.
+/// Bytes for the device. Offsets count from their start.
 #[derive(Default)]
 pub(super) struct Parameters {
     pub bytes: Vec<u8>,
 }
 
 impl Parameters {
-    /// The place of what is added next.
-    pub fn place(&mut self) -> u64 {
+    /// The offset of the next bytes, a multiple of 16.
+    pub fn next_offset(&mut self) -> u64 {
         self.bytes.resize(self.bytes.len().next_multiple_of(16), 0);
         self.bytes.len() as u64
     }

@@ -1,8 +1,8 @@
-//! Computations over groups on the device, before they come back: their table becomes columns, and other kernels run over
-//! these.
+//! Computations over groups on the device, before they are copied back: other kernels run over the group table as
+//! columns.
 //!
-//! Nothing is copied for that. A front in the table's memory says of each accumulator's words that they are the values of a
-//! column. The rows of these columns are the entries of the table, of which some are of no group.
+//! This copies nothing. A front in the table's memory declares each accumulator's words to be the values of a column.
+//! The rows of these columns are the entries of the table, including empty ones.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
 use super::accumulator::totals_of;
 use super::execution::{Execution, Prepared};
-use super::group_table::{NUMBERS_BYTES, Table, TablePlaces};
+use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
@@ -25,52 +25,58 @@ use crate::plan::{
 };
 use crate::runtime::{Batch, Group, Resident};
 
-/// Buckets of entries, of each of which the first group is looked at to tell which may be among the first of all, and how
-/// many these may be. There are no extremes of 128 bits but in the few groups of a thread.
+/// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of
+/// each bucket bounds the first groups of all. Only the few groups of a thread have minima and maxima of 128 bits.
 const BUCKETS: [(u64, usize); 2] = [(4096, 1024), (16, 12)];
 
-/// A table as columns.
+/// A group table as columns.
 struct Columns<'a> {
     prepared: &'a Prepared,
-    places: &'a TablePlaces,
+    layout: &'a GroupTableLayout,
     types: Vec<DataType>,
     batch: Batch,
-    /// The number of a row's group.
+    /// The group number of a row.
     number: Expr,
 }
 
-/// The numbers of columns: of rows, then of accumulators, then of groups if these are not the rows'.
+/// Indices of columns: row numbers, then accumulators, then group numbers if they differ from row numbers.
 const ROW: usize = 0;
 const FIRST: usize = 1;
 
 impl Execution {
-    /// What is wanted of the groups of a table; all of them, if nothing is said.
+    /// The groups of a table that `post_aggregation` selects; all of them if it is `None`.
     pub(super) fn on_device(
         &mut self,
         prepared: &Prepared,
-        table: &Table,
-        wanted: Option<&PostAggregation>,
+        table: &GroupTable,
+        post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         let columns = self.columns(prepared, table)?;
         let nothing = PostAggregation::default();
-        let wanted = wanted.unwrap_or(&nothing);
+        let post_aggregation = post_aggregation.unwrap_or(&nothing);
         let mut passing = vec![columns.has_rows()];
-        for condition in &wanted.conditions {
-            passing.push(columns.over(condition, &wanted.columns)?);
+        for condition in &post_aggregation.conditions {
+            passing.push(columns.over(condition, &post_aggregation.columns)?);
         }
-        if let Some(first) = &wanted.first {
-            let by = columns.over(&first.by, &wanted.columns)?;
+        if let Some(first) = &post_aggregation.first {
+            let by = columns.over(&first.by, &post_aggregation.columns)?;
             passing.extend(self.bound_of_first(&columns, &passing, &by, first)?);
         }
-        match &wanted.again {
-            Some(again) => self.grouped_again(&columns, &passing, again, &wanted.columns, reserve),
-            None => self.wanted_groups(&columns, &passing, reserve),
+        match &post_aggregation.again {
+            Some(nested) => self.aggregated(
+                &columns,
+                &passing,
+                nested,
+                &post_aggregation.columns,
+                reserve,
+            ),
+            None => self.passing_groups(&columns, &passing, reserve),
         }
     }
 
-    /// Makes tables of the groups of a batch that holds all rows; nothing, if a key is there more than once that must not
-    /// be. Their columns are `rows`, over those of groups that `wanted` names.
+    /// Builds key tables of the groups of a batch that holds all rows; `None` if keys that must be unique are not.
+    /// Their columns are `rows`, expressions over the columns of groups that `post_aggregation` names.
     ///
     /// # Errors
     ///
@@ -78,7 +84,7 @@ impl Execution {
     pub fn build_from_groups(
         &mut self,
         batch: &Batch,
-        wanted: &PostAggregation,
+        post_aggregation: &PostAggregation,
         rows: &[Expr],
         tables: &[Build],
     ) -> Result<Option<Vec<Built>>> {
@@ -86,11 +92,11 @@ impl Execution {
             let (prepared, table) = this.all_groups(batch)?;
             let columns = this.columns(&prepared, &table)?;
             let mut passing = vec![columns.has_rows()];
-            for condition in &wanted.conditions {
-                passing.push(columns.over(condition, &wanted.columns)?);
+            for condition in &post_aggregation.conditions {
+                passing.push(columns.over(condition, &post_aggregation.columns)?);
             }
             let rows = rows.iter();
-            let rows = rows.map(|row| columns.over(row, &wanted.columns));
+            let rows = rows.map(|row| columns.over(row, &post_aggregation.columns));
             let output = Output::Rows(rows.collect::<Result<_>>()?);
             let rows = this.then(&columns, &passing, output, |next, batch| {
                 next.rows_on_device(batch)
@@ -99,10 +105,14 @@ impl Execution {
         })
     }
 
-    /// Makes columns of a table.
-    fn columns<'a>(&mut self, prepared: &'a Prepared, table: &'a Table) -> Result<Columns<'a>> {
-        let places = &table.places;
-        let entries = places.entries;
+    /// Declares a table's words as columns.
+    fn columns<'a>(
+        &mut self,
+        prepared: &'a Prepared,
+        table: &'a GroupTable,
+    ) -> Result<Columns<'a>> {
+        let layout = &table.layout;
+        let entries = layout.entries;
         let mut chunks = vec![];
         let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, entries, 0)?;
         let row_numbers = numbers.info().bytes;
@@ -122,7 +132,7 @@ impl Execution {
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
         let times = self.pipeline.most_combinations();
-        for (index, added) in places.accumulators.all.iter().enumerate() {
+        for (index, added) in layout.accumulators.all.iter().enumerate() {
             let argument = added.argument.and_then(|argument| arguments?.get(argument));
             let bounds = argument.map_or((i128::MIN, i128::MAX), |argument| {
                 argument.bounds.of_sum(times)
@@ -140,7 +150,7 @@ impl Execution {
                 of @ DataType::Float64 => plain(of, UnwrittenValues::Floats)?,
                 of => plain(of, UnwrittenValues::Plain(low, high))?,
             };
-            chunks.push((chunk, Some(places.column(index).0)));
+            chunks.push((chunk, Some(layout.column(index).0)));
         }
         let mut number = Expr::Column(ROW);
         if plan.strategy == Strategy::Hashed {
@@ -151,10 +161,10 @@ impl Execution {
                 .map_or(0, |of| of.groups);
             let named = plain(DataType::Int64, UnwrittenValues::Plain(0, most.into()))?;
             number = by_constant(Arithmetic::Subtract, Expr::Column(chunks.len()), 1);
-            chunks.push((named, Some(places.numbers)));
+            chunks.push((named, Some(layout.numbers)));
         }
-        let front = TablePlaces::front_bytes(entries);
-        let first = places.flags - chunks.len() * front;
+        let front = GroupTableLayout::front_bytes(entries);
+        let first = layout.flags - chunks.len() * front;
         let host_bytes = chunks.len() * front + NUMBERS_BYTES;
         let mut host = self.engine.host_pool().take(host_bytes)?;
         let mut of_host = host.as_mut_slice();
@@ -185,24 +195,28 @@ impl Execution {
             }
             copies.push((table.memory.address() + at as u64, &*own));
             let info = Arc::new(chunk.info().clone());
-            residents.push(Resident::made(Arc::clone(&table.memory), at as u64, info));
+            residents.push(Resident::in_memory(
+                Arc::clone(&table.memory),
+                at as u64,
+                info,
+            ));
         }
-        let mut lane = self.engine.lane()?;
-        lane.finish(|stream| {
+        let mut context = self.engine.stream_context()?;
+        context.finish(|stream| {
             for (to, front) in &copies {
                 // SAFETY: the table has room for fronts before its flags; both live until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
             Ok(())
         })?;
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         let group = Group {
             rows: entries,
             columns: residents,
         };
         Ok(Columns {
             prepared,
-            places,
+            layout,
             types: chunks
                 .iter()
                 .map(|(chunk, _)| chunk.info().data_type.clone())
@@ -212,7 +226,7 @@ impl Execution {
         })
     }
 
-    /// Adds what others have measured.
+    /// Runs a pipeline over the columns, and adds its statistics.
     fn then<T>(
         &mut self,
         columns: &Columns<'_>,
@@ -237,13 +251,13 @@ impl Execution {
     }
 
     /// The groups that pass.
-    fn wanted_groups(
+    fn passing_groups(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
-        let accumulators = &columns.places.accumulators;
+        let accumulators = &columns.layout.accumulators;
         let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
         let exprs = [columns.number.clone()].into_iter().chain(values);
         let output = Output::Rows(exprs.collect());
@@ -257,7 +271,7 @@ impl Execution {
             false => reserve(rows.saturating_mul(group_bytes)),
         };
         let rows = self.then(columns, passing, output, |next, batch| {
-            next.found_rows(batch.clone(), &mut allow)
+            next.selected_rows(batch.clone(), &mut allow)
         })?;
         let [rows] = &rows[..] else {
             return Err(Error::Unsupported("no rows of a table".into()));
@@ -272,18 +286,18 @@ impl Execution {
         })
     }
 
-    /// Groups of the groups that pass.
-    fn grouped_again(
+    /// Aggregates the groups that pass.
+    fn aggregated(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
-        again: &NestedAggregation,
+        nested: &NestedAggregation,
         known: &[GroupColumn],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
-        let keys = again.keys.iter();
+        let keys = nested.keys.iter();
         let keys = keys.map(|key| Ok(GroupKey::Value(columns.over(key, known)?)));
-        let aggregates = again.aggregates.iter();
+        let aggregates = nested.aggregates.iter();
         let aggregates =
             aggregates.map(|aggregate| aggregate.over(&mut |value| columns.over(value, known)));
         let keys = keys.collect::<Result<_>>()?;
@@ -294,20 +308,25 @@ impl Execution {
         let Some(mut groups) = groups.pop().filter(|_| groups.is_empty()) else {
             return Err(Error::Unsupported("groups of several launches".into()));
         };
-        for (key, expr) in groups.keys.iter_mut().zip(&again.keys) {
+        for (key, expr) in groups.keys.iter_mut().zip(&nested.keys) {
             if let Expr::Column(column) = expr
-                && let Some(GroupColumn::Key(place, _)) = known.get(*column)
+                && let Some(GroupColumn::Key(key_index, _)) = known.get(*column)
             {
-                *key = self.as_key(columns, *place, key)?;
+                *key = self.as_key(columns, *key_index, key)?;
             }
         }
         Ok(groups)
     }
 
-    /// Values of [`Columns::digit`] as the key of that place.
-    fn as_key(&self, columns: &Columns<'_>, place: usize, values: &ArrayRef) -> Result<ArrayRef> {
+    /// Converts values of [`Columns::digit`] to the key with that index.
+    fn as_key(
+        &self,
+        columns: &Columns<'_>,
+        key_index: usize,
+        values: &ArrayRef,
+    ) -> Result<ArrayRef> {
         let digits = columns.prepared.bindings.digits();
-        let digit = digits.get(place);
+        let digit = digits.get(key_index);
         let digit = digit.ok_or_else(|| Error::Internal("no such key".into()))?;
         let wide = arrow::compute::cast(values, &DataType::Int64);
         let wide = wide.map_err(vectile_encodings::Error::from)?;
@@ -315,11 +334,12 @@ impl Execution {
         let digits: Vec<Option<u64>> = values
             .map(|value| value.map(|value| (i128::from(value) - digit.first) as u64))
             .collect();
-        self.key(columns.prepared, place, &digits)
+        self.key(columns.prepared, key_index, &digits)
     }
 
-    /// A condition that the first groups meet, if there is one that others do not: of the first in each of some buckets, the
-    /// last of as many as are wanted cannot come after the last one of all.
+    /// A condition that all of the first groups satisfy, and some others do not. It compares with the k-th best of the
+    /// first groups of buckets: the last group of the result cannot come after it. `None` if there is no such
+    /// condition.
     fn bound_of_first(
         &mut self,
         columns: &Columns<'_>,
@@ -342,7 +362,7 @@ impl Execution {
         Ok(None)
     }
 
-    /// The value of the first group in each of some buckets, in their order.
+    /// The best value of each bucket, in the result's order.
     fn best_of(
         &mut self,
         buckets: u64,
@@ -378,7 +398,7 @@ impl Execution {
     }
 }
 
-/// Whether a value comes no later than `last`.
+/// True if a value does not come after `last`.
 fn comes_first(by: &Expr, last: Literal, first: &FirstGroups) -> Expr {
     let comparison = match first.descending {
         true => Comparison::GreaterOrEqual,
@@ -402,12 +422,12 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 }
 
 impl Columns<'_> {
-    /// Whether a row is a group.
+    /// True if an entry has a group.
     fn has_rows(&self) -> Expr {
         Expr::Compare(Comparison::NotEqual, Expr::Column(FIRST).into(), int(0))
     }
 
-    /// An expression over columns of groups, over those of the table.
+    /// Rewrites an expression over columns of groups to one over columns of the table.
     fn over(&self, expr: &Expr, known: &[GroupColumn]) -> Result<Expr> {
         expr.replaced(&mut |part| {
             let Expr::Column(column) = part else {
@@ -421,14 +441,14 @@ impl Columns<'_> {
 
     fn column(&self, column: GroupColumn) -> Result<Expr> {
         match column {
-            GroupColumn::Key(place, of) => Ok(cast(self.digit(place)?, of)),
-            GroupColumn::Count(aggregate) => Ok(self.outcome(aggregate)?.0),
+            GroupColumn::Key(key_index, of) => Ok(cast(self.digit(key_index)?, of)),
+            GroupColumn::Count(aggregate) => Ok(self.result(aggregate)?.0),
             GroupColumn::Value(aggregate, of) => {
-                let (count, value) = self.outcome(aggregate)?;
+                let (count, value) = self.result(aggregate)?;
                 let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
                 let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
                 let value = cast(value, of);
-                // rows of groups are counted first, and are never none
+                // the first column counts rows, and is never 0 for a group
                 Ok(match count == Expr::Column(FIRST) {
                     true => value,
                     false => Expr::Case(vec![(some, value)], None),
@@ -437,18 +457,18 @@ impl Columns<'_> {
         }
     }
 
-    /// The key of that place: its value, or the code that it is.
-    fn digit(&self, place: usize) -> Result<Expr> {
+    /// The key with that index: its value, or its code.
+    fn digit(&self, key_index: usize) -> Result<Expr> {
         let digits = self.prepared.bindings.digits();
-        let of = digits.get(place);
+        let of = digits.get(key_index);
         let of = of.ok_or_else(|| Error::Internal("no such key".into()))?;
-        let stride = self.prepared.bindings.stride(place);
+        let stride = self.prepared.bindings.stride(key_index);
         let mut digit = self.number.clone();
         if stride > 1 {
             digit = by_constant(Arithmetic::Divide, digit, stride);
         }
         if digits.len() > 1 {
-            // of the last one, too, for the bounds
+            // for the last key, too: the remainder bounds it
             digit = by_constant(Arithmetic::Remainder, digit, of.count);
         }
         let first = i64::try_from(of.first).ok();
@@ -466,13 +486,13 @@ impl Columns<'_> {
     }
 
     /// Count and value of an aggregate.
-    fn outcome(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
-        let accumulators = &self.places.accumulators;
-        let outcome = accumulators.results.get(aggregate);
-        let outcome = outcome.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
-        let value = outcome.value.map(|at| {
+    fn result(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
+        let accumulators = &self.layout.accumulators;
+        let result = accumulators.results.get(aggregate);
+        let result = result.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
+        let value = result.value.map(|at| {
             let words = Expr::Column(FIRST + at);
-            // as `ordered` in `groups.cuh` has them
+            // the order-preserving map of `ordered` in `groups.cuh`
             let raised = |words| by_constant(Arithmetic::Add, words, i64::MIN);
             match accumulators.all[at].accumulator {
                 Accumulator::Min(of) | Accumulator::Max(of) if of.is_float() => {
@@ -486,7 +506,7 @@ impl Columns<'_> {
                 _ => Ok(words),
             }
         });
-        Ok((Expr::Column(FIRST + outcome.count), value.transpose()?))
+        Ok((Expr::Column(FIRST + result.count), value.transpose()?))
     }
 }
 
@@ -511,7 +531,7 @@ fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) ->
     Expr::Arithmetic(operation, value.into(), int(constant))
 }
 
-/// The low or the high words of values.
+/// The low (0) or high (1) words of values.
 fn words_of(values: &ArrayRef, word: usize) -> Vec<u64> {
     match values.data_type() {
         DataType::Float64 => {

@@ -1,8 +1,7 @@
-//! Selected rows: which they are, or values of them.
+//! Selected rows: which rows are selected, or values of them.
 //!
-//! Values take two kernels. The first says which rows pass and how many in each vector; from that
-//! follows where each vector's first one belongs, and the second writes values there. Strings have
-//! kernels of their own behind the first.
+//! Values take two kernels. The first selects rows and counts them in each vector, which gives the output offset of
+//! each vector; the second writes values there. Strings have kernels of their own after the first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,8 +13,8 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_kernels::DeviceChunk;
 
 use super::execution::{Execution, Prepared, VECTORS_PER_WARP, parts, vectors_of};
-use super::launch::{Got, Outputs, Wanted};
-use super::strings::{Strings, WantedRows};
+use super::launch::{Outputs, ScratchAddresses, ScratchRequest};
+use super::strings::{RowSelection, Strings};
 use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
@@ -28,10 +27,10 @@ const MASK_BYTES: usize = VECTOR_LEN / 8;
 /// The selected rows of a row group.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    /// How many they are.
+    /// Number of selected rows.
     pub count: usize,
-    /// An array for each expression, of the Arrow type of its machine type (`I128`:
-    /// Decimal128(38, 0)), or of the type of a column of strings. None if the row group has no rows.
+    /// An array for each expression, of the Arrow type of its machine type (`I128`: Decimal128(38, 0)), or of the type
+    /// of a column of strings. Empty if the row group has no rows.
     pub columns: Vec<ArrayRef>,
 }
 
@@ -41,41 +40,40 @@ pub(super) struct RowsOnDevice {
     pub columns: Vec<ColumnOnDevice>,
 }
 
-/// Values in the device's memory and, if some may be null, a byte behind them for each that says whether it is not.
+/// Values in the device's memory and, if some may be null, behind them a byte for each that is 0 for nulls.
 #[derive(Clone)]
 pub(super) struct ColumnOnDevice {
     pub of: Type,
     pub is_nullable: bool,
     pub memory: Arc<DeviceBuffer>,
     pub validity_at: usize,
-    /// What values stand for, if they are numbers of it.
+    /// The entries that values are numbers of, if any.
     pub entries: Option<Arc<Entries>>,
 }
 
-/// Which rows pass, on the device.
+/// Selected rows, on the device.
 struct Selected {
     masks: DeviceBuffer,
-    /// For each vector, how many rows before it pass.
-    places: Vec<u64>,
-    /// Rows of each group that pass.
+    /// For each vector, the number of selected rows before it.
+    offsets: Vec<u64>,
+    /// Selected rows of each group.
     counts: Vec<usize>,
 }
 
 /// The kernels of an output of rows.
-struct Kernels {
-    /// Nothing if all rows pass.
+struct RowKernels {
+    /// `None` if all rows are selected.
     select: Option<Prepared>,
-    /// Nothing if all outputs are strings.
+    /// `None` if all outputs are strings.
     gather: Option<Prepared>,
-    /// Outputs of strings, with their places.
+    /// Outputs of strings, with their indices.
     strings: Vec<(usize, Strings)>,
-    /// How many outputs there are.
+    /// Number of outputs.
     outputs: usize,
 }
 
 impl Execution {
-    /// The selected rows of each row group, for
-    /// [`Output::Selection`](crate::plan::Output::Selection).
+    /// The selected rows of each row group, for [`Output::Selection`](crate::plan::Output::Selection).
     ///
     /// # Errors
     ///
@@ -90,25 +88,25 @@ impl Execution {
         if !batch.is_empty() {
             let batch = self.with_codes(batch)?;
             let prepared = self.prepare(&batch, Task::Masks)?;
-            let mut lane = self.engine.lane()?;
+            let mut context = self.engine.stream_context()?;
             for part in parts(batch.rows(), prepared.warps() * VECTORS_PER_WARP) {
                 let vectors = vectors_of(&batch.rows()[part.clone()]);
                 let (bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
-                let wanted = Wanted {
+                let request = ScratchRequest {
                     bytes: all,
-                    ..Wanted::default()
+                    ..ScratchRequest::default()
                 };
-                let outputs = |got: Got| Outputs {
-                    masks: got.bytes,
-                    counts: got.bytes + bytes as u64,
-                    clear: Some((got.bytes, all)),
-                    back: (got.bytes, bytes),
+                let outputs = |scratch: ScratchAddresses| Outputs {
+                    masks: scratch.bytes,
+                    counts: scratch.bytes + bytes as u64,
+                    clear: Some((scratch.bytes, all)),
+                    back: (scratch.bytes, bytes),
                     ..Outputs::default()
                 };
-                let back = self.run(&prepared, &batch, part, &mut lane, wanted, outputs)?;
+                let back = self.run(&prepared, &batch, part, &mut context, request, outputs)?;
                 masks.extend(&back.as_slice()[..bytes]);
             }
-            self.engine.give_back(lane);
+            self.engine.give_back(context);
         }
         let mut rest = masks.as_slice();
         let selections = groups.iter().map(|group| {
@@ -124,9 +122,8 @@ impl Execution {
         Ok(selections.collect())
     }
 
-    /// The selected rows of each row group, in order, for
-    /// [`Output::Rows`](crate::plan::Output::Rows). What comes of row groups together lies in one piece
-    /// of memory, which is given back with the last of their arrays.
+    /// The selected rows of each row group, in order, for [`Output::Rows`](crate::plan::Output::Rows). Row groups of
+    /// one launch share one buffer, which is freed with the last of their arrays.
     ///
     /// # Errors
     ///
@@ -135,7 +132,7 @@ impl Execution {
         self.watch(|this| this.all_rows(groups))
     }
 
-    /// The same of a batch, of which no row group is empty.
+    /// As [`Execution::rows`], for a batch without empty row groups.
     ///
     /// # Errors
     ///
@@ -143,57 +140,57 @@ impl Execution {
     pub fn rows_of_batch(&mut self, batch: &Batch) -> Result<Vec<Rows>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.found_rows(batch.clone(), &mut |_| Ok(()))),
+            false => self.watch(|this| this.selected_rows(batch.clone(), &mut |_| Ok(()))),
         }
     }
 
     fn all_rows(&mut self, groups: &[Group]) -> Result<Vec<Rows>> {
         let batch = Batch::of(groups)?;
-        let found = match batch.is_empty() {
+        let selected = match batch.is_empty() {
             true => vec![],
-            false => self.found_rows(batch, &mut |_| Ok(()))?,
+            false => self.selected_rows(batch, &mut |_| Ok(()))?,
         };
-        let mut found = found.into_iter();
+        let mut selected = selected.into_iter();
         let all = groups.iter().map(|group| match group.rows {
             0 => Rows::default(),
-            _ => found.next().unwrap_or_default(),
+            _ => selected.next().unwrap_or_default(),
         });
         Ok(all.collect())
     }
 
-    /// `allow` is told how many rows a launch has found, before they are computed.
-    pub(super) fn found_rows(
+    /// Computes selected rows. `allow` is called with the number of rows of each launch before they are computed.
+    pub(super) fn selected_rows(
         &mut self,
         batch: Batch,
         allow: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Rows>> {
-        let mut found = vec![];
+        let mut all = vec![];
         let batch = self.with_codes(batch)?;
         let mut kernels = self.kernels(&batch)?;
         let warps = [&kernels.select, &kernels.gather].into_iter().flatten();
         let warps = warps.map(Prepared::warps).min();
         let most = warps.map_or(usize::MAX, |warps| warps * VECTORS_PER_WARP);
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         for part in parts(batch.rows(), most) {
             let selected = match &kernels.select {
-                Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+                Some(select) => Some(self.selected(select, &batch, part.clone(), &mut context)?),
                 None => None,
             };
             allow(match &selected {
                 Some(selected) => selected.counts.iter().sum(),
                 None => batch.rows()[part.clone()].iter().sum(),
             })?;
-            let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut lane)?;
-            found.extend(rows);
+            let rows = self.rows_of(&mut kernels, &batch, part, selected, &mut context)?;
+            all.extend(rows);
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         let strings = kernels.strings.iter();
         strings.for_each(|(_, strings)| strings.count(self));
-        Ok(found)
+        Ok(all)
     }
 
-    /// Makes all kernels before one is launched.
-    fn kernels(&mut self, batch: &Batch) -> Result<Kernels> {
+    /// Prepares all kernels before the first launch.
+    fn kernels(&mut self, batch: &Batch) -> Result<RowKernels> {
         let pipeline = Arc::clone(&self.pipeline);
         let Output::Rows(exprs) = &pipeline.output else {
             let reason = "rows of a pipeline that has none";
@@ -207,12 +204,12 @@ impl Execution {
         let are_strings = !exprs.is_empty() && strings.all(|is_one| is_one);
         let gather = (!are_strings).then(|| self.prepare(batch, task));
         let strings = exprs.iter().enumerate();
-        let strings = strings.filter_map(|(place, expr)| Some((place, pipeline.strings(expr)?)));
-        let strings = strings.map(|(place, column)| {
+        let strings = strings.filter_map(|(index, expr)| Some((index, pipeline.strings(expr)?)));
+        let strings = strings.map(|(index, column)| {
             let strings = Strings::prepare(self, column, &batch.columns()[column])?;
-            Ok((place, strings))
+            Ok((index, strings))
         });
-        Ok(Kernels {
+        Ok(RowKernels {
             strings: strings.collect::<Result<_>>()?,
             select,
             gather: gather.transpose()?,
@@ -223,28 +220,28 @@ impl Execution {
     /// The rows of some groups.
     fn rows_of(
         &mut self,
-        kernels: &mut Kernels,
+        kernels: &mut RowKernels,
         batch: &Batch,
         part: Range<usize>,
         selected: Option<Selected>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<Rows>> {
         let rows = &batch.rows()[part.clone()];
-        let (counts, places) = match &selected {
-            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+        let (counts, offsets) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.offsets.clone()),
             None => (rows.to_vec(), first_rows(rows)),
         };
-        let wanted = WantedRows {
+        let selection = RowSelection {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
-            places: &places,
+            offsets: &offsets,
             counts: &counts,
         };
         let mut columns = vec![vec![]; kernels.outputs];
         if let Some(gather) = &kernels.gather {
-            columns = self.values_of(gather, batch, part.clone(), lane, &wanted)?;
+            columns = self.values_of(gather, batch, part.clone(), context, &selection)?;
         }
-        for (place, strings) in &mut kernels.strings {
-            columns[*place] = strings.arrays(&wanted, part.clone(), lane)?;
+        for (index, strings) in &mut kernels.strings {
+            columns[*index] = strings.arrays(&selection, part.clone(), context)?;
         }
         let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
         let groups_rows = counts.iter().map(|count| Rows {
@@ -254,77 +251,80 @@ impl Execution {
         Ok(groups_rows.collect())
     }
 
-    /// For each output, an array for each group; anything for those of strings.
+    /// For each output, an array for each group; arbitrary ones for outputs of strings.
     fn values_of(
         &mut self,
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
-        wanted: &WantedRows,
+        context: &mut StreamContext,
+        selection: &RowSelection,
     ) -> Result<Vec<Vec<ArrayRef>>> {
-        let rows: usize = wanted.counts.iter().sum();
+        let rows: usize = selection.counts.iter().sum();
         let outputs = &gather.loaded.layout.outputs;
-        // where values and validity of each column begin; a byte a row says whether it is valid
-        let mut places = vec![];
+        // offsets of values and validity of each column; validity is a byte a row
+        let mut offsets = vec![];
         let mut bytes = 0;
         for (of, nullable) in outputs {
             let nulls = bytes + validity_at(rows, width_of(*of));
-            places.push((bytes, nulls));
+            offsets.push((bytes, nulls));
             bytes = (nulls + if *nullable { rows } else { 0 }).next_multiple_of(256);
         }
         let back = match rows {
             0 => None,
             _ => {
                 let result = self.engine.take(bytes)?;
-                let at = |place: usize| result.address() + place as u64;
-                let columns = places
+                let at = |offset: usize| result.address() + offset as u64;
+                let columns = offsets
                     .iter()
                     .map(|(values, nulls)| [at(*values), at(*nulls)]);
                 let columns: Vec<[u64; 2]> = columns.collect();
                 let back = (result.address(), bytes);
-                let back = self.gather(gather, batch, part, lane, wanted, &columns, back)?;
+                let back = self.gather(gather, batch, part, context, selection, &columns, back)?;
                 Some(Arc::new(back))
             }
         };
-        let columns = outputs.iter().zip(&places).map(|((of, nullable), place)| {
-            let mut first = 0;
-            let groups = wanted.counts.iter().map(|count| {
-                let rows = first..first + count;
-                first = rows.end;
-                array_of(*of, *nullable, rows, *place, back.as_ref())
+        let columns = outputs
+            .iter()
+            .zip(&offsets)
+            .map(|((of, nullable), offsets)| {
+                let mut first = 0;
+                let groups = selection.counts.iter().map(|count| {
+                    let rows = first..first + count;
+                    first = rows.end;
+                    array_of(*of, *nullable, rows, *offsets, back.as_ref())
+                });
+                groups.collect()
             });
-            groups.collect()
-        });
         columns.collect()
     }
 
-    /// Writes the values of columns that begin at these addresses, with their validity, and copies some bytes back.
+    /// Writes the values and the validity of columns to these addresses, and copies some bytes back.
     #[expect(clippy::too_many_arguments, reason = "those of a launch")]
     fn gather(
         &mut self,
         gather: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
-        wanted: &WantedRows,
+        context: &mut StreamContext,
+        selection: &RowSelection,
         columns: &[[u64; 2]],
         back: (u64, usize),
     ) -> Result<DeviceBuffer> {
         let mut words: Vec<u64> = columns.iter().flatten().copied().collect();
         let table_bytes = words.len() as u64 * 8;
-        words.extend(wanted.places);
-        let own = Wanted { words, bytes: 0 };
-        self.run(gather, batch, part, lane, own, |got| Outputs {
-            out: got.words,
-            masks: wanted.masks,
-            counts: got.words + table_bytes,
+        words.extend(selection.offsets);
+        let own = ScratchRequest { words, bytes: 0 };
+        self.run(gather, batch, part, context, own, |scratch| Outputs {
+            out: scratch.words,
+            masks: selection.masks,
+            counts: scratch.words + table_bytes,
             back,
             ..Outputs::default()
         })
     }
 
-    /// The selected rows of a batch as columns that stay on the device, of which none is of strings.
+    /// The selected rows of a batch as columns that stay on the device. None of them may be strings.
     pub(super) fn rows_on_device(&mut self, batch: &Batch) -> Result<RowsOnDevice> {
         let batch = self.with_codes(batch.clone())?;
         let (batch, entries) = self.with_numbers(batch)?;
@@ -337,18 +337,18 @@ impl Execution {
         let [part] = &parts(batch.rows(), most)[..] else {
             return Err(Error::Unsupported("rows of several launches".into()));
         };
-        let mut lane = self.engine.lane()?;
+        let mut context = self.engine.stream_context()?;
         let selected = match &kernels.select {
-            Some(select) => Some(self.selected(select, &batch, part.clone(), &mut lane)?),
+            Some(select) => Some(self.selected(select, &batch, part.clone(), &mut context)?),
             None => None,
         };
-        let (counts, places) = match &selected {
-            Some(selected) => (selected.counts.clone(), selected.places.clone()),
+        let (counts, offsets) = match &selected {
+            Some(selected) => (selected.counts.clone(), selected.offsets.clone()),
             None => (batch.rows().to_vec(), first_rows(batch.rows())),
         };
-        let wanted = WantedRows {
+        let selection = RowSelection {
             masks: selected.as_ref().map_or(0, |s| s.masks.address()),
-            places: &places,
+            offsets: &offsets,
             counts: &counts,
         };
         let rows = counts.iter().sum();
@@ -376,18 +376,18 @@ impl Execution {
                 &gather,
                 &batch,
                 part.clone(),
-                &mut lane,
-                &wanted,
+                &mut context,
+                &selection,
                 &addresses,
                 nothing,
             )?;
         }
-        self.engine.give_back(lane);
+        self.engine.give_back(context);
         Ok(RowsOnDevice { rows, columns })
     }
 
-    /// The batch with a column more if the number of a row is to be put out, and for each output what it numbers. The
-    /// pipeline looks numbers of values up, and reads those of rows.
+    /// The batch with a column of row numbers if an output needs it, and for each output the entries that it numbers,
+    /// if any. The pipeline then looks up the numbers of values, and reads the row numbers.
     fn with_numbers(&mut self, mut batch: Batch) -> Result<(Batch, Vec<Option<Arc<Entries>>>)> {
         let Output::Rows(outputs) = &self.pipeline.output else {
             return Ok((batch, vec![]));
@@ -429,7 +429,7 @@ impl Execution {
         Ok((batch, numbered))
     }
 
-    /// The numbers of rows of row groups, as a column.
+    /// A column of the row numbers of row groups.
     fn row_numbers(&self, rows: &[usize]) -> Result<Arc<ColumnBatch>> {
         let mut first = 0;
         let chunks = rows.iter().map(|rows| {
@@ -453,58 +453,65 @@ impl Execution {
         let residents = chunks.iter().map(|chunk| {
             let (here, info) = (at, Arc::new(chunk.info().clone()));
             at += info.bytes as u64;
-            Resident::made(Arc::clone(&memory), here, info)
+            Resident::in_memory(Arc::clone(&memory), here, info)
         });
         Ok(Arc::new(ColumnBatch::of(residents.collect())?))
     }
 
-    /// Which rows of some groups pass, and where each vector's first one belongs.
+    /// Selects rows of some groups, and computes the output offset of each vector.
     fn selected(
         &mut self,
         select: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Selected> {
         let vectors = vectors_of(&batch.rows()[part.clone()]);
         let (mask_bytes, all) = (vectors * MASK_BYTES, vectors * (MASK_BYTES + 8));
         let masks = self.engine.take(all)?;
         let counts_at = masks.address() + mask_bytes as u64;
         let own = part.clone();
-        let back = self.run(select, batch, part, lane, Wanted::default(), |_| Outputs {
-            masks: masks.address(),
-            counts: counts_at,
-            clear: Some((masks.address(), all)),
-            back: (counts_at, vectors * 8),
-            ..Outputs::default()
-        })?;
-        let (places, counts) = places_of(&back, &batch.rows()[own]);
+        let back = self.run(
+            select,
+            batch,
+            part,
+            context,
+            ScratchRequest::default(),
+            |_| Outputs {
+                masks: masks.address(),
+                counts: counts_at,
+                clear: Some((masks.address(), all)),
+                back: (counts_at, vectors * 8),
+                ..Outputs::default()
+            },
+        )?;
+        let (offsets, counts) = offsets_and_counts(&back, &batch.rows()[own]);
         Ok(Selected {
             masks,
-            places,
+            offsets,
             counts,
         })
     }
 }
 
-/// For each vector, how many rows before it pass, and how many of each group do: from how many of each vector do.
-pub(super) fn places_of(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
+/// From the number of selected rows of each vector: how many are selected before each vector, and in each group.
+pub(super) fn offsets_and_counts(passing: &DeviceBuffer, rows: &[usize]) -> (Vec<u64>, Vec<usize>) {
     let mut passing = passing.as_slice().as_chunks::<8>().0.iter();
     let mut sum = 0;
-    let mut places = vec![];
+    let mut offsets = vec![];
     let counts = rows.iter().map(|rows| {
         let before = sum;
         for count in passing.by_ref().take(rows.div_ceil(VECTOR_LEN)) {
-            places.push(sum);
+            offsets.push(sum);
             sum += u64::from_le_bytes(*count);
         }
         (sum - before) as usize
     });
     let counts = counts.collect();
-    (places, counts)
+    (offsets, counts)
 }
 
-/// Where the first row of each vector belongs, if all rows of all groups pass.
+/// The first row of each vector, where all rows of all groups are selected.
 pub(super) fn first_rows(rows: &[usize]) -> Vec<u64> {
     let mut first = 0;
     let groups = rows.iter().flat_map(|rows| {
@@ -544,12 +551,12 @@ pub(super) fn arrow_type(of: Type) -> DataType {
     }
 }
 
-/// Some rows of a column, of which values and validity begin at `place` in what came back.
+/// Some rows of a column whose values and validity begin at these offsets of `back`.
 pub(super) fn array_of(
     of: Type,
     nullable: bool,
     rows: Range<usize>,
-    place: (usize, usize),
+    offsets: (usize, usize),
     back: Option<&Arc<DeviceBuffer>>,
 ) -> Result<ArrayRef> {
     let slice = |from: usize, width: usize| match back {
@@ -558,12 +565,12 @@ pub(super) fn array_of(
     };
     let bits =
         |bytes: Buffer| BooleanBuffer::collect_bool(bytes.len(), |row| bytes.as_slice()[row] != 0);
-    let values = slice(place.0, width_of(of));
+    let values = slice(offsets.0, width_of(of));
     let values = match of {
         Type::Bool => bits(values).into_inner(),
         _ => values,
     };
-    let nulls = nullable.then(|| NullBuffer::new(bits(slice(place.1, 1))));
+    let nulls = nullable.then(|| NullBuffer::new(bits(slice(offsets.1, 1))));
     let data = ArrayData::builder(arrow_type(of))
         .len(rows.len())
         .add_buffer(values)

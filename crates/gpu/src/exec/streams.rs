@@ -1,9 +1,9 @@
-//! Columns as the streams that a file has of them, to be decoded on the device: what there is of each, and whether that
-//! holds together. `assemble` does the work.
+//! Columns as the streams of a file, to be decoded on the device: their descriptions, and checks of these. `assemble`
+//! decodes them.
 //!
 //! ```text
 //! ByteStream   bytes, or chunks of raw Deflate that inflate to blocks of one size
-//! RunStream    such bytes, which are runs of values; and parts of them, one behind the other, each for a warp
+//! RunStream    such bytes, which are runs of values; and consecutive parts of them, each for a warp
 //! ```
 
 use std::ops::Range;
@@ -15,7 +15,7 @@ use vectile_kernels::RunLength;
 
 use crate::error::{Error, Result};
 
-/// The most bytes that a stream may inflate to: places in it have 32 bits, one of them a sign.
+/// Limit of the inflated bytes of a stream: offsets in it have 32 bits, including the sign.
 const MOST_BYTES: usize = i32::MAX as usize;
 
 /// A column in streams.
@@ -25,51 +25,51 @@ pub struct StreamColumn {
     pub data_type: DataType,
     /// Its rows.
     pub rows: usize,
-    /// Which of them have no value, if some have none. Streams have nothing for these.
+    /// Null rows, if there are any. Streams have no values for these.
     pub nulls: Option<NullBuffer>,
-    /// Where the values are.
+    /// Its streams.
     pub values: StreamValues,
 }
 
 /// The streams of a column.
 #[derive(Clone, Debug)]
 pub enum StreamValues {
-    /// Integers, dates: as they are.
+    /// Integers, dates.
     Integers(RunStream),
-    /// Bits, the highest of a byte first. Places, counts and what is skipped are those of bytes.
+    /// Bits, the highest of a byte first. Offsets, counts and skips are in bytes.
     Bits(RunStream),
     /// Integers of 8 bits.
     Bytes(RunStream),
     /// Decimals.
     Decimals {
-        /// Their digits.
+        /// Unscaled values.
         digits: RunStream,
-        /// Decimal places of each.
+        /// The scale of each value.
         scales: RunStream,
-        /// Those of the column.
+        /// The scale of the column.
         scale: i8,
     },
     /// Nanoseconds since 1970.
     Timestamps {
         /// Seconds since `epoch`.
         seconds: RunStream,
-        /// Nanoseconds of each: `n << 3 | z`, for n if z is 0, else for n * 10^(z + 1).
+        /// Nanoseconds of each value: `n << 3 | z`, for n if z is 0, else for n * 10^(z + 1).
         nanoseconds: RunStream,
-        /// A second since 1970.
+        /// Seconds since 1970.
         epoch: i64,
     },
-    /// Floats of 32 or 64 bits, as they are.
+    /// Floats of 32 or 64 bits.
     Floats(ByteStream),
-    /// Numbers of entries of a dictionary.
+    /// Codes of a dictionary.
     Codes {
-        /// The numbers.
+        /// Indices of entries.
         codes: RunStream,
-        /// What they stand for.
+        /// The dictionary.
         entries: ArrayRef,
     },
-    /// Strings, as they are.
+    /// Strings.
     Strings {
-        /// One behind the other.
+        /// The bytes of all strings, in order.
         bytes: ByteStream,
         /// The length of each row, 0 for nulls.
         lengths: Vec<u64>,
@@ -79,27 +79,27 @@ pub enum StreamValues {
 /// Bytes, perhaps compressed.
 #[derive(Clone, Debug)]
 pub struct ByteStream {
-    /// As the file has them.
+    /// The bytes of the file.
     pub bytes: Buffer,
-    /// Where the chunks are, if that is chunks.
+    /// The compressed chunks; `None` if the bytes are not compressed.
     pub chunks: Option<DeflateChunks>,
 }
 
 /// Chunks of raw Deflate.
 #[derive(Clone, Debug)]
 pub struct DeflateChunks {
-    /// One behind the other.
+    /// The chunks, in order.
     pub places: Vec<DeflateChunk>,
-    /// Bytes that each inflates to, but the last, which may inflate to fewer.
+    /// Bytes that each chunk inflates to, except the last, which may inflate to fewer.
     pub block_bytes: usize,
 }
 
 /// A chunk.
 #[derive(Clone, Debug)]
 pub struct DeflateChunk {
-    /// Where it is in the stream.
+    /// Its range in the stream.
     pub bytes: Range<usize>,
-    /// Whether these are as they are.
+    /// True if the chunk is stored uncompressed.
     pub is_original: bool,
 }
 
@@ -108,22 +108,22 @@ pub struct DeflateChunk {
 pub struct RunStream {
     /// The bytes.
     pub stream: ByteStream,
-    /// How they are values.
+    /// Encoding of the runs.
     pub encoding: RunLength,
-    /// The first begins where the stream does.
+    /// Parts that are decoded independently. The first begins at the start of the stream.
     pub parts: Vec<RunPart>,
 }
 
-/// Values of a stream that are decoded by themselves.
+/// Values of a stream that are decoded independently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunPart {
-    /// The byte where its first run starts, in what the stream inflates to.
+    /// Offset of its first run in the inflated stream.
     pub at: usize,
-    /// Values of this run that are the part's before.
+    /// Values of this run that belong to the part before.
     pub skip: usize,
-    /// The number of its first value.
+    /// Index of its first value.
     pub first: usize,
-    /// Its values.
+    /// Number of values.
     pub count: usize,
 }
 
@@ -132,12 +132,12 @@ fn unsupported<T>(reason: impl Into<String>) -> Result<T> {
 }
 
 impl StreamColumn {
-    /// Rows that have a value.
+    /// Rows that are not null.
     pub(super) fn values(&self) -> usize {
         self.rows - self.nulls.as_ref().map_or(0, NullBuffer::null_count)
     }
 
-    /// Whether what it says of itself holds together. Streams may have any bytes.
+    /// Checks that lengths and parts are consistent. Streams may have any bytes.
     pub(super) fn check(&self) -> Result<()> {
         let nulls = self.nulls.as_ref().map_or(self.rows, NullBuffer::len);
         if nulls != self.rows || u32::try_from(self.rows).is_err() {
@@ -175,7 +175,7 @@ impl StreamColumn {
         }
     }
 
-    /// Its streams of runs, and bytes of a value of each once it is decoded.
+    /// Its streams of runs, and bytes of a decoded value of each.
     pub(super) fn runs(&self) -> [Option<(&RunStream, usize)>; 2] {
         match &self.values {
             StreamValues::Integers(one) | StreamValues::Codes { codes: one, .. } => {
@@ -196,7 +196,7 @@ impl StreamColumn {
         }
     }
 
-    /// Bytes that decoding takes, about, beside those of the column.
+    /// Estimates the bytes that decoding takes in addition to the column.
     pub(super) fn scratch_bytes(&self) -> usize {
         let runs = self.runs().into_iter().flatten();
         let runs = runs.map(|(stream, width)| stream.stream.room() + stream.values() * width);
@@ -209,7 +209,7 @@ impl StreamColumn {
 }
 
 impl ByteStream {
-    /// Bytes that it may inflate to.
+    /// Upper bound of the inflated bytes.
     pub(super) fn room(&self) -> usize {
         match &self.chunks {
             None => self.bytes.len(),
@@ -217,7 +217,7 @@ impl ByteStream {
         }
     }
 
-    /// What compressed chunks are to be inflated; none if the bytes are as they are.
+    /// Compressed chunks; empty if the bytes are not compressed.
     pub(super) fn chunks(&self) -> &[DeflateChunk] {
         self.chunks
             .as_ref()
@@ -276,8 +276,8 @@ impl RunStream {
 }
 
 impl RunPart {
-    /// Where the first run of the next part is: the byte, from this one's first run on, and how many of the values of this
-    /// part's runs are before it. `None` if it is before this part's.
+    /// Where the next part's first run starts: its offset in bytes from this part's first run, and the number of
+    /// values of this part's runs before it. `None` if it starts before this part's.
     pub(super) fn meets(&self, next: &Self) -> Option<(u32, u32)> {
         let byte = next.at.checked_sub(self.at)?;
         let values = (self.skip + next.first).checked_sub(self.first)?;

@@ -1,8 +1,8 @@
 //! Selected rows of a column of text or binary.
 //!
-//! Two kernels, which read no other column: the first gives the length of each selected string, or its code where it is
-//! one of a dictionary. The sums of lengths say where the strings of each vector belong, and the second, which is the
-//! same for all columns, decodes them there. `kernels/text/decode.cuh` is the device's side.
+//! Two kernels, which read no other column: the first computes the length of each selected string, or its dictionary
+//! code. The sums of lengths give the output offset of each vector, and the second kernel, which is the same for all
+//! columns, decodes strings there. `kernels/text/decode.cuh` is the device's side.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use vectile_kernels::Transform;
 
 use super::execution::{Execution, Prepared, vectors_of};
 use super::expansion;
-use super::launch::{Outputs, Wanted};
+use super::launch::{Outputs, ScratchRequest};
 use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
@@ -23,40 +23,40 @@ use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, StreamContext,
 };
 
-/// Bytes of strings that a launch gives: the offsets of most types of arrays reach no further.
+/// Limit of the string bytes of a launch: that of the offsets of most array types.
 const MOST_BYTES: u64 = i32::MAX as u64;
 /// Bytes behind decoded strings that kernels may read.
 const SLACK_BYTES: usize = 16;
 /// Warps of a block that decodes.
 const WARPS: usize = 16;
-/// Bytes of shared memory of a block: for strings on their way, of each warp, and which vector is the next one.
+/// Bytes of shared memory of a block: each warp's buffer for decoded strings, and the index of the next vector.
 const STAGES_BYTES: u32 = WARPS as u32 * 2048 + 16;
-/// Words of a chunk for the kernel that decodes.
+/// Words of a chunk's descriptor for the kernel that decodes.
 const CHUNK_WORDS: usize = 5;
 
-/// A column of strings, of which rows are put out.
+/// An output column of strings.
 pub(super) struct Strings {
-    /// Over this column alone, so that queries over other columns have the same kernels.
+    /// Over this column alone, so that queries over other columns share kernels.
     execution: Execution,
     batch: Batch,
     lengths: Prepared,
-    /// Nothing if all of them are in dictionaries.
+    /// `None` if all strings are in dictionaries.
     decoder: Option<Decoder>,
 }
 
-/// The kernel that decodes, and what it is launched with.
+/// The kernel that decodes, and its arguments.
 struct Decoder {
     kernel: Arc<dyn Kernel>,
     /// For each of [`ColumnBatch::symbols`].
     expansions: Vec<Option<Arc<DeviceBuffer>>>,
-    /// Bytes of shared memory of a block, and of them those for an expansion.
+    /// Bytes of shared memory of a block, and the part of them for an expansion.
     shared: u32,
     room: u32,
 }
 
 impl Decoder {
-    fn of(stack: &ColumnBatch, engine: &Engine, may_compile: bool) -> Result<Self> {
-        let expansions = expansion::all(stack, engine)?;
+    fn of(column_batch: &ColumnBatch, engine: &Engine, may_compile: bool) -> Result<Self> {
+        let expansions = expansion::all(column_batch, engine)?;
         let most = engine.device().shared_memory.saturating_sub(STAGES_BYTES);
         let bytes = expansions.iter().flatten().map(|of| of.bytes() as u32);
         let room = bytes.filter(|bytes| *bytes <= most).max().unwrap_or(0);
@@ -68,23 +68,27 @@ impl Decoder {
         })
     }
 
-    /// Blocks for so many vectors: no more than are at work at a time.
+    /// Blocks for so many vectors: no more than can be resident.
     fn grid(&self, vectors: usize, engine: &Engine) -> u32 {
         let resident = self.kernel.resident_blocks(WARPS as u32 * 32, self.shared);
         let most = resident.max(1) * engine.device().multiprocessors.max(1);
         most.min(vectors.div_ceil(WARPS).try_into().unwrap_or(u32::MAX))
     }
 
-    /// What the kernel is told of some chunks.
-    fn words(&self, stack: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
+    /// Descriptors of some chunks.
+    fn words(&self, column_batch: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
         let mut first = 0;
         let words = part.flat_map(|chunk| {
-            let (index, rows) = (stack.dictionary_of[chunk], stack.rows[chunk]);
-            let is_text = stack.symbols[index].is_some();
+            let (index, rows) = (column_batch.dictionary_of[chunk], column_batch.rows[chunk]);
+            let is_text = column_batch.symbols[index].is_some();
             let expansion = self.expansions[index].as_ref();
             let words: [u64; CHUNK_WORDS] = [
                 first,
-                if is_text { stack.addresses[chunk] } else { 0 },
+                if is_text {
+                    column_batch.addresses[chunk]
+                } else {
+                    0
+                },
                 rows as u64,
                 expansion.map_or(0, |of| of.address()),
                 expansion.map_or(0, |of| of.bytes() as u64),
@@ -96,22 +100,22 @@ impl Decoder {
     }
 }
 
-/// Which rows of some groups are wanted.
-pub(super) struct WantedRows<'a> {
-    /// Where their bits are on the device; nowhere if all of them are.
+/// Selected rows of some groups.
+pub(super) struct RowSelection<'a> {
+    /// Address of their bits on the device; 0 if all rows are selected.
     pub masks: u64,
-    /// For each vector, how many rows before it are wanted.
-    pub places: &'a [u64],
-    /// How many rows of each group are wanted.
+    /// For each vector, the number of selected rows before it.
+    pub offsets: &'a [u64],
+    /// Selected rows of each group.
     pub counts: &'a [usize],
 }
 
-/// What the first kernel gives.
+/// Results of the first kernel.
 pub(super) struct Lengths {
-    /// For each vector, bytes of the strings before it, and of all strings.
-    pub places: Vec<u64>,
+    /// For each vector, bytes of the strings before it; and bytes of all strings.
+    pub offsets: Vec<u64>,
     total: u64,
-    /// Where words for lengths, or codes, begin in the memory; and where a byte for each says whether it is valid.
+    /// Offsets in the memory: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
     valid_at: Option<usize>,
     memory: DeviceBuffer,
@@ -124,9 +128,9 @@ pub(super) struct Decoded {
     strings: Option<DeviceBuffer>,
 }
 
-/// What came back of the rows of some groups.
-struct Found {
-    /// Words for lengths or codes, and a byte for each that says whether it is valid, begin there in what came back.
+/// Copied-back results for the rows of some groups.
+struct FetchedStrings {
+    /// Offsets in `rows`: a word for each length or code, and a validity byte for each.
     lengths_at: usize,
     valid_at: Option<usize>,
     rows: Arc<DeviceBuffer>,
@@ -135,8 +139,8 @@ struct Found {
 }
 
 impl Strings {
-    /// Makes kernels for chunks of a column.
-    pub fn prepare(of: &Execution, column: usize, stack: &Arc<ColumnBatch>) -> Result<Self> {
+    /// Prepares kernels for chunks of a column.
+    pub fn prepare(of: &Execution, column: usize, column_batch: &Arc<ColumnBatch>) -> Result<Self> {
         let pipeline = Pipeline {
             columns: vec![of.pipeline.columns[column].clone()],
             lookups: vec![],
@@ -145,10 +149,13 @@ impl Strings {
             output: Output::Rows(vec![Expr::Column(0)]),
         };
         let mut execution = of.part(Arc::new(pipeline), column);
-        let has_text = stack.traits.has(Transform::Text);
-        let batch = Batch::new(stack.rows.clone().into(), vec![Arc::clone(stack)])?;
+        let has_text = column_batch.traits.has(Transform::Text);
+        let batch = Batch::new(
+            column_batch.rows.clone().into(),
+            vec![Arc::clone(column_batch)],
+        )?;
         let lengths = execution.prepare(&batch, Task::Lengths)?;
-        let decoder = || Decoder::of(stack, &execution.engine, execution.may_compile);
+        let decoder = || Decoder::of(column_batch, &execution.engine, execution.may_compile);
         Ok(Self {
             decoder: has_text.then(decoder).transpose()?,
             execution,
@@ -157,45 +164,45 @@ impl Strings {
         })
     }
 
-    /// Adds what it took to an execution.
+    /// Adds its statistics to an execution.
     pub fn count(&self, to: &mut Execution) {
         to.statistics += self.execution.statistics;
     }
 
-    /// The wanted rows of some groups, an array for each group.
+    /// The selected rows of some groups, an array for each group.
     pub fn arrays(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<ArrayRef>> {
-        let stack = Arc::clone(&self.batch.columns()[0]);
+        let column_batch = Arc::clone(&self.batch.columns()[0]);
         let data_type = &self.execution.pipeline.columns[0];
-        let rows: usize = wanted.counts.iter().sum();
+        let rows: usize = selection.counts.iter().sum();
         if rows == 0 {
-            let empty = wanted.counts.iter().map(|_| new_empty_array(data_type));
+            let empty = selection.counts.iter().map(|_| new_empty_array(data_type));
             return Ok(empty.collect());
         }
-        let found = self.find(wanted, part.clone(), lane)?;
+        let fetched = self.find(selection, part.clone(), context)?;
         let (mut row, mut byte) = (0, 0);
-        let groups = wanted.counts.iter().zip(part);
+        let groups = selection.counts.iter().zip(part);
         let arrays = groups.map(|(count, group)| {
             let rows = row..row + count;
             row = rows.end;
-            let nulls = found.nulls(rows.clone());
-            let dictionary = &stack.dictionaries[stack.dictionary_of[group]];
+            let nulls = fetched.nulls(rows.clone());
+            let dictionary = &column_batch.dictionaries[column_batch.dictionary_of[group]];
             if let Some(dictionary) = dictionary {
-                return entries_at(&dictionary.entries, found.lengths(rows), nulls);
+                return entries_at(&dictionary.entries, fetched.lengths(rows), nulls);
             }
             let mut end = 0usize;
-            let ends = found.lengths(rows).map(|length| {
+            let ends = fetched.lengths(rows).map(|length| {
                 end += length as usize;
                 end
             });
             let ends: Vec<usize> = ends.collect();
             let bytes = byte..byte + end;
             byte = bytes.end;
-            let data = found.bytes.as_ref().map(|piece| piece.buffer(bytes));
+            let data = fetched.bytes.as_ref().map(|buffer| buffer.buffer(bytes));
             let data_type = &self.execution.pipeline.columns[0];
             Ok(vectile_encodings::strings(
                 data_type,
@@ -210,18 +217,18 @@ impl Strings {
     /// Runs both kernels.
     fn find(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
-    ) -> Result<Found> {
-        let lengths = self.lengths(wanted, part.clone(), lane, true)?;
+        context: &mut StreamContext,
+    ) -> Result<FetchedStrings> {
+        let lengths = self.lengths(selection, part.clone(), context, true)?;
         if lengths.total > MOST_BYTES {
             let reason = format!("{} bytes of strings in one launch", lengths.total);
             return Err(Error::Unsupported(reason));
         }
         let len = lengths.total as usize;
-        let strings = self.strings(wanted, part, lane, &lengths, len)?;
-        Ok(Found {
+        let strings = self.strings(selection, part, context, &lengths, len)?;
+        Ok(FetchedStrings {
             lengths_at: lengths.lengths_at,
             valid_at: lengths.valid_at,
             rows: Arc::new(lengths.here),
@@ -229,37 +236,38 @@ impl Strings {
         })
     }
 
-    /// Decodes wanted strings, which stay on the device; unless lengths and they take more than `most` bytes.
+    /// Decodes selected strings, which stay on the device. Returns an error if lengths and strings take more than
+    /// `most` bytes.
     pub fn decode(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         most: u64,
     ) -> Result<Decoded> {
-        let lengths = self.lengths(wanted, part.clone(), lane, false)?;
+        let lengths = self.lengths(selection, part.clone(), context, false)?;
         let bytes = lengths.total.saturating_add(lengths.memory.bytes() as u64);
         if bytes > most {
             let reason = format!("{bytes} bytes of strings, at most {most} of device memory");
             return Err(Error::Unsupported(reason));
         }
-        let strings = self.strings(wanted, part, lane, &lengths, 0)?;
+        let strings = self.strings(selection, part, context, &lengths, 0)?;
         Ok(Decoded {
             strings: strings.map(|(memory, _)| memory),
             lengths,
         })
     }
 
-    /// Runs the first kernel. All of what it writes comes back, or the sums alone.
+    /// Runs the first kernel. Copies back all of its results, or only the sums.
     fn lengths(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         is_all_back: bool,
     ) -> Result<Lengths> {
-        let rows: usize = wanted.counts.iter().sum();
-        let vectors = wanted.places.len();
+        let rows: usize = selection.counts.iter().sum();
+        let vectors = selection.offsets.len();
         let sum_bytes = vectors * 8;
         let lengths_at = sum_bytes.next_multiple_of(256);
         let valid_at = lengths_at + rows * 4;
@@ -269,25 +277,27 @@ impl Strings {
         let start = memory.address();
         let mut words = vec![start + lengths_at as u64, start + valid_at as u64, start];
         let table_bytes = words.len() as u64 * 8;
-        words.extend(wanted.places);
-        let own = Wanted { words, bytes: 0 };
+        words.extend(selection.offsets);
+        let own = ScratchRequest { words, bytes: 0 };
         let (execution, batch) = (&mut self.execution, &self.batch);
-        let here = execution.run(&self.lengths, batch, part, lane, own, |got| Outputs {
-            out: got.words,
-            masks: wanted.masks,
-            counts: got.words + table_bytes,
-            clear: Some((start, sum_bytes)),
-            back: (start, if is_all_back { bytes } else { sum_bytes }),
+        let here = execution.run(&self.lengths, batch, part, context, own, |scratch| {
+            Outputs {
+                out: scratch.words,
+                masks: selection.masks,
+                counts: scratch.words + table_bytes,
+                clear: Some((start, sum_bytes)),
+                back: (start, if is_all_back { bytes } else { sum_bytes }),
+            }
         })?;
         let mut total = 0u64;
         let sums = here.as_slice().as_chunks::<8>().0.iter().take(vectors);
-        let places = sums.map(|sum| {
-            let place = total;
+        let offsets = sums.map(|sum| {
+            let offset = total;
             total = total.saturating_add(u64::from_le_bytes(*sum));
-            place
+            offset
         });
         Ok(Lengths {
-            places: places.collect(),
+            offsets: offsets.collect(),
             total,
             lengths_at,
             valid_at: is_nullable.then_some(valid_at),
@@ -296,13 +306,13 @@ impl Strings {
         })
     }
 
-    /// Runs the second kernel, if there are strings for it, of which so many bytes come back. Gives memory of the
-    /// device, and what came back.
+    /// Runs the second kernel, unless all lengths are 0, and copies `back` bytes back. Returns the device's memory,
+    /// and the copy.
     fn strings(
         &mut self,
-        wanted: &WantedRows,
+        selection: &RowSelection,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         lengths: &Lengths,
         back: usize,
     ) -> Result<Option<(DeviceBuffer, DeviceBuffer)>> {
@@ -310,18 +320,18 @@ impl Strings {
             return Ok(None);
         };
         let execution = &mut self.execution;
-        execution.check_wanted()?;
+        execution.check_cancelled()?;
         let engine = Arc::clone(&execution.engine);
         let bytes = usize::try_from(lengths.total).unwrap_or(usize::MAX);
         let memory = engine.take(bytes.saturating_add(SLACK_BYTES))?;
-        let stack = &self.batch.columns()[0];
-        let (chunks, vectors) = (part.len() as u64, lengths.places.len());
-        let mut words = decoder.words(stack, part.clone());
+        let column_batch = &self.batch.columns()[0];
+        let (chunks, vectors) = (part.len() as u64, lengths.offsets.len());
+        let mut words = decoder.words(column_batch, part.clone());
         let places_at = words.len() as u64 * 8;
-        words.extend(&lengths.places);
+        words.extend(&lengths.offsets);
         words.push(lengths.total);
-        let scratch = lane.scratch(&engine, words.len() * 8)?;
-        let staging = lane.staging(&engine, words.len() * 8)?;
+        let scratch = context.scratch(&engine, words.len() * 8)?;
+        let staging = context.staging(&engine, words.len() * 8)?;
         write_words(&words, staging);
         let pinned = staging.as_ptr();
         let launch = Launch {
@@ -333,54 +343,54 @@ impl Strings {
                 scratch,
                 chunks,
                 memory.address(),
-                wanted.masks,
+                selection.masks,
                 scratch + places_at,
                 decoder.room.into(),
             ],
         };
         let mut here = engine.host_pool().take(back)?;
         let to = here.as_mut_slice().as_mut_ptr();
-        let marks = lane.finish(|stream| {
+        let events = context.finish(|stream| {
             engine.wait_for(stream, &self.batch)?;
-            // SAFETY: the arguments are those that `decode.cuh` names: chunks of a stack, which were checked before
-            // they were copied to the device, with their expansions; masks for their vectors, and places by which the
-            // memory has room for the bytes of each. All of it lives until the stream is done.
+            // SAFETY: the arguments are those that `decode.cuh` names: chunks that were checked before they were
+            // copied to the device, with their expansions; masks for their vectors, and offsets by which the memory
+            // has room for the bytes of each. All of it lives until the stream is done.
             unsafe {
                 stream.copy_in(scratch, pinned, words.len() * 8)?;
-                let marks = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
+                let events = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
                 stream.copy_out(to, memory.address(), back)?;
-                Ok(marks)
+                Ok(events)
             }
         })?;
         engine.arrived(&self.batch);
         let statistics = &mut execution.statistics;
-        statistics.kernel += lane.between(&marks)?;
+        statistics.kernel += context.between(&events)?;
         statistics.launches += 1;
-        statistics.bytes_scanned += stack.bytes[part].iter().sum::<usize>() as u64;
+        statistics.bytes_scanned += column_batch.bytes[part].iter().sum::<usize>() as u64;
         statistics.bytes_returned += back as u64;
         Ok(Some((memory, here)))
     }
 }
 
 impl Decoded {
-    /// Where lengths are: a word for each row.
+    /// Address of the lengths: a word for each row.
     pub fn lengths_at(&self) -> u64 {
         self.lengths.memory.address() + self.lengths.lengths_at as u64
     }
 
-    /// Where a byte for each row says whether it is valid; nowhere if all of them are.
+    /// Address of the validity, a byte for each row; 0 if all rows are valid.
     pub fn valid_at(&self) -> u64 {
         let at = self.lengths.valid_at;
         at.map_or(0, |at| self.lengths.memory.address() + at as u64)
     }
 
-    /// Where the strings are, one behind the other.
+    /// Address of the concatenated strings.
     pub fn strings_at(&self) -> u64 {
         self.strings.as_ref().map_or(0, DeviceBuffer::address)
     }
 }
 
-impl Found {
+impl FetchedStrings {
     /// Lengths, or codes, of some rows.
     fn lengths(&self, rows: Range<usize>) -> impl Iterator<Item = u32> {
         let words = self

@@ -1,4 +1,4 @@
-//! Tables that kernels look up: on the device, or made for the dictionaries at hand and sent along.
+//! Key tables that kernels look up: on the device, or built for the current dictionaries and sent along with a launch.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,108 +12,108 @@ use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
 use crate::plan::{CodeTable, KeyTable, PayloadColumn, Pipeline};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
 
-/// A table as each row group has it.
-pub(super) struct Tables {
-    /// One for each dictionary, and one for what is in none.
-    unique: Vec<Table>,
-    /// Which of them is a row group's.
+/// A lookup's table for each row group.
+pub(super) struct LookupTables {
+    /// One for each dictionary, and one for values without a dictionary.
+    unique: Vec<LookupTable>,
+    /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
 }
 
-/// A table on the device.
+/// A key table on the device.
 pub(super) struct DeviceTable {
-    /// What kernels get to know: bits, codes, first key, places; of a hash table keys, codes, the empty slot,
-    /// its size.
+    /// Words for kernels: bits, codes, first key, number of slots; for a hash table keys, codes, the empty slot, its
+    /// size.
     pub words: [u64; TABLE_WORDS],
-    /// What keeps it there.
+    /// Keeps the table alive.
     pub memory: Arc<DeviceBuffer>,
 }
 
-enum Table {
+enum LookupTable {
     Device(DeviceTable),
     /// For the codes of a dictionary.
     Sent {
         bits: Vec<u32>,
         codes: CodeTable,
-        places: usize,
+        len: usize,
     },
 }
 
-/// Where the parts of a table that is sent along are.
+/// Offsets of a table that is sent along.
 #[derive(Clone, Copy, Default)]
-pub(super) struct TablePlace {
+pub(super) struct SentTableOffsets {
     bits: u64,
     codes: u64,
 }
 
-/// Words as kernels read them.
+/// Writes words in the kernels' byte order.
 pub(super) fn write_words(words: &[u64], to: &mut [u8]) {
-    let places = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
-    places.for_each(|(to, word)| *to = word.to_le_bytes());
+    let words_out = to.as_chunks_mut::<8>().0.iter_mut().zip(words);
+    words_out.for_each(|(to, word)| *to = word.to_le_bytes());
 }
 
-/// Memory of the device with what `write` writes.
+/// Allocates device memory with the bytes that `write` writes.
 pub(super) fn on_device(
     engine: &Engine,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<DeviceBuffer> {
-    let piece = engine.take(bytes)?;
-    fill(engine, &piece, bytes, write)?;
-    Ok(piece)
+    let buffer = engine.take(bytes)?;
+    fill(engine, &buffer, bytes, write)?;
+    Ok(buffer)
 }
 
-/// The same of memory that is kept between queries.
+/// As [`on_device`], for memory that is kept between queries.
 pub(super) fn kept_on_device(
     engine: &Engine,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<DeviceBuffer> {
-    let piece = engine.take_to_keep(bytes)?;
-    fill(engine, &piece, bytes, write)?;
-    Ok(piece)
+    let buffer = engine.take_to_keep(bytes)?;
+    fill(engine, &buffer, bytes, write)?;
+    Ok(buffer)
 }
 
 fn fill(
     engine: &Engine,
-    piece: &DeviceBuffer,
+    buffer: &DeviceBuffer,
     bytes: usize,
     write: impl FnOnce(&mut [u8]),
 ) -> Result<()> {
     let mut host = engine.host_pool().take(bytes)?;
     write(host.as_mut_slice());
-    let mut lane = engine.lane()?;
+    let mut context = engine.stream_context()?;
     let from = host.as_slice().as_ptr();
-    // SAFETY: both are as long, and live until the stream is done.
-    lane.finish(|stream| unsafe { stream.copy_in(piece.address(), from, bytes) })?;
-    engine.give_back(lane);
+    // SAFETY: both have these bytes, and live until the stream is done.
+    context.finish(|stream| unsafe { stream.copy_in(buffer.address(), from, bytes) })?;
+    engine.give_back(context);
     Ok(())
 }
 
-/// Where the validity of so many values begins, a byte each.
+/// Offset of the validity bytes behind so many values.
 pub(super) fn validity_at(values: usize, width: usize) -> usize {
     (values * width).next_multiple_of(256)
 }
 
-/// Values of codes on the device.
+/// A payload column on the device.
 pub(super) struct DevicePayload {
-    /// The address of the values.
+    /// Address of the values.
     pub values: u64,
-    /// That of their validity, a byte each.
+    /// Address of their validity, a byte each.
     pub validity: u64,
-    /// What keeps both there.
+    /// Keeps both alive.
     pub memory: Arc<DeviceBuffer>,
 }
 
 impl DevicePayload {
-    /// Those of an attribute: copied to the device at first.
+    /// The column on the device, copied on first use.
     pub fn of(attribute: &PayloadColumn, engine: &Engine) -> Result<Self> {
         let width = match attribute.data_type() {
             DataType::Boolean => 1,
             other => other.primitive_width().unwrap_or(0),
         };
         let validity_at = validity_at(attribute.len(), width);
-        let piece = engine.copied(attribute.device_copies(), || {
+        let buffer = engine.copied(attribute.device_copies(), || {
             let values = attribute.values()?;
             kept_on_device(engine, validity_at + values.len(), |to| {
                 let (to, valid) = to.split_at_mut(validity_at);
@@ -128,9 +128,9 @@ impl DevicePayload {
             })
         })?;
         Ok(Self {
-            values: piece.address(),
-            validity: piece.address() + validity_at as u64,
-            memory: piece,
+            values: buffer.address(),
+            validity: buffer.address() + validity_at as u64,
+            memory: buffer,
         })
     }
 }
@@ -138,8 +138,8 @@ impl DevicePayload {
 /// Writes values as kernels read them: booleans in a byte each.
 fn write_values(values: &ArrayRef, to: &mut [u8]) {
     if let Some(booleans) = values.as_boolean_opt() {
-        let places = to.iter_mut().zip(booleans.values());
-        places.for_each(|(to, value)| *to = value.into());
+        let bytes = to.iter_mut().zip(booleans.values());
+        bytes.for_each(|(to, value)| *to = value.into());
         return;
     }
     let data = values.to_data();
@@ -151,23 +151,23 @@ fn write_values(values: &ArrayRef, to: &mut [u8]) {
 }
 
 impl DeviceTable {
-    /// The table of keys that are integers: copied to the device at first.
+    /// The table of integer keys on the device, copied on first use.
     pub fn of(codes: &KeyTable, engine: &Engine) -> Result<Self> {
         let (codes_at, bytes) = codes.table_bytes()?;
-        let piece = engine.copied(codes.device_copies(), || {
+        let buffer = engine.copied(codes.device_copies(), || {
             codes.fetch()?;
             kept_on_device(engine, bytes, |to| codes.write_table(codes_at, to))
         })?;
-        let (keys, [third, fourth]) = (piece.address(), codes.table_words());
+        let (keys, [third, fourth]) = (buffer.address(), codes.table_words());
         Ok(Self {
             words: [keys, keys + codes_at as u64, third, fourth],
-            memory: piece,
+            memory: buffer,
         })
     }
 }
 
-impl Tables {
-    /// The table of one use.
+impl LookupTables {
+    /// The tables of one lookup.
     pub fn of(
         of: &TablePlan,
         pipeline: &Pipeline,
@@ -177,13 +177,13 @@ impl Tables {
     ) -> Result<Self> {
         match of.source {
             TableSource::Lookup(lookup) => {
-                let stack = &batch.columns()[of.column];
-                Self::of_lookup(stack, &pipeline.lookups[lookup].codes, engine)
+                let column_batch = &batch.columns()[of.column];
+                Self::of_lookup(column_batch, &pipeline.lookups[lookup].codes, engine)
             }
             TableSource::Entries(index) => {
                 let entries = &entries[index];
                 let tables = entries.numbers.iter();
-                let tables = tables.map(|numbers| Table::of_places(numbers, entries.count()));
+                let tables = tables.map(|numbers| LookupTable::of_codes(numbers, entries.count()));
                 Ok(Self {
                     unique: tables.collect::<Result<_>>()?,
                     of_group: Arc::clone(&entries.of_group),
@@ -192,65 +192,71 @@ impl Tables {
         }
     }
 
-    fn of_lookup(stack: &ColumnBatch, codes: &KeyTable, engine: &Engine) -> Result<Self> {
-        let unique = stack.dictionaries.iter().map(|dictionary| {
+    fn of_lookup(column_batch: &ColumnBatch, codes: &KeyTable, engine: &Engine) -> Result<Self> {
+        let unique = column_batch.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
-                Some(coded) => Table::of_places(&codes.of(&coded.entries)?, codes.count()),
-                None => Ok(Table::Device(DeviceTable::of(codes, engine)?)),
+                Some(coded) => LookupTable::of_codes(&codes.of(&coded.entries)?, codes.count()),
+                None => Ok(LookupTable::Device(DeviceTable::of(codes, engine)?)),
             }
         });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
-            of_group: Arc::clone(&stack.dictionary_of),
+            of_group: Arc::clone(&column_batch.dictionary_of),
         })
     }
 
-    /// Adds the tables that some groups need, each once. Gives the place of each.
-    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<TablePlace> {
-        let mut places = vec![None; self.unique.len()];
+    /// Appends the tables that some groups need, each once. Returns the offsets of each.
+    pub fn append(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<SentTableOffsets> {
+        let mut offsets = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            let (Table::Sent { bits, codes, .. }, None) = (&self.unique[index], places[index])
+            let (LookupTable::Sent { bits, codes, .. }, None) =
+                (&self.unique[index], offsets[index])
             else {
                 continue;
             };
-            let bits_at = parameters.place();
+            let bits_at = parameters.next_offset();
             bits.iter()
                 .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
-            let codes_at = parameters.place();
+            let codes_at = parameters.next_offset();
             let end = parameters.bytes.len() + codes.bytes();
             parameters.bytes.resize(end, 0);
             codes.write(&mut parameters.bytes[codes_at as usize..]);
-            places[index] = Some(TablePlace {
+            offsets[index] = Some(SentTableOffsets {
                 bits: bits_at,
                 codes: codes_at,
             });
         }
-        places.into_iter().map(Option::unwrap_or_default).collect()
+        offsets.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// The words of a group, with tables at `places` counted from `start`.
-    pub fn words(&self, group: usize, places: &[TablePlace], start: u64) -> [u64; TABLE_WORDS] {
+    /// The words of a group, with tables at `offsets` from `start`.
+    pub fn words(
+        &self,
+        group: usize,
+        offsets: &[SentTableOffsets],
+        start: u64,
+    ) -> [u64; TABLE_WORDS] {
         let index = self.of_group[group];
         match &self.unique[index] {
-            Table::Device(table) => table.words,
-            Table::Sent { places: count, .. } => {
-                let TablePlace { bits, codes } = places[index];
-                [start + bits, start + codes, 0, *count as u64]
+            LookupTable::Device(table) => table.words,
+            LookupTable::Sent { len, .. } => {
+                let SentTableOffsets { bits, codes } = offsets[index];
+                [start + bits, start + codes, 0, *len as u64]
             }
         }
     }
 }
 
-impl Table {
-    fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
-        let mut bits = vec![0u32; places.len().div_ceil(32) + 1];
-        let found = places.iter().enumerate().filter(|(_, code)| code.is_some());
-        found.for_each(|(place, _)| bits[place / 32] |= 1 << (place % 32));
+impl LookupTable {
+    fn of_codes(codes: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut bits = vec![0u32; codes.len().div_ceil(32) + 1];
+        let matched = codes.iter().enumerate().filter(|(_, code)| code.is_some());
+        matched.for_each(|(code, _)| bits[code / 32] |= 1 << (code % 32));
         Ok(Self::Sent {
             bits,
-            codes: CodeTable::of_places(places, count)?,
-            places: places.len(),
+            codes: CodeTable::of_places(codes, count)?,
+            len: codes.len(),
         })
     }
 }

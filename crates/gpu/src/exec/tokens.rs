@@ -1,9 +1,10 @@
-//! Strings as tokens: what codes stand for, numbered, and the kernel that makes tokens of a column's splits.
+//! Strings as tokens: the token numbering, and the kernel that makes tokens of a column's splits.
 //!
-//! A token stands for some bytes of one string, or says that a string ends in it. Codes are tokens as they are; a code
-//! in which a string ends has one for each byte behind which that may be. Where two strings end in a code, and behind
-//! an escape, there are tokens of single bytes. No code of an entry has bytes of two strings, so one more token says that
-//! a string ends. So a test of strings needs one load for each token, and neither lengths nor what codes stand for.
+//! A token stands for some bytes of one string, or marks the end of a string. Codes are tokens themselves; a code in
+//! which a string ends has one token for each byte behind which that may be. Where two strings end in a code, and
+//! behind an escape, there are tokens of single bytes. No code of an entry has bytes of two strings, so a single token
+//! for the end of a string suffices there. A test of strings then needs one load for each token, and neither lengths
+//! nor the bytes of codes.
 
 use std::sync::Arc;
 
@@ -16,11 +17,11 @@ use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, Kernel, Launch, Stream, TextTokens,
 };
 
-/// The code behind which another stands for itself.
+/// The code behind which the next code stands for itself.
 const ESCAPE: u8 = 255;
 
-// The numbers of tokens, those of `tokens.cuh`: 256 codes, 256 bytes, nothing, an empty string, 256 last bytes, ends
-// in codes.
+// The numbering of tokens, as in `tokens.cuh`: 256 codes, 256 bytes, nothing, an empty string, 256 last bytes, ends in
+// codes.
 pub(super) const BYTES: usize = 256;
 pub(super) const NOTHING: usize = 512;
 pub(super) const EMPTY_STRING: usize = 513;
@@ -29,9 +30,9 @@ const FIRST_ENDS: usize = 770;
 /// Tokens have 12 bits. Codes whose ends have no number left are taken byte by byte.
 pub(super) const MOST_TOKENS: usize = 1 << 12;
 
-/// Bytes that the tokens of all lanes take at least, and what is read ahead.
-const PLACE_BYTES: usize = 3 * 4 * 32;
-/// Words of a chunk for the kernel.
+/// Bytes of a unit of tokens, of all lanes. Kernels read one unit ahead.
+const TOKEN_UNIT_BYTES: usize = 3 * 4 * 32;
+/// Words of a chunk's descriptor.
 const CHUNK_WORDS: usize = 3;
 const WARPS: usize = 8;
 /// Bytes of a vocabulary of two tables, a multiple of 8. One of entries takes fewer.
@@ -40,11 +41,11 @@ const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
 const HASHED_BYTES: usize = 16 + MOST_TOKENS + MOST_TOKENS * 4;
 /// Bytes of the fingerprints of a vector.
 pub(super) const PRINTS_BYTES: usize = VECTOR_LEN * 2;
-// How the hash of a string goes on with one more byte, as `tokens.cuh` has it.
+// Factor of the polynomial hash, as in `tokens.cuh`.
 const HASH_FACTOR: u32 = 0x9e37_79b1;
 const HASH_MIX: u32 = 0x85eb_ca6b;
 
-/// What the tokens of a chunk stand for.
+/// The strings of a chunk's tokens.
 pub(super) enum Vocabulary<'a> {
     /// Codes of symbol tables, or bytes.
     Symbols(SymbolTokens<'a>),
@@ -60,7 +61,7 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// How many tokens there are.
+    /// Number of tokens.
     pub fn tokens(&self) -> usize {
         match self {
             Self::Symbols(symbols) => symbols.tokens,
@@ -76,7 +77,7 @@ impl<'a> Vocabulary<'a> {
         }
     }
 
-    /// As the kernel reads it, with hashes if there is room for them.
+    /// Serializes the vocabulary for the kernel, with hashes if there is room for them.
     fn write(&self, out: &mut [u8]) {
         let mut bytes: Vec<u8> = match self {
             Self::Symbols(symbols) => symbols.bytes(),
@@ -107,8 +108,8 @@ impl<'a> Vocabulary<'a> {
     }
 }
 
-/// Of a string that is followed by others, that is theirs once it is multiplied by as many factors as they have bytes,
-/// and their own is added.
+/// Polynomial hash; hashes of concatenated strings can be combined: multiply the first by the factor once for each
+/// byte of the second, and add the second's hash.
 fn hash(string: &[u8]) -> u32 {
     let next = |hash: u32, byte: &u8| {
         let hash = hash.wrapping_mul(HASH_FACTOR);
@@ -117,19 +118,20 @@ fn hash(string: &[u8]) -> u32 {
     string.iter().fold(0, next)
 }
 
-/// What [`fingerprints`] have of a string.
+/// Fingerprint of a string, as in [`fingerprints`].
 pub(super) fn fingerprint(string: &[u8]) -> u16 {
     (hash(string).wrapping_mul(HASH_MIX) >> 16) as u16
 }
 
-/// What the codes of symbol tables stand for.
+/// The strings of symbol table codes.
 pub(super) struct SymbolTokens<'a> {
     symbols: &'a Symbols,
-    /// What each code stands for that is not behind an escape.
+    /// The bytes of each code that does not follow an escape.
     pub codes: Vec<Expanded<'a>>,
-    /// Of each code, the token of a string's end behind its first byte, before those of its other bytes.
+    /// For each code, the token for a string's end behind its first byte; those for its other bytes follow. `None` if
+    /// no numbers were left.
     pub ends: Vec<Option<usize>>,
-    /// How many tokens there are.
+    /// Number of tokens.
     tokens: usize,
 }
 
@@ -154,7 +156,7 @@ impl<'a> SymbolTokens<'a> {
         }
     }
 
-    /// As the kernel reads them.
+    /// Serializes the symbols for the kernel.
     fn bytes(&self) -> Vec<u8> {
         let tables = self.symbols.tables();
         let mut bytes = Vec::with_capacity(VOCABULARY_BYTES);
@@ -180,116 +182,118 @@ impl<'a> SymbolTokens<'a> {
     }
 }
 
-/// The tokens of a column's strings, made by the kernel [`Tokenize`](crate::runtime::FixedKernel::Tokenize) if they are not there.
+/// The tokens of a column's strings, made by the kernel [`Tokenize`](crate::runtime::FixedKernel::Tokenize) unless
+/// cached.
 pub(super) fn tokens(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<Arc<TextTokens>> {
-    stack.text_tokens(|| make(stack, batch, kernel, engine))
+    column_batch.text_tokens(|| make(column_batch, batch, kernel, engine))
 }
 
-/// Hashes of 16 bits of the strings of a column, in the order of `first_vectors`, which are there for less than tokens
-/// cost to read: a test for few strings looks at those first.
+/// Hashes of 16 bits of a column's strings, in the order of `first_vectors`, computed unless cached. They are cheaper
+/// to compute than tokens are to read: a test for few strings compares them first.
 pub(super) fn fingerprints(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<Arc<DeviceBuffer>> {
-    stack.text_fingerprints(|| {
-        let job = Job::new(stack, kernel, engine, HASHED_BYTES)?;
+    column_batch.text_fingerprints(|| {
+        let job = TokenizeJob::new(column_batch, kernel, engine, HASHED_BYTES)?;
         let prints = engine.take_to_keep(job.vectors * PRINTS_BYTES)?;
-        let mut lane = engine.lane()?;
-        lane.finish(|stream| {
+        let mut context = engine.stream_context()?;
+        context.finish(|stream| {
             engine.wait_for(stream, batch)?;
-            // SAFETY: there is room for each vector, and what was made lives until `finish` is done.
+            // SAFETY: there is room for each vector, and it lives until `finish` is done.
             unsafe { job.launch(stream, [0, 0, prints.address()]) }
         })?;
-        engine.give_back(lane);
+        engine.give_back(context);
         Ok(prints)
     })
 }
 
 fn make(
-    stack: &ColumnBatch,
+    column_batch: &ColumnBatch,
     batch: &Batch,
     kernel: &dyn Kernel,
     engine: &Engine,
 ) -> Result<TextTokens> {
-    let job = Job::new(stack, kernel, engine, VOCABULARY_BYTES)?;
+    let job = TokenizeJob::new(column_batch, kernel, engine, VOCABULARY_BYTES)?;
     let vectors = job.vectors;
     let bytes = (vectors + 1) * 4;
     let on_device = engine.take_to_keep(bytes)?;
-    let mut places = engine.host_pool().take(bytes)?;
-    let mut lane = engine.lane()?;
-    lane.finish(|stream| {
+    let mut offsets = engine.host_pool().take(bytes)?;
+    let mut context = engine.stream_context()?;
+    context.finish(|stream| {
         engine.wait_for(stream, batch)?;
-        let to = places.as_mut_slice().as_mut_ptr();
-        // SAFETY: there is a place for each vector; both are as long, and live until `finish` is done.
+        let to = offsets.as_mut_slice().as_mut_ptr();
+        // SAFETY: there is a word for each vector; both buffers have these bytes, and live until `finish` is done.
         unsafe {
             job.launch(stream, [on_device.address(), 0, 0])?;
             stream.copy_out(to, on_device.address(), bytes)
         }
     })?;
     let mut count = 0u32;
-    let all = places.as_mut_slice().as_chunks_mut::<4>().0;
-    for place in all.iter_mut().take(vectors + 1) {
-        let own = u32::from_le_bytes(*place);
-        *place = count.to_le_bytes();
+    let all = offsets.as_mut_slice().as_chunks_mut::<4>().0;
+    for offset in all.iter_mut().take(vectors + 1) {
+        let own = u32::from_le_bytes(*offset);
+        *offset = count.to_le_bytes();
         count = count.saturating_add(own);
     }
     let end = all.get(vectors).map_or(0, |end| u32::from_le_bytes(*end)) as usize;
-    let words = engine.take_to_keep((end + 1) * PLACE_BYTES)?;
-    lane.finish(|stream| {
-        // SAFETY: as above; the words are those that the places say.
+    let words = engine.take_to_keep((end + 1) * TOKEN_UNIT_BYTES)?;
+    context.finish(|stream| {
+        // SAFETY: as above; there is room for as many words as the offsets say.
         unsafe {
-            stream.copy_in(on_device.address(), places.as_slice().as_ptr(), bytes)?;
+            stream.copy_in(on_device.address(), offsets.as_slice().as_ptr(), bytes)?;
             job.launch(stream, [on_device.address(), words.address(), 0])
         }
     })?;
-    engine.give_back(lane);
+    engine.give_back(context);
     Ok(TextTokens {
         words,
-        places: on_device,
+        offsets: on_device,
         first_vectors: job.first_vectors,
     })
 }
 
-/// What the kernel is launched with for a column.
-struct Job<'a> {
+/// Arguments of the kernel for a column.
+struct TokenizeJob<'a> {
     kernel: &'a dyn Kernel,
     engine: &'a Engine,
-    /// Of each chunk, the first vector; and all.
+    /// The first vector of each chunk; and the number of all vectors.
     first_vectors: Vec<usize>,
     vectors: usize,
     chunks: usize,
-    /// Chunks, then their vocabularies.
-    given: DeviceBuffer,
+    /// Descriptors of chunks, then their vocabularies.
+    inputs: DeviceBuffer,
 }
 
-impl<'a> Job<'a> {
-    /// With vocabularies of so many bytes.
+impl<'a> TokenizeJob<'a> {
+    /// Prepares the arguments, with vocabularies of `vocabulary_bytes` each.
     fn new(
-        stack: &ColumnBatch,
+        column_batch: &ColumnBatch,
         kernel: &'a dyn Kernel,
         engine: &'a Engine,
         vocabulary_bytes: usize,
     ) -> Result<Self> {
-        let mut first_vectors = vec![0; stack.len()];
+        let mut first_vectors = vec![0; column_batch.len()];
         let (mut vectors, mut words) = (0, vec![]);
-        let has_text = |chunk: &usize| stack.symbols[stack.dictionary_of[*chunk]].is_some();
-        let chunks = (0..stack.len()).filter(has_text).count();
+        let has_text =
+            |chunk: &usize| column_batch.symbols[column_batch.dictionary_of[*chunk]].is_some();
+        let chunks = (0..column_batch.len()).filter(has_text).count();
         let vocabulary_at = |index: usize| chunks * CHUNK_WORDS * 8 + index * vocabulary_bytes;
-        for chunk in (0..stack.len()).filter(has_text) {
+        for chunk in (0..column_batch.len()).filter(has_text) {
             first_vectors[chunk] = vectors;
-            let vocabulary = vocabulary_at(stack.dictionary_of[chunk]) as u64;
-            words.extend([vectors as u64, stack.addresses[chunk], vocabulary]);
-            vectors += stack.rows[chunk].div_ceil(VECTOR_LEN);
+            let vocabulary = vocabulary_at(column_batch.dictionary_of[chunk]) as u64;
+            words.extend([vectors as u64, column_batch.addresses[chunk], vocabulary]);
+            vectors += column_batch.rows[chunk].div_ceil(VECTOR_LEN);
         }
-        let given = on_device(engine, vocabulary_at(stack.symbols.len()), |to| {
-            for (index, symbols) in stack.symbols.iter().enumerate() {
+        let inputs = on_device(engine, vocabulary_at(column_batch.symbols.len()), |to| {
+            for (index, symbols) in column_batch.symbols.iter().enumerate() {
                 if let Some(symbols) = symbols {
                     let to = &mut to[vocabulary_at(index)..][..vocabulary_bytes];
                     Vocabulary::of(symbols).write(to);
@@ -303,53 +307,52 @@ impl<'a> Job<'a> {
             first_vectors,
             vectors,
             chunks,
-            given,
+            inputs,
         })
     }
 
-    /// With what is behind the chunks in the arguments: for each vector a place, and where tokens go that were counted
-    /// before; or where fingerprints go.
+    /// Launches the kernel. `to` holds its last arguments, each an address or 0: of the offset of each vector's
+    /// tokens, of the tokens, which were counted before, and of fingerprints.
     ///
     /// # Safety
     ///
-    /// That memory is as long as `tokens.cuh` wants, and lives until the stream has passed this point.
+    /// The memory is as long as `tokens.cuh` requires, and lives until the stream has passed this point.
     unsafe fn launch(&self, stream: &mut dyn Stream, to: [u64; 3]) -> Result<()> {
         let threads = WARPS as u32 * 32;
         let resident = self.kernel.resident_blocks(threads, 0).max(1);
         let resident = resident.saturating_mul(self.engine.device().multiprocessors.max(1));
-        // of a batch without strings behind one with them, there are no vectors, but a launch has a block
+        // a batch without strings after one with them has no vectors, but a launch needs a block
         let needed = self.vectors.div_ceil(WARPS).max(1);
-        let [places, tokens, prints] = to;
+        let [offsets, tokens, prints] = to;
         let launch = Launch {
             grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
             block: threads,
             shared: 0,
             args: &[
                 self.vectors as u64,
-                self.given.address(),
+                self.inputs.address(),
                 self.chunks as u64,
-                places,
+                offsets,
                 tokens,
                 prints,
             ],
         };
-        // SAFETY: as the caller says; the chunks are those of a stack, which were checked before they were copied to
-        // the device, with their vocabularies.
+        // SAFETY: as the caller says; the chunks were checked before they were copied to the device, with their
+        // vocabularies.
         unsafe { stream.launch(self.kernel, launch) }
     }
 }
 
-/// What a code stands for.
+/// The bytes of a code.
 pub(super) struct Expanded<'a> {
     symbols: &'a Symbols,
     pub bytes: Vec<u8>,
-    /// A bit if the next code of the table that was applied first stands for itself, another if that of the second
-    /// does.
+    /// Bit 0 is set if the next code of the table applied first stands for itself, bit 1 for the second table.
     pub escapes: usize,
 }
 
 impl<'a> Expanded<'a> {
-    /// That of a code within `escapes`.
+    /// Expands a code that follows `escapes`.
     pub fn of(symbols: &'a Symbols, escapes: usize, code: u8) -> Self {
         let mut string = Self {
             symbols,
@@ -360,7 +363,7 @@ impl<'a> Expanded<'a> {
         string
     }
 
-    /// Adds a code of the table that was applied as the first, or as the second; a byte, if it was none.
+    /// Appends a code of the table applied first (1) or second (2), or a byte (0).
     fn add(&mut self, table: usize, code: u8) {
         let Some(below) = table.checked_sub(1) else {
             return self.bytes.push(code);

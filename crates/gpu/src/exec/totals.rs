@@ -1,10 +1,10 @@
-//! Aggregates: accumulators come back, one for each warp, block or slot, and are combined here.
+//! Aggregates: accumulators are copied back, one set for each warp, block or slot, and combined here.
 
 use std::ops::Range;
 
-use super::accumulator::{AccumulatorState, Part};
+use super::accumulator::{AccumulatorState, PartialResult};
 use super::execution::{Execution, Prepared, parts, slots_of};
-use super::launch::{Outputs, Wanted};
+use super::launch::{Outputs, ScratchRequest};
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, AccumulatorSlot, OutputPlan, Task};
 use crate::plan::Total;
@@ -25,23 +25,23 @@ impl Execution {
         self.watch(|this| {
             let batch = &this.with_codes(batch.clone())?;
             let prepared = this.prepare(batch, Task::Totals)?;
-            let mut lane = this.engine.lane()?;
+            let mut context = this.engine.stream_context()?;
             for part in parts(batch.rows(), prepared.warps() * prepared.vectors_per_warp()) {
-                this.totals_of(&prepared, batch, part, &mut lane)?;
+                this.totals_of(&prepared, batch, part, &mut context)?;
             }
-            this.engine.give_back(lane);
+            this.engine.give_back(context);
             Ok(())
         })
     }
 
-    /// What accumulators of some row groups come to, one set of them after the other.
-    pub(super) fn folded(
+    /// Runs the kernel over some row groups, and combines the states of each accumulator.
+    pub(super) fn states(
         &mut self,
         prepared: &Prepared,
         all: &[AccumulatorSlot],
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<Vec<AccumulatorState>> {
         let width = all.len();
         let results = match prepared.plan.per {
@@ -50,21 +50,21 @@ impl Execution {
             AccumulationScope::Warp => prepared.warps(),
         };
         let out_bytes = results * width * 16;
-        let wanted = Wanted {
+        let request = ScratchRequest {
             bytes: out_bytes,
-            ..Wanted::default()
+            ..ScratchRequest::default()
         };
-        let back = self.run(prepared, batch, part, lane, wanted, |got| Outputs {
-            out: got.bytes,
-            back: (got.bytes, out_bytes),
+        let back = self.run(prepared, batch, part, context, request, |scratch| Outputs {
+            out: scratch.bytes,
+            back: (scratch.bytes, out_bytes),
             ..Outputs::default()
         })?;
         let (words, _) = back.as_slice()[..out_bytes].as_chunks::<16>();
         let all = all.iter().enumerate();
-        let folded = all.map(|(i, added)| {
+        let states = all.map(|(i, added)| {
             AccumulatorState::of(added.accumulator, words.iter().skip(i).step_by(width))
         });
-        Ok(folded.collect())
+        Ok(states.collect())
     }
 
     fn totals_of(
@@ -72,14 +72,14 @@ impl Execution {
         prepared: &Prepared,
         batch: &Batch,
         part: Range<usize>,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
     ) -> Result<()> {
         let OutputPlan::Totals { accumulators, .. } = &prepared.plan.output else {
             return Err(Error::Internal("no totals".into()));
         };
-        let folded = self.folded(prepared, &accumulators.all, batch, part, lane)?;
+        let states = self.states(prepared, &accumulators.all, batch, part, context)?;
         for (index, result) in accumulators.results.iter().enumerate() {
-            let new = Part::of(result, &folded);
+            let new = PartialResult::of(result, &states);
             match self.results.get_mut(index) {
                 Some(old) => old.merge(new),
                 None => self.results.push(new),
@@ -88,8 +88,8 @@ impl Execution {
         Ok(())
     }
 
-    /// The results so far, one for each aggregate; none if no row group was aggregated.
+    /// The results so far, one for each aggregate; empty if no row group was aggregated.
     pub fn totals(&self) -> Vec<Total> {
-        self.results.iter().map(Part::total).collect()
+        self.results.iter().map(PartialResult::total).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! How fast a device reads its memory, and how fast bytes get there and back.
+//! Measures how fast a device reads its memory, and how fast bytes are copied to and from it.
 
 use vectile_kernels::BANDWIDTH;
 
@@ -7,37 +7,37 @@ use crate::error::{Error, Result};
 
 const KERNEL: &str = "read_all";
 
-/// Bytes read on a device with memory to spare: far more than its caches hold, and long enough
-/// that the launch does not matter.
+/// Bytes to read on a device with enough free memory: far more than its caches hold, and long enough that the launch
+/// does not matter.
 const READ_BYTES: u64 = 4 << 30;
-/// Bytes read on others.
+/// Bytes to read on other devices.
 const READ_BYTES_SMALL: u64 = 1 << 30;
-/// Free memory that is memory to spare.
+/// Free memory from which on the larger size is read.
 const SPARE_BYTES: u64 = 16 << 30;
-/// With fewer bytes, caches would be measured.
+/// Minimum bytes to read: fewer would measure caches.
 const READ_BYTES_LEAST: u64 = 64 << 20;
-/// Bytes copied.
+/// Bytes to copy.
 const COPY_BYTES: u64 = 256 << 20;
 
 const THREADS: u32 = 512;
 const BLOCKS_PER_MULTIPROCESSOR: u32 = 16;
 
-/// What memory is filled with.
+/// Memory is filled with this byte.
 const BYTE: u8 = 0x5A;
 
-/// Not counted: clocks rise, and the first access to memory is slower.
+/// Rounds not counted: clocks rise, and the first access to memory is slower.
 const WARM_UPS: usize = 2;
 /// An odd number, for the median.
 const ROUNDS: usize = 11;
 
-/// Bytes a second.
+/// Bandwidths, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bandwidth {
-    /// Read by a kernel from the device's memory.
+    /// A kernel's reads of the device's memory.
     pub read_bytes_per_s: f64,
-    /// Copied from pinned memory of the host.
+    /// Copies from pinned memory of the host.
     pub host_to_device_bytes_per_s: f64,
-    /// Copied to pinned memory of the host.
+    /// Copies to pinned memory of the host.
     pub device_to_host_bytes_per_s: f64,
 }
 
@@ -45,7 +45,7 @@ pub struct Bandwidth {
 ///
 /// # Errors
 ///
-/// Those of the driver; [`Error::OutOfMemory`] if too little of the device's memory is free.
+/// Errors of the driver; [`Error::OutOfMemory`] if too little of the device's memory is free.
 pub fn measure(driver: &dyn Driver) -> Result<Bandwidth> {
     let bytes = bytes_to_read(driver.free_memory()?)?;
     let copied = bytes.min(COPY_BYTES as usize);
@@ -71,7 +71,7 @@ pub fn measure(driver: &dyn Driver) -> Result<Bandwidth> {
     })
 }
 
-/// As many as fit well, in whole pieces of what the kernel reads.
+/// The bytes to read for so much free memory, in whole units of the kernel's reads.
 fn bytes_to_read(free: u64) -> Result<usize> {
     let bytes = match free >= SPARE_BYTES {
         true => READ_BYTES,
@@ -97,7 +97,7 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Bytes a second of something that handles that many bytes: the median of several rounds.
+    /// Bytes per second of work that handles that many bytes: the median of several rounds.
     fn rate(&mut self, bytes: usize, mut work: impl FnMut(&mut Self) -> Result<()>) -> Result<f64> {
         for _ in 0..WARM_UPS {
             work(self)?;
@@ -123,18 +123,18 @@ impl Bench<'_> {
     }
 
     fn read(&mut self, kernel: &dyn Kernel) -> Result<()> {
-        let pieces = (self.data.bytes / 16) as u64;
+        let buffers = (self.data.bytes / 16) as u64;
         let launch = Launch {
             grid: self.blocks,
             block: THREADS,
             shared: 0,
-            args: &[self.data.address, pieces, self.sum.address],
+            args: &[self.data.address, buffers, self.sum.address],
         };
         // SAFETY: the arguments are those of bandwidth.cu; the memory outlives the stream.
         unsafe { self.stream.launch(kernel, launch) }
     }
 
-    /// That the kernel reads everything, once.
+    /// Checks that the kernel reads everything once.
     fn check_sum(&mut self, kernel: &dyn Kernel) -> Result<()> {
         self.read(kernel)?;
         let to = self.pinned.address;
@@ -171,7 +171,7 @@ impl Bench<'_> {
     }
 }
 
-/// Memory of the device, freed in the end.
+/// Memory of the device, freed on drop.
 struct DeviceMemory<'a> {
     driver: &'a dyn Driver,
     address: u64,
@@ -196,7 +196,7 @@ impl Drop for DeviceMemory<'_> {
     }
 }
 
-/// Pinned memory of the host, all zeros at first, freed in the end.
+/// Pinned memory of the host, zeroed at first, freed on drop.
 struct HostMemory<'a> {
     driver: &'a dyn Driver,
     address: *mut u8,
@@ -205,7 +205,7 @@ struct HostMemory<'a> {
 impl<'a> HostMemory<'a> {
     fn new(driver: &'a dyn Driver, bytes: usize) -> Result<Self> {
         let address = driver.allocate_host(bytes)?;
-        // SAFETY: it is that long, and nobody else's.
+        // SAFETY: it is that long, and not shared yet.
         unsafe { address.write_bytes(0, bytes) };
         Ok(HostMemory { driver, address })
     }
@@ -227,12 +227,12 @@ mod tests {
     use super::*;
     use crate::runtime::driver::{Compiled, DeviceInfo, Event};
 
-    /// A device of host memory, whose only kernel adds words up; every step takes a millisecond.
+    /// A device in host memory, whose only kernel sums words; every step takes a millisecond.
     #[derive(Debug)]
     struct Fake {
         info: DeviceInfo,
         free: u64,
-        /// Pieces that the kernel forgets to read.
+        /// Units that the kernel omits.
         forgotten: usize,
         allocated: Mutex<HashMap<u64, Vec<u128>>>,
         steps: Arc<Mutex<u32>>,
@@ -344,11 +344,11 @@ mod tests {
 
         unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()> {
             let kernel = kernel.as_any().downcast_ref::<FakeKernel>().unwrap();
-            let [data, pieces, sum] = *launch.args else {
+            let [data, buffers, sum] = *launch.args else {
                 panic!("{launch:?}")
             };
             assert_eq!((launch.grid, launch.block, launch.shared), (64, 512, 0));
-            let words = 2 * (pieces as usize - kernel.0);
+            let words = 2 * (buffers as usize - kernel.0);
             // SAFETY: the caller's.
             let data = unsafe { std::slice::from_raw_parts(data as *const u64, words) };
             let added = data

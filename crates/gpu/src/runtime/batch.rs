@@ -1,4 +1,4 @@
-//! Row groups that a kernel takes together, column by column.
+//! Batches: row groups for one kernel, column by column.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -19,34 +19,34 @@ use vectile_kernels::{ColumnTraits, Symbols, Transform};
 /// Tests of strings that are kept for a column.
 const TEXT_TESTS: usize = 8;
 
-/// Chunks of a column whose samples are looked at.
+/// Number of chunks of a column whose samples are combined.
 const SAMPLED_CHUNKS: usize = 64;
 
-/// Row groups with the columns of a pipeline, in the pipeline's order. None of them is without rows.
+/// Row groups with the columns of a pipeline, in the pipeline's order. None of them is empty.
 #[derive(Clone, Debug)]
 pub struct Batch {
     rows: Arc<[usize]>,
     columns: Vec<Arc<ColumnBatch>>,
 }
 
-/// The chunks of a column in several row groups, and what a kernel for them has to know. To find that
-/// out takes a look at every chunk: stacks are kept, and used again by queries over the same row groups.
+/// The chunks of a column in several row groups, and what a kernel has to know of them. Computing that inspects every
+/// chunk, so column batches are kept for later queries over the same row groups.
 #[derive(Debug)]
 pub(crate) struct ColumnBatch {
     chunks: Vec<Arc<Resident>>,
-    /// Of each chunk, rows, address and bytes.
+    /// Rows, address and bytes of each chunk.
     pub rows: Vec<usize>,
     pub addresses: Vec<u64>,
     pub bytes: Vec<usize>,
-    /// What occurs in any of them.
+    /// The union of the chunks' traits.
     pub traits: ColumnTraits,
-    /// Each once; `None` stands for having none.
+    /// Distinct dictionaries; `None` stands for chunks without one.
     pub dictionaries: Vec<Option<Dictionary>>,
-    /// The symbol tables of strings that are in no dictionary, in the same places.
+    /// The symbol tables of strings without a dictionary, at the same indices.
     pub symbols: Vec<Option<Arc<Symbols>>>,
-    /// The number of each chunk's dictionary, or symbol tables.
+    /// For each chunk, the index of its dictionary, or symbol tables.
     pub dictionary_of: Arc<[usize]>,
-    /// What brings them to the device.
+    /// The copies that bring the chunks to the device.
     pub copies: Copies,
     sample: OnceLock<Option<ArrayRef>>,
     entries: Mutex<Option<Arc<Entries>>>,
@@ -54,7 +54,7 @@ pub(crate) struct ColumnBatch {
     text_tokens: Mutex<Option<Arc<TextTokens>>>,
     text_fingerprints: Mutex<Option<Arc<DeviceBuffer>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
-    /// When it was used last, by the engine's clock.
+    /// Time of the last use, by the engine's clock.
     used: AtomicU64,
 }
 
@@ -62,42 +62,42 @@ pub(crate) struct ColumnBatch {
 #[derive(Debug)]
 pub(crate) struct TextTokens {
     pub words: DeviceBuffer,
-    /// Where those of each vector begin.
-    pub places: DeviceBuffer,
-    /// The place of each chunk's first vector.
+    /// Offset of each vector's tokens.
+    pub offsets: DeviceBuffer,
+    /// Index of each chunk's first vector.
     pub first_vectors: Vec<usize>,
 }
 
 /// A test of strings by an automaton, in device memory.
 #[derive(Debug)]
 pub(crate) struct TextTests {
-    /// Where the test of each chunk is; those without symbols are not read.
-    pub places: Vec<u64>,
+    /// Address of each chunk's test; kernels do not read those of chunks without symbols.
+    pub addresses: Vec<u64>,
     /// Bytes of the largest chunk's table.
     pub table_bytes: usize,
-    /// What keeps them there.
+    /// Keeps the tests' data alive.
     pub _tokens: Arc<TextTokens>,
     pub _fingerprints: Option<Arc<DeviceBuffer>>,
     pub _memory: DeviceBuffer,
 }
 
-/// A dictionary that chunks have in common.
+/// A dictionary shared by chunks.
 #[derive(Debug)]
 pub(crate) struct Dictionary {
     pub entries: ArrayRef,
-    /// One more than the largest code that a kernel may meet.
+    /// One more than the largest code that a kernel may read.
     pub codes: usize,
-    /// Whether what chunks hold are its codes.
+    /// True if the chunks hold codes of this dictionary.
     pub is_coded: bool,
 }
 
 impl Batch {
-    /// These row groups, but for those without rows.
+    /// Creates a batch of these row groups, without the empty ones.
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] if they differ in how many columns they have, of which type, or on which
-    /// engine's device, or if a column has other rows than its row group.
+    /// [`Error::Mismatch`] if they differ in the number of columns, in their types, or in the engine's device, or if a
+    /// column has other rows than its row group.
     pub fn of(groups: &[Group]) -> Result<Self> {
         let groups: Vec<&Group> = groups.iter().filter(|group| group.rows > 0).collect();
         let width = groups.first().map_or(0, |group| group.columns.len());
@@ -115,10 +115,10 @@ impl Batch {
         )
     }
 
-    /// Stacks of as many rows.
+    /// Combines columns with these rows.
     pub(crate) fn new(rows: Arc<[usize]>, columns: Vec<Arc<ColumnBatch>>) -> Result<Self> {
-        for stack in &columns {
-            if stack.rows[..] != rows[..] {
+        for column_batch in &columns {
+            if column_batch.rows[..] != rows[..] {
                 let reason = "a column has other rows than its row group";
                 return Err(mismatch(reason.into()));
             }
@@ -126,7 +126,7 @@ impl Batch {
         Ok(Self { rows, columns })
     }
 
-    /// Of each row group, its rows.
+    /// The rows of each row group.
     pub(crate) fn rows(&self) -> &[usize] {
         &self.rows
     }
@@ -135,24 +135,26 @@ impl Batch {
         &self.columns
     }
 
-    /// Whether a pipeline over columns of these types can read it on the engine of that memory.
+    /// Checks that a pipeline over columns of these types can read the batch on the engine of that memory.
     ///
     /// # Errors
     ///
-    /// [`Error::Mismatch`] if not: a kernel would take its bytes for what they are not.
+    /// [`Error::Mismatch`] if not: a kernel would misinterpret its bytes.
     pub(crate) fn check(&self, types: &[DataType], pool: &Arc<Pool>) -> Result<()> {
         if self.columns.len() != types.len() {
-            let (found, wanted) = (self.columns.len(), types.len());
-            return Err(mismatch(format!("{found} columns where {wanted} belong")));
+            let (actual, expected) = (self.columns.len(), types.len());
+            return Err(mismatch(format!(
+                "{actual} columns where {expected} belong"
+            )));
         }
-        for (column, (stack, wanted)) in self.columns.iter().zip(types).enumerate() {
-            // As for the others, see `ColumnBatch::of`.
-            let Some(chunk) = stack.chunks.first() else {
+        for (column, (column_batch, expected)) in self.columns.iter().zip(types).enumerate() {
+            // `ColumnBatch::of` has compared the other chunks with the first.
+            let Some(chunk) = column_batch.chunks.first() else {
                 continue;
             };
-            if chunk.data_type() != wanted {
-                let found = chunk.data_type();
-                let reason = format!("column {column} is {found} where {wanted} belongs");
+            if chunk.data_type() != expected {
+                let actual = chunk.data_type();
+                let reason = format!("column {column} is {actual} where {expected} belongs");
                 return Err(mismatch(reason));
             }
             if !chunk.is_of(pool) {
@@ -162,15 +164,15 @@ impl Batch {
         Ok(())
     }
 
-    /// For each copier, the last copy that brings one of its chunks.
+    /// For each copier, the last copy that brings one of the chunks.
     pub(crate) fn copies(&self) -> Copies {
         let mut copies = Copies::default();
-        let stacks = self.columns().iter();
-        stacks.for_each(|stack| copies.join(&stack.copies));
+        let column_batches = self.columns().iter();
+        column_batches.for_each(|column_batch| copies.join(&column_batch.copies));
         copies
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -198,7 +200,7 @@ fn mismatch(reason: String) -> Error {
 }
 
 impl ColumnBatch {
-    /// Chunks of one type, on one engine's device.
+    /// Combines chunks of one type, on one engine's device.
     pub fn of(chunks: Vec<Arc<Resident>>) -> Result<Self> {
         if let [first, others @ ..] = &chunks[..]
             && let Some(other) = others.iter().find(|other| !other.goes_with(first))
@@ -256,7 +258,7 @@ impl ColumnBatch {
         })
     }
 
-    /// How many chunks there are.
+    /// The number of chunks.
     pub fn len(&self) -> usize {
         self.chunks.len()
     }
@@ -274,7 +276,7 @@ impl ColumnBatch {
         sample.as_ref()
     }
 
-    /// The entries of its dictionaries, which are numbered once.
+    /// The entries of the dictionaries, numbered on first use.
     pub fn entries(&self) -> Result<Arc<Entries>> {
         let mut known = lock(&self.entries);
         if let Some(entries) = &*known {
@@ -286,14 +288,14 @@ impl ColumnBatch {
         Ok(Arc::clone(known.insert(Arc::new(entries))))
     }
 
-    /// The chunks whose strings are in no dictionary.
+    /// The chunks whose strings have no dictionary.
     pub fn texts(&self) -> Result<Self> {
         let chunks = self.chunks.iter();
         let texts = chunks.filter(|chunk| chunk.traits().has(Transform::Text));
         Self::of(texts.cloned().collect())
     }
 
-    /// The column with others in the place of these.
+    /// The column with other chunks in place of those without dictionary.
     pub fn with_codes(&self, codes: Vec<Arc<Resident>>) -> Result<Self> {
         let mut codes = codes.into_iter();
         let chunks = self.chunks.iter().map(|chunk| {
@@ -303,23 +305,23 @@ impl ColumnBatch {
         Self::of(chunks.collect())
     }
 
-    /// The column with dictionaries for all chunks; `make` makes it if it is not there, while others wait for it.
+    /// The column with dictionaries for all chunks; `make` computes it unless it is cached. Concurrent callers wait.
     pub fn coded(&self, make: impl FnOnce() -> Result<Self>) -> Result<Arc<Self>> {
         let mut coded = lock(&self.coded);
         if let Some(known) = &*coded {
             return known.clone().map_err(Error::Unsupported);
         }
-        let made = make().map(Arc::new);
-        match &made {
-            Ok(made) => *coded = Some(Ok(Arc::clone(made))),
-            // another time, there are as many strings
+        let computed = make().map(Arc::new);
+        match &computed {
+            Ok(computed) => *coded = Some(Ok(Arc::clone(computed))),
+            // cached: there will be as many strings another time
             Err(Error::Unsupported(reason)) => *coded = Some(Err(reason.clone())),
             Err(_) => {}
         }
-        made
+        computed
     }
 
-    /// The strings as tokens; `make` makes them if they are not there, while others wait for them.
+    /// The strings as tokens; `make` computes them unless they are cached. Concurrent callers wait.
     pub fn text_tokens(
         &self,
         make: impl FnOnce() -> Result<TextTokens>,
@@ -327,7 +329,7 @@ impl ColumnBatch {
         get_or_make(&self.text_tokens, make)
     }
 
-    /// Hashes of the strings; `make` makes them if they are not there, while others wait for them.
+    /// Hashes of the strings; `make` computes them unless they are cached. Concurrent callers wait.
     pub fn text_fingerprints(
         &self,
         make: impl FnOnce() -> Result<DeviceBuffer>,
@@ -335,7 +337,7 @@ impl ColumnBatch {
         get_or_make(&self.text_fingerprints, make)
     }
 
-    /// What tests strings by an automaton; `make` makes it if it is not known.
+    /// The tests of strings by an automaton; `make` builds them unless they are cached.
     pub fn text_tests(
         &self,
         automaton: &Automaton,
@@ -348,20 +350,20 @@ impl ColumnBatch {
         if let Some(tests) = known(&lock(&self.text_tests)) {
             return Ok(tests);
         }
-        let made = Arc::new(make()?);
+        let computed = Arc::new(make()?);
         let mut tests = lock(&self.text_tests);
         tests.truncate(TEXT_TESTS - 1);
-        tests.push_front((automaton.clone(), Arc::clone(&made)));
-        Ok(made)
+        tests.push_front((automaton.clone(), Arc::clone(&computed)));
+        Ok(computed)
     }
 
-    /// Whether it has some of these chunks.
+    /// Returns true if it has any of these chunks.
     pub fn has_some(&self, chunks: &HashSet<*const Resident>) -> bool {
         let mut own = self.chunks.iter();
         own.any(|chunk| chunks.contains(&Arc::as_ptr(chunk)))
     }
 
-    /// The addresses of the memory of its chunks.
+    /// The addresses of its chunks' memory.
     pub fn memory(&self) -> Vec<u64> {
         let memory = self.chunks.iter().map(|chunk| chunk.memory.address());
         let mut memory: Vec<u64> = memory.collect();
@@ -370,7 +372,8 @@ impl ColumnBatch {
         memory
     }
 
-    /// Lets go of its chunks. What else it alone has on the device is left in `rest`; gives the bytes of that.
+    /// Releases its chunks. Pushes everything else that only this batch has on the device to `rest`, and returns its
+    /// bytes.
     pub fn take_apart(self, rest: &mut Vec<Arc<dyn Any + Send + Sync>>) -> u64 {
         let mut bytes = 0;
         let mut leave = |bytes_of: usize, of: Arc<dyn Any + Send + Sync>| {
@@ -381,13 +384,13 @@ impl ColumnBatch {
             leave(tests._memory.bytes(), tests);
         }
         if let Some(tokens) = into_inner(self.text_tokens) {
-            leave(tokens.words.bytes() + tokens.places.bytes(), tokens);
+            leave(tokens.words.bytes() + tokens.offsets.bytes(), tokens);
         }
         if let Some(fingerprints) = into_inner(self.text_fingerprints) {
             leave(fingerprints.bytes(), fingerprints);
         }
         for chunk in self.chunks {
-            // of others, there is another owner
+            // other chunks have another owner
             if Arc::strong_count(&chunk) == 1 {
                 leave(chunk.bytes(), chunk);
             }
@@ -401,7 +404,7 @@ impl ColumnBatch {
         }
     }
 
-    /// Notes that a query uses it.
+    /// Notes a use by a query.
     pub fn touch(&self, now: u64) {
         self.used.store(now, Ordering::Relaxed);
     }
@@ -410,7 +413,7 @@ impl ColumnBatch {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Tells its chunks when they were used last.
+    /// Marks its chunks as used when the batch was.
     pub fn date_chunks(&self) {
         let used = self.used();
         self.chunks.iter().for_each(|chunk| chunk.touch(used));

@@ -1,6 +1,6 @@
 //! Compiled kernels on disk.
 //!
-//! An entry is a file named for everything that its content depends on, its key:
+//! An entry is a file named for its key, everything that its content depends on:
 //!
 //! ```text
 //! 0   magic                     8 bytes
@@ -11,9 +11,9 @@
 //! 32  content
 //! ```
 //!
-//! What is not whole, or of another key, counts as absent. Entries are written under another name
-//! and renamed, so several processes may share a directory. Nothing here fails a query: without a
-//! directory that can be written, and by nobody else, every kernel is compiled.
+//! A damaged file, or one of another key, counts as absent. Entries are written under a temporary name and renamed, so
+//! several processes may share a directory. The cache never fails a query: without a directory that only the user can
+//! write to, every kernel is compiled.
 
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,10 +25,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::Result;
 
-/// The environment variable that names the directory; empty, nothing is kept.
+/// The environment variable that names the directory; if it is empty, nothing is kept.
 pub const CACHE_VARIABLE: &str = "VECTILE_CACHE";
 
-/// Changes when the same key stands for another content, or the layout of a file changes.
+/// Version of the format: changes when the layout of a file changes, or when the content of a key does.
 const FORMAT: &str = "vectile kernel 1";
 const MAGIC: [u8; 8] = *b"VECTKRN1";
 const HEADER_BYTES: usize = 32;
@@ -36,10 +36,10 @@ const HEADER_BYTES: usize = 32;
 const EXTENSION: &str = "cubin";
 const UNFINISHED_EXTENSION: &str = "tmp";
 
-/// An unfinished file as old as this has no writer any more.
+/// An unfinished file of this age has been abandoned by its writer.
 const UNFINISHED_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// What a directory may hold: beyond it, what was not used for longest is removed.
+/// Limits of a directory: beyond them, the least recently used entries are removed.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     files: usize,
@@ -56,11 +56,11 @@ const LIMITS: Limits = Limits {
 pub(crate) struct Key(Vec<u8>);
 
 impl Key {
-    /// The key of these parts, in order.
+    /// Combines these parts, in order.
     pub(crate) fn new(parts: &[&str]) -> Key {
         let mut text = FORMAT.as_bytes().to_vec();
         for part in parts {
-            // With its length, so that no other parts make the same text.
+            // With its length, so that different parts never make the same text.
             text.extend_from_slice(format!("\n{} ", part.len()).as_bytes());
             text.extend_from_slice(part.as_bytes());
         }
@@ -81,12 +81,13 @@ fn fnv1a(bytes: &[u8]) -> u128 {
     })
 }
 
-/// What [`keep`] kept by this name, in this process or an earlier one, beside compiled kernels. Reads a file.
+/// The content that [`keep`] kept by this name, in this process or an earlier one, beside compiled kernels. Reads a
+/// file.
 pub fn kept(name: &str) -> Option<Vec<u8>> {
     Cache::of_user()?.get(&note(name))
 }
 
-/// Keeps `content` by this name for later processes of the user, if that can be done. Writes a file.
+/// Keeps `content` by this name for later processes of the user, if possible. Writes a file.
 pub fn keep(name: &str, content: &[u8]) {
     if let Some(cache) = Cache::of_user() {
         cache.put(&note(name), content);
@@ -105,9 +106,8 @@ pub(crate) struct Cache {
     limits: Limits,
 }
 
-/// Where compiled kernels are kept: `$VECTILE_CACHE`, or else `vectile/kernels` in the user's
-/// cache directory (`$XDG_CACHE_HOME`, `$HOME/.cache`). `None` if the variable is empty or there is
-/// no such directory.
+/// The directory of compiled kernels: `$VECTILE_CACHE`, or else `vectile/kernels` in the user's cache directory
+/// (`$XDG_CACHE_HOME`, `$HOME/.cache`). `None` if the variable is empty or there is no such directory.
 pub fn cache_directory() -> Option<PathBuf> {
     directory_from(|name| env::var_os(name).map(PathBuf::from))
 }
@@ -116,19 +116,19 @@ fn directory_from(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf>
     if let Some(directory) = variable(CACHE_VARIABLE) {
         return Some(directory).filter(|it| !it.as_os_str().is_empty());
     }
-    // Relative paths are to be ignored, says the XDG specification.
+    // The XDG specification demands to ignore relative paths.
     let absolute = |name| variable(name).filter(|it| it.is_absolute());
     let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
     Some(caches?.join("vectile").join("kernels"))
 }
 
 impl Cache {
-    /// The user's; `None` if there is no directory and none can be made.
+    /// The user's cache; `None` if its directory does not exist and cannot be created.
     pub(crate) fn of_user() -> Option<Cache> {
         Cache::open(cache_directory()?)
     }
 
-    /// That of a directory, which is made if it is not there; `None` if somebody else may write to it.
+    /// The cache in a directory, which is created if it does not exist; `None` if other users may write to it.
     pub(crate) fn open(directory: PathBuf) -> Option<Cache> {
         make_directory(&directory).ok()?;
         Some(Cache {
@@ -138,8 +138,7 @@ impl Cache {
         })
     }
 
-    /// What is kept for a key, or else what `compile` makes, which is then kept; and whether it
-    /// was kept.
+    /// The content of a key: from disk, or else from `compile`, and then kept. The flag is true if it was on disk.
     pub(crate) fn get_or_compile(
         &self,
         key: &Key,
@@ -153,25 +152,25 @@ impl Cache {
         Ok((content, false))
     }
 
-    /// What is kept for a key, if it is whole.
+    /// The content of a key, if its file is intact.
     pub(crate) fn get(&self, key: &Key) -> Option<Vec<u8>> {
         let mut file = File::open(self.directory.join(key.file_name())).ok()?;
         if !self.owner.owns(&file.metadata().ok()?) {
             return None;
         }
-        // No more than is ever kept, should something else be by that name.
+        // No more than a directory may hold, should the file be something else.
         let mut bytes = Vec::new();
         (&mut file)
             .take(self.limits.bytes)
             .read_to_end(&mut bytes)
             .ok()?;
         let content = content_of(key, &bytes)?.to_vec();
-        // Used just now: removed later. Only the order of removal depends on it.
+        // Mark it as used; only the order of removal depends on that.
         let _ = file.set_modified(SystemTime::now());
         Some(content)
     }
 
-    /// Keeps what was made for a key, if that can be done.
+    /// Keeps the content of a key, if possible.
     pub(crate) fn put(&self, key: &Key, content: &[u8]) {
         if self.write(key, content).is_ok() {
             self.remove_excess();
@@ -192,13 +191,12 @@ impl Cache {
         written
     }
 
-    /// Removes what was not used for longest until the directory keeps its limits, and what
-    /// writers left behind that are gone.
+    /// Removes the least recently used files until the directory is within its limits, and abandoned unfinished files.
     fn remove_excess(&self) {
         let Ok(entries) = fs::read_dir(&self.directory) else {
             return;
         };
-        let files = entries.filter_map(|entry| Kept::of(&entry.ok()?));
+        let files = entries.filter_map(|entry| CacheFile::of(&entry.ok()?));
         let (unfinished, mut kept): (Vec<_>, Vec<_>) = files.partition(|file| file.unfinished);
         for file in unfinished {
             if file.used.elapsed().is_ok_and(|age| age > UNFINISHED_AGE) {
@@ -212,7 +210,7 @@ impl Cache {
             if count <= self.limits.files && bytes <= self.limits.bytes {
                 return;
             }
-            // Gone as well if another process has removed it.
+            // It is gone as well if another process has removed it.
             let _ = fs::remove_file(file.path);
             count -= 1;
             bytes -= file.bytes;
@@ -221,16 +219,16 @@ impl Cache {
 }
 
 /// A file of a cache's directory.
-struct Kept {
+struct CacheFile {
     path: PathBuf,
     unfinished: bool,
     bytes: u64,
     used: SystemTime,
 }
 
-impl Kept {
-    /// `None` for what is not the cache's.
-    fn of(entry: &fs::DirEntry) -> Option<Kept> {
+impl CacheFile {
+    /// `None` for files that are not the cache's.
+    fn of(entry: &fs::DirEntry) -> Option<CacheFile> {
         let path = entry.path();
         let (hash, rest) = path.file_name()?.to_str()?.split_once('.')?;
         let is_hash = hash.len() == 32 && hash.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -242,7 +240,7 @@ impl Kept {
             return None;
         }
         let metadata = entry.metadata().ok()?;
-        Some(Kept {
+        Some(CacheFile {
             unfinished,
             bytes: metadata.len(),
             used: metadata.modified().ok()?,
@@ -261,8 +259,7 @@ fn header_of(key: &Key, content: &[u8]) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// The content of a file, if it is whole and the key's: its header is what writing it again would
-/// give it.
+/// The content of a file, if it is intact and the key's: its header must equal that of a new file.
 fn content_of<'a>(key: &Key, file: &'a [u8]) -> Option<&'a [u8]> {
     let (header, content) = file.split_at_checked(HEADER_BYTES)?;
     (header == header_of(key, content)).then_some(content)
@@ -274,17 +271,17 @@ fn write_new(path: &Path, header: &[u8], content: &[u8]) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// Whose directory it is. What is in it is run, so that it and its files are to be the user's own.
+/// Owner of a directory. Its files are executed, so it and they must belong to the user.
 #[derive(Clone, Copy, Debug)]
 struct Owner(#[cfg_attr(not(unix), allow(dead_code))] u32);
 
 #[cfg(unix)]
 impl Owner {
-    /// That of a directory, if it is the user's and nobody else may write to it.
+    /// The owner of a directory, if that is the user and other users may not write to it.
     fn of_private(directory: &Path) -> Option<Owner> {
         use std::os::unix::fs::PermissionsExt;
         static TRIED: AtomicU64 = AtomicU64::new(0);
-        // whoever owns a new file is the user
+        // the owner of a new file is the user
         let number = TRIED.fetch_add(1, Ordering::Relaxed);
         let probe = directory.join(format!(".probe-{}-{number}", process::id()));
         let file = File::create_new(&probe).ok()?;
@@ -316,7 +313,7 @@ impl Owner {
     }
 }
 
-/// Only the user's own: what is in it is run.
+/// Creates a directory for the user only: its files are executed.
 fn make_directory(directory: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     builder.recursive(true);
@@ -343,7 +340,7 @@ mod tests {
         Key::new(&["nvrtc 13.0", "sm_90", source])
     }
 
-    /// What the cache has for a key, and whether it was there.
+    /// The cache's content for a key, and whether it was on disk.
     fn ask(cache: &Cache, key: &Key, compiled: &[u8]) -> (Vec<u8>, bool) {
         cache.get_or_compile(key, || Ok(compiled.to_vec())).unwrap()
     }
@@ -368,8 +365,8 @@ mod tests {
         assert_eq!(ask(&cache, &key("a"), b"A"), (b"A".to_vec(), false));
         assert_eq!(ask(&cache, &key("a"), b"?"), (b"A".to_vec(), true));
         assert_eq!(ask(&cache, &key("b"), b"B"), (b"B".to_vec(), false));
-        let again = Cache::open(cache.directory.clone()).unwrap();
-        assert_eq!(ask(&again, &key("b"), b"?"), (b"B".to_vec(), true));
+        let reopened = Cache::open(cache.directory.clone()).unwrap();
+        assert_eq!(ask(&reopened, &key("b"), b"?"), (b"B".to_vec(), true));
         assert_eq!(names(&cache).len(), 2);
     }
 

@@ -1,4 +1,4 @@
-//! What the CUDA driver answers: its version, and what failed.
+//! The CUDA driver's version and errors.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -41,7 +41,7 @@ pub(super) fn check(call: &'static str, result: CUresult) -> Result<()> {
     check_memory(call, 0, result)
 }
 
-/// As [`check`], of a call that wants that many bytes of the device.
+/// As [`check`], for a call that allocates that many bytes of the device.
 pub(super) fn check_memory(call: &'static str, wanted: u64, result: CUresult) -> Result<()> {
     match result {
         CUresult::CUDA_SUCCESS => Ok(()),
@@ -60,8 +60,8 @@ pub(super) fn check_memory(call: &'static str, wanted: u64, result: CUresult) ->
     }
 }
 
-/// Whether every later call of the process fails, too: CUDA's documentation says of these that the
-/// process has to end.
+/// Returns true if every later call of the process fails, too: according to CUDA's documentation, the process has to
+/// end.
 fn is_sticky(result: CUresult) -> bool {
     use CUresult::*;
     matches!(
@@ -84,17 +84,15 @@ fn is_sticky(result: CUresult) -> bool {
     )
 }
 
-/// The error's name and what it means, such as `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is
-/// detected`.
+/// The error's name and meaning, such as `CUDA_ERROR_NO_DEVICE: no CUDA-capable device is detected`.
 pub(super) fn describe(result: CUresult) -> String {
     let mut text = ptr::null();
-    // SAFETY: only called with what the driver returned, so its library is there; the pointer is
-    // to a live pointer.
+    // SAFETY: only called with results of the driver, so its library is there; the pointer is to a live pointer.
     let found = unsafe { sys::cuGetErrorString(result, &mut text) };
     if found != CUresult::CUDA_SUCCESS || text.is_null() {
         return format!("{result:?}");
     }
-    // SAFETY: on success it points to a text of the driver's that lives for ever.
+    // SAFETY: on success it points to a static text of the driver's.
     let text = unsafe { CStr::from_ptr(text) };
     format!("{result:?}: {}", text.to_string_lossy())
 }
@@ -103,7 +101,7 @@ pub(super) fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable(reason.into())
 }
 
-/// What is in the way, without the words that every [`Error::Unavailable`] begins with.
+/// The reason of an error, without the prefix of [`Error::Unavailable`].
 pub(super) fn reason(error: &Error) -> String {
     match error {
         Error::Unavailable(reason) => reason.clone(),

@@ -1,4 +1,4 @@
-//! Column chunks, on a device and where it copies them from.
+//! Column chunks, on a device and in the host memory that it copies from.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(super) const COPIERS: usize = 2;
 /// Names a column chunk of a version of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkKey {
-    /// The file and its version, whatever tells it from every other one.
+    /// The file and its version, as a unique name.
     pub file: Arc<str>,
     /// Row group in the file.
     pub row_group: usize,
@@ -24,7 +24,7 @@ pub struct ChunkKey {
     pub column: usize,
 }
 
-/// Names the chunks of a column in row groups that follow each other in a version of a file.
+/// Names the chunks of a column in consecutive row groups of a version of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkRun {
     /// As in [`ChunkKey`].
@@ -35,23 +35,26 @@ pub struct ChunkRun {
     pub row_groups: Range<usize>,
 }
 
-/// A column chunk on the device. Its memory is given back when the cache has dropped it and no query
-/// uses it any more.
+/// A column chunk on the device. Its memory is freed once the cache has dropped it and no query uses it.
 #[derive(Debug)]
 pub struct Resident {
-    /// Of this chunk, and of others that came with it.
+    /// Memory of this chunk, and of others that were copied with it.
     pub(super) memory: Arc<DeviceBuffer>,
     pub(super) offset: u64,
     pub(super) chunk: Arc<ChunkInfo>,
     pub(super) used: AtomicU64,
-    /// Which copy brought it.
+    /// Copier and number of the copy that brings it.
     pub(super) copier: usize,
     pub(super) copy: u64,
 }
 
 impl Resident {
-    /// A chunk that is there already, in memory that it may share with others.
-    pub(crate) fn made(memory: Arc<DeviceBuffer>, offset: u64, chunk: Arc<ChunkInfo>) -> Arc<Self> {
+    /// A chunk already on the device, in memory that it may share with others.
+    pub(crate) fn in_memory(
+        memory: Arc<DeviceBuffer>,
+        offset: u64,
+        chunk: Arc<ChunkInfo>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             memory,
             offset,
@@ -90,17 +93,17 @@ impl Resident {
         &self.chunk.data_type
     }
 
-    /// Whether it is on an engine's device, in memory of this pool.
+    /// Returns true if the chunk is in memory of this pool.
     pub(crate) fn is_of(&self, pool: &Arc<Pool>) -> bool {
         self.memory.is_of(pool)
     }
 
-    /// Whether it can be in one column with another: of one type, and of one engine.
+    /// Returns true if it can share a column with another chunk: of the same type and engine.
     pub(crate) fn goes_with(&self, other: &Self) -> bool {
         self.data_type() == other.data_type() && self.memory.is_beside(&other.memory)
     }
 
-    /// Notes that it was used at a time, unless it was used since.
+    /// Notes a use at `now`, unless a later one is noted.
     pub(crate) fn touch(&self, now: u64) {
         self.used.fetch_max(now, Ordering::Relaxed);
     }
@@ -116,8 +119,8 @@ impl Resident {
     }
 }
 
-/// A column chunk in host memory that the device copies from at full speed. What there was no room for
-/// on the device comes back from here, at the speed of the link.
+/// A column chunk in host memory that the device copies from at full speed. Chunks that did not fit on the device are
+/// copied again from here, at the speed of the link.
 #[derive(Debug)]
 pub(super) struct Hosted {
     pub memory: DeviceBuffer,
@@ -125,7 +128,7 @@ pub(super) struct Hosted {
     pub used: AtomicU64,
 }
 
-/// For each copier, the last copy that matters.
+/// For each copier, the number of the last copy to wait for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Copies(pub(super) [u64; COPIERS]);
 
@@ -136,7 +139,7 @@ impl Copies {
         *last = chunk.copy.max(*last);
     }
 
-    /// Adds those that others need.
+    /// Adds the copies of others.
     pub fn join(&mut self, others: &Self) {
         let each = self.0.iter_mut().zip(others.0);
         each.for_each(|(last, other)| *last = other.max(*last));

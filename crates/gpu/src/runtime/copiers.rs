@@ -1,4 +1,4 @@
-//! Streams that bring chunks to the device while kernels run on others.
+//! Streams that copy chunks to the device while kernels run on others.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -6,42 +6,42 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use super::chunks::{COPIERS, Copies, Resident};
 use super::driver::{Driver, Event, Stream};
 use super::memory::{DeviceBuffer, lock};
-use super::transfer_batch::{Source, TransferBatch};
+use super::transfer_batch::{CopySource, TransferBatch};
 use crate::error::Result;
 
-/// Bytes that a copier takes on before it is another one's turn.
+/// Bytes that a copier takes before the next one's turn.
 const COPIER_BYTES: usize = 64 << 20;
 
 /// The copiers of a device.
 pub(super) struct Copiers {
     driver: Arc<dyn Driver>,
-    each: [Slot; COPIERS],
-    /// Whose turn it is.
+    each: [CopierSlot; COPIERS],
+    /// Index of the copier whose turn it is.
     turn: AtomicUsize,
-    /// Copies begun by any of them: those of a copier in the place of a broken one have larger numbers than its own.
+    /// Copies begun by all copiers. A copier that replaces a broken one continues with larger numbers.
     begun: AtomicU64,
 }
 
-/// A copier, once there is one.
-type Slot = Mutex<Option<Copier>>;
+/// A copier, created on first use.
+type CopierSlot = Mutex<Option<Copier>>;
 
 struct Copier {
     stream: Box<dyn Stream>,
-    /// The last copy begun, and the last that is known to be done. No copy is the 0th.
+    /// The last copy begun, and the last that is known to be done. Copies count from 1.
     begun: u64,
     done: u64,
-    /// Points behind what was asked for together, by the last copy before them.
-    marks: Vec<(u64, Event)>,
-    /// What must not be freed before they are done.
+    /// Events after copies that were requested together, by the last copy before them.
+    events: Vec<(u64, Event)>,
+    /// Data that must not be freed before its copies are done.
     held: Vec<Shipped>,
     held_bytes: usize,
 }
 
-/// What a copy under way needs.
+/// Data of a copy under way.
 struct Shipped {
     copy: u64,
     bytes: usize,
-    _from: Vec<Source>,
+    _from: Vec<CopySource>,
     _to: Vec<Arc<Resident>>,
 }
 
@@ -58,7 +58,7 @@ impl Copiers {
     /// Begins to copy chunks into `memory` of the device; they count as used at `now`.
     pub fn ship(
         &self,
-        parcel: TransferBatch,
+        transfer: TransferBatch,
         memory: DeviceBuffer,
         now: u64,
     ) -> Result<Vec<Arc<Resident>>> {
@@ -69,11 +69,11 @@ impl Copiers {
             None => Copier::new(self.driver.stream()?),
         };
         if !copier.has_room() {
-            // it has had its share; by the time it is its turn again that is done, or nearly
+            // it has had its share; by its next turn the copies are done, or nearly
             copier.finish()?;
         }
         copier.begun = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        let residents = parcel.chunks.into_iter().map(|(offset, chunk)| {
+        let residents = transfer.chunks.into_iter().map(|(offset, chunk)| {
             Arc::new(Resident {
                 memory: Arc::clone(&memory),
                 offset,
@@ -84,18 +84,18 @@ impl Copiers {
             })
         });
         let residents: Vec<Arc<Resident>> = residents.collect();
-        copier.held_bytes += parcel.bytes;
+        copier.held_bytes += transfer.bytes;
         copier.held.push(Shipped {
             copy: copier.begun,
-            bytes: parcel.bytes,
-            _from: parcel.from,
+            bytes: transfer.bytes,
+            _from: transfer.from,
             _to: residents.clone(),
         });
-        let mut copies = parcel.copies;
+        let mut copies = transfer.copies;
         copies
             .iter_mut()
             .for_each(|copy| copy.to += memory.address());
-        // SAFETY: the parcel's memory has these bytes, and so has the device's, each once. The copier holds both until
+        // SAFETY: the batch's memory has these bytes, and so has the device's, each once. The copier holds both until
         // the copy is done; if that fails, it is dropped here, which waits for its stream, before they are.
         unsafe { copier.stream.copy_in_all(&copies)? };
         if !copier.has_room() {
@@ -105,7 +105,7 @@ impl Copiers {
         Ok(residents)
     }
 
-    /// The copier whose turn it is; while another thread has it, one that can begin at once.
+    /// The copier whose turn it is; if another thread uses it, one that can begin at once.
     fn choose(&self) -> (usize, MutexGuard<'_, Option<Copier>>) {
         let turn = self.turn.load(Ordering::Relaxed);
         for index in (turn..turn + COPIERS).map(|turn| turn % COPIERS) {
@@ -119,19 +119,19 @@ impl Copiers {
         (index, lock(&self.each[index]))
     }
 
-    /// Marks where the copies so far end, so that who needs them does not wait for later ones. Without a
-    /// mark it waits for these, too.
+    /// Records an event after the copies so far, so that kernels need not wait for later ones. Without an event, they
+    /// wait for all copies.
     pub fn mark(&self) {
         for slot in &self.each {
             let mut slot = lock(slot);
             let Some(copier) = slot.as_mut() else {
                 continue;
             };
-            let marked = copier.marks.last().map_or(copier.done, |(copy, _)| *copy);
+            let marked = copier.events.last().map_or(copier.done, |(copy, _)| *copy);
             if marked < copier.begun
                 && let Ok(mark) = copier.stream.mark()
             {
-                copier.marks.push((copier.begun, mark));
+                copier.events.push((copier.begun, mark));
             }
         }
     }
@@ -142,9 +142,9 @@ impl Copiers {
             if let Some(copier) = lock(copier).as_mut()
                 && copier.done < needed
             {
-                match copier.marks.iter().find(|(copy, _)| *copy >= needed) {
+                match copier.events.iter().find(|(copy, _)| *copy >= needed) {
                     Some((_, mark)) => stream.wait(mark)?,
-                    // for all copies so far: a mark for each takes as long as a small copy
+                    // for all copies so far: an event for each takes as long as a small copy
                     None => stream.wait(&copier.stream.mark()?)?,
                 }
             }
@@ -152,14 +152,14 @@ impl Copiers {
         Ok(())
     }
 
-    /// Notes that these copies are done, so that what they needed is not held any more.
+    /// Notes that these copies are done, and releases their data.
     pub fn arrived(&self, copies: &Copies) {
         for (needed, copier) in copies.0.into_iter().zip(&self.each) {
             if let Some(copier) = lock(copier).as_mut()
                 && copier.done < needed
             {
                 copier.done = needed;
-                copier.marks.retain(|(copy, _)| *copy > needed);
+                copier.events.retain(|(copy, _)| *copy > needed);
                 let arrived = copier.held.partition_point(|held| held.copy <= needed);
                 let bytes = copier.held.drain(..arrived).map(|held| held.bytes);
                 copier.held_bytes = copier.held_bytes.saturating_sub(bytes.sum());
@@ -167,7 +167,7 @@ impl Copiers {
         }
     }
 
-    /// Whether these copies are known to be done: nothing of them is held any more.
+    /// Returns true if these copies are known to be done: none of their data is held.
     pub fn have_brought(&self, copies: &Copies) -> bool {
         let mut each = copies.0.into_iter().zip(&self.each);
         each.all(|(needed, copier)| {
@@ -176,7 +176,7 @@ impl Copiers {
         })
     }
 
-    /// Waits until all copies are done that have begun.
+    /// Waits until all copies under way are done.
     pub fn finish(&self) -> Result<()> {
         for slot in &self.each {
             let mut slot = lock(slot);
@@ -195,7 +195,7 @@ impl Copier {
             stream,
             begun: 0,
             done: 0,
-            marks: vec![],
+            events: vec![],
             held: vec![],
             held_bytes: 0,
         }
@@ -209,7 +209,7 @@ impl Copier {
     fn finish(&mut self) -> Result<()> {
         self.stream.synchronize()?;
         self.done = self.begun;
-        self.marks.clear();
+        self.events.clear();
         self.held.clear();
         self.held_bytes = 0;
         Ok(())

@@ -1,4 +1,4 @@
-//! The copies that an engine has on its device of what the host has.
+//! An engine's device copies of host values.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::plan::DeviceCopies;
 
 impl Engine {
-    /// The copy of a value on this engine's device: `copy` makes it if it is not there, while others wait for it. It stays
-    /// as long as what is returned.
+    /// The copy of a value on this engine's device; `copy` makes it unless it is there. Concurrent callers wait. It
+    /// stays there at least as long as the returned reference.
     pub(crate) fn copied(
         &self,
         copies: &DeviceCopies,
@@ -19,10 +19,10 @@ impl Engine {
         self.copied_of(copies).get_or_copy(self.now(), copy)
     }
 
-    /// Copies of which that of this engine is there already.
-    pub(crate) fn copies_with(&self, piece: Arc<DeviceBuffer>) -> DeviceCopies {
+    /// Copies that include this engine's.
+    pub(crate) fn copies_with(&self, buffer: Arc<DeviceBuffer>) -> DeviceCopies {
         let copies = DeviceCopies::default();
-        self.copied_of(&copies).set(piece);
+        self.copied_of(&copies).set(buffer);
         copies
     }
 

@@ -1,8 +1,8 @@
-//! A device of NVIDIA's, through the CUDA driver API.
+//! An NVIDIA device, through the CUDA driver API.
 //!
-//! The driver is a library found at run time: where there is none, everything here says so with
-//! [`Error::Unavailable`] and nothing is called. What is made of a device (streams, marks,
-//! kernels) keeps its context alive, so the context is released last whatever is dropped first.
+//! The driver is a library found at run time. Without it, all functions return [`Error::Unavailable`] and call
+//! nothing. Streams, events and kernels of a device keep its context alive, so the context is released last, in
+//! whatever order they are dropped.
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -19,25 +19,25 @@ use cudarc::driver::sys::{
 use super::cache::{Cache, Key};
 use super::calls::{check, check_memory, describe, driver_version, reason, unavailable};
 use super::driver::{Compiled, CopyIn, DeviceInfo, Driver, Event, Kernel, Launch, Stream};
-use super::exit::{AtWork, wait_at_exit};
+use super::exit::{CallGuard, wait_at_exit};
 use super::health::Process;
 use super::huge::HugePages;
 use super::memory::lock;
 use super::nvrtc::{self, Nvrtc};
 use crate::error::{Error, Result};
 
-/// The oldest CUDA version a driver may have: its library lacks functions that are called here.
+/// Minimum CUDA version of a driver: older libraries lack functions that are called here.
 const OLDEST_DRIVER: (u32, u32) = (12, 8);
 
-/// The oldest compute capability a device may have: others lack instructions that kernels have, such as the reduction
-/// of a warp and asynchronous copies to shared memory.
+/// Minimum compute capability of a device: others lack instructions that kernels use, such as the reduction of a warp
+/// and asynchronous copies to shared memory.
 const OLDEST_CAPABILITY: (u32, u32) = (8, 0);
 
 /// The CUDA version from which on a driver takes many copies in one call. On an H200 that takes 7 microseconds for six
-/// copies, instead of 18, and what is 5 MB in all goes at 52 GB/s instead of 46.
+/// copies instead of 18, and 5 MB in all are copied at 52 GB/s instead of 46.
 const BATCHES_COPIES: (u32, u32) = (13, 0);
 
-/// Bytes of shared memory that every kernel can have without asking.
+/// Bytes of shared memory that every kernel can use without permission.
 const PLAIN_SHARED_MEMORY: u32 = 48 << 10;
 
 // -- the driver as a whole ------------------------------------------------------------------
@@ -70,7 +70,7 @@ fn start_once() -> Result<()> {
     }
 }
 
-/// Devices that the driver shows.
+/// Number of devices of the driver.
 fn count() -> Result<usize> {
     start()?;
     let mut count = 0;
@@ -81,7 +81,7 @@ fn count() -> Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// What every device is, in order.
+/// Descriptions of all devices, in order.
 ///
 /// # Errors
 ///
@@ -194,7 +194,7 @@ impl Context {
         })
     }
 
-    /// Makes it the calling thread's: what is called next is meant for this device.
+    /// Makes it the calling thread's current context: later calls apply to this device.
     fn bind(&self) -> Result<()> {
         self.process.check()?;
         // SAFETY: the context is retained until `self` is dropped.
@@ -203,11 +203,10 @@ impl Context {
         })
     }
 
-    /// Calls the driver with the context bound, where nobody could be told of an error: when
-    /// something is given back.
+    /// Calls the driver with the context bound, to release something; errors are ignored.
     fn give_back(&self, call: impl FnOnce() -> CUresult) {
         if self.bind().is_ok() {
-            // An error would be one of an earlier launch, which whoever waited for it was told.
+            // An error would come from an earlier launch, and has been returned to its caller.
             let _ = call();
         }
     }
@@ -218,21 +217,20 @@ impl Drop for Context {
         if self.process.check().is_err() {
             return;
         }
-        // SAFETY: it was retained once, in `retain`; nothing made in it is left, as all that is
-        // holds an `Arc` of it.
+        // SAFETY: it was retained once, in `retain`; nothing made in it is left, as all such objects hold an `Arc` of
+        // it.
         let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.device) };
     }
 }
 
-/// A device of NVIDIA's.
+/// An NVIDIA device.
 ///
 /// A call makes the device's primary context current on the calling thread, and leaves it so.
 pub struct Cuda {
     info: DeviceInfo,
     context: Arc<Context>,
     nvrtc: &'static Nvrtc,
-    /// What kernels are compiled for: the device's compute capability, or the nearest below that
-    /// its code may be of.
+    /// Target of the compiler: the device's compute capability, or the nearest below that whose code the device runs.
     target: (u32, u32),
     cache: Option<Cache>,
     /// Host memory that the device copies from, by address.
@@ -240,21 +238,20 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Devices that there are; 0 without a driver. That one of them can be used is known when it
-    /// is opened.
+    /// Number of devices; 0 without a driver. Only opening a device shows that it can be used.
     pub fn count() -> usize {
         count().unwrap_or(0)
     }
 
-    /// The device of that number, from 0.
+    /// Opens the device with that number, from 0.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`], whatever is missing: the driver, the device, NVRTC.
+    /// [`Error::Unavailable`] if the driver, the device or NVRTC is missing.
     pub fn open(ordinal: usize) -> Result<Arc<Cuda>> {
         driver_version()?;
         wait_at_exit();
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let opened = Cuda::open_with(ordinal, Cache::of_user());
         opened.map_err(|error| Error::Unavailable(reason(&error)))
     }
@@ -280,7 +277,7 @@ impl Cuda {
         Ok(self.nvrtc.compile(source, self.target)?.bytes)
     }
 
-    /// The cubin of a source, and whether it was on disk.
+    /// The cubin of a source. The flag is true if it was on disk.
     fn cubin(&self, source: &str) -> Result<(Vec<u8>, bool)> {
         let Some(cache) = &self.cache else {
             return Ok((self.compile_cubin(source)?, false));
@@ -289,7 +286,7 @@ impl Cuda {
         cache.get_or_compile(&key, || self.compile_cubin(source))
     }
 
-    /// Compiles anew what was on disk but does not load: whatever wrote it, it is of no use.
+    /// Compiles a kernel again whose cubin on disk does not load, and replaces it.
     fn recompile(&self, key: &Key, source: &str) -> Result<Vec<u8>> {
         let cubin = self.compile_cubin(source)?;
         if let Some(cache) = &self.cache {
@@ -352,7 +349,7 @@ impl Driver for Cuda {
                 kernel: Arc::new(kernel),
                 from_disk: true,
             })),
-            // it has to be compiled anew
+            // it has to be compiled again
             Err(Error::Driver { .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -391,18 +388,18 @@ impl Driver for Cuda {
                 return Ok(address);
             }
         }
-        // Some systems register no memory that is there, but have a driver that makes some, slowly.
+        // Some systems cannot register existing memory, but have a driver that allocates registered memory, slowly.
         let mut address = ptr::null_mut();
         // SAFETY: a context is bound; the pointer is to a live pointer.
         let result =
             unsafe { sys::cuMemHostAlloc(&mut address, bytes, sys::CU_MEMHOSTALLOC_PORTABLE) };
-        // Memory of the host that lacks is not helped by freeing some of the device's.
+        // Freeing the device's memory does not help a host that is out of memory.
         match result {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => return Err(failed("cuMemHostAlloc")),
             result => check("cuMemHostAlloc", result)?,
         }
         let address: *mut u8 = address.cast();
-        // SAFETY: `bytes` of memory that nobody else has.
+        // SAFETY: `bytes` of memory that is not shared yet.
         unsafe { address.write_bytes(0, bytes) };
         Ok(address)
     }
@@ -448,11 +445,11 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads a cubin: one that NVRTC made, or that was found whole on disk.
+    /// Loads a cubin, from NVRTC or an intact one from disk.
     fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Module> {
         context.bind()?;
         let mut module = ptr::null_mut();
-        // SAFETY: a context is bound; a cubin tells its own length, and this one is whole.
+        // SAFETY: a context is bound; a cubin contains its own length, and this one is intact.
         let result = unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) };
         check_memory("cuModuleLoadData", cubin.len() as u64, result)?;
         Ok(Module {
@@ -488,15 +485,15 @@ impl Drop for Module {
 
 /// A kernel, with the module it is in.
 struct CudaKernel {
-    /// Loaded as long as its function may be launched.
+    /// Keeps the function valid.
     module: Module,
     function: sys::CUfunction,
     name: String,
     /// Bytes of its parameter.
     parameter: usize,
-    /// Bytes of shared memory that it declares itself.
+    /// Bytes of static shared memory.
     own_shared: u32,
-    /// Bytes of dynamic shared memory that the driver was told to allow.
+    /// Bytes of dynamic shared memory that the driver allows for it.
     allowed_shared: Mutex<u32>,
 }
 
@@ -519,12 +516,12 @@ impl CudaKernel {
         })
     }
 
-    /// Sees to it that a launch can have that much dynamic shared memory.
+    /// Allows a launch that much dynamic shared memory.
     fn allow_shared(&self, bytes: u32) -> Result<()> {
         if self.own_shared.saturating_add(bytes) <= PLAIN_SHARED_MEMORY {
             return Ok(());
         }
-        // Under the lock, so that nobody sets it back to less.
+        // Under the lock, so that no other thread lowers it.
         let allowed = self.allowed_shared.lock();
         let mut allowed = allowed.unwrap_or_else(PoisonError::into_inner);
         if *allowed < bytes {
@@ -539,16 +536,16 @@ impl CudaKernel {
         Ok(())
     }
 
-    /// The driver reads as many bytes as the parameter has, whatever it is given.
+    /// Checks the length of arguments: the driver reads as many bytes as the parameter has.
     fn check_args(&self, args: &[u64]) -> Result<()> {
-        let given = size_of_val(args);
-        if given == self.parameter {
+        let given_bytes = size_of_val(args);
+        if given_bytes == self.parameter {
             return Ok(());
         }
         Err(Error::Driver {
             call: "cuLaunchKernel",
             reason: format!(
-                "kernel {} takes {} bytes of arguments, not {given}",
+                "kernel {} takes {} bytes of arguments, not {given_bytes}",
                 self.name, self.parameter
             ),
         })
@@ -562,7 +559,7 @@ fn parameter_bytes(function: sys::CUfunction) -> Result<usize> {
     // integers.
     let result = unsafe { sys::cuFuncGetParamInfo(function, 0, &mut offset, &mut size) };
     match result {
-        // That is how it says that there is no such parameter.
+        // This result means that there is no such parameter.
         CUresult::CUDA_ERROR_INVALID_VALUE => Ok(0),
         result => check("cuFuncGetParamInfo", result).map(|()| size),
     }
@@ -593,7 +590,7 @@ impl Kernel for CudaKernel {
     }
 
     fn resident_blocks(&self, threads: u32, shared: u32) -> u32 {
-        // None fit that the driver was not told to allow.
+        // No blocks fit if the driver does not allow that much.
         let allowed = self.module.context.bind();
         if allowed.and_then(|()| self.allow_shared(shared)).is_err() {
             return 1;
@@ -617,7 +614,7 @@ impl Kernel for CudaKernel {
     }
 }
 
-// -- streams and marks ----------------------------------------------------------------------
+// -- streams and events ---------------------------------------------------------------------
 
 /// A stream that does not wait for the null stream.
 struct CudaStream {
@@ -629,31 +626,31 @@ struct CudaStream {
 unsafe impl Send for CudaStream {}
 
 /// An event.
-struct CudaMark {
+struct CudaEvent {
     context: Arc<Context>,
     event: sys::CUevent,
 }
 
 // SAFETY: as for `Context`.
-unsafe impl Send for CudaMark {}
+unsafe impl Send for CudaEvent {}
 // SAFETY: as for `Context`.
-unsafe impl Sync for CudaMark {}
+unsafe impl Sync for CudaEvent {}
 
-impl CudaMark {
-    fn new(context: &Arc<Context>) -> Result<CudaMark> {
+impl CudaEvent {
+    fn new(context: &Arc<Context>) -> Result<CudaEvent> {
         let mut event = ptr::null_mut();
         let flags = sys::CUevent_flags::CU_EVENT_DEFAULT as u32;
         // SAFETY: the caller has bound the context; the pointer is to a live handle.
         check("cuEventCreate", unsafe {
             sys::cuEventCreate(&mut event, flags)
         })?;
-        Ok(CudaMark {
+        Ok(CudaEvent {
             context: Arc::clone(context),
             event,
         })
     }
 
-    fn of<'a>(mark: &'a Event, call: &'static str) -> Result<&'a CudaMark> {
+    fn of<'a>(mark: &'a Event, call: &'static str) -> Result<&'a CudaEvent> {
         mark.0.downcast_ref().ok_or_else(|| Error::Driver {
             call,
             reason: "the mark is of another driver".to_string(),
@@ -661,10 +658,9 @@ impl CudaMark {
     }
 }
 
-impl Drop for CudaMark {
+impl Drop for CudaEvent {
     fn drop(&mut self) {
-        // SAFETY: created once, in `new`. One that is not passed yet is destroyed once it is: the
-        // driver sees to that.
+        // SAFETY: created once, in `new`. The driver destroys an event under way once it is recorded.
         self.context
             .give_back(|| unsafe { sys::cuEventDestroy_v2(self.event) });
     }
@@ -698,7 +694,7 @@ impl Stream for CudaStream {
             type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID,
             id: 0,
         };
-        // of all copies, from the first on
+        // one set of attributes, from the first copy on
         let mut attributes = sys::CUmemcpyAttributes {
             srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
             srcLocHint: nowhere,
@@ -778,7 +774,7 @@ impl Stream for CudaStream {
 
     fn mark(&mut self) -> Result<Event> {
         self.context.bind()?;
-        let mark = CudaMark::new(&self.context)?;
+        let mark = CudaEvent::new(&self.context)?;
         // SAFETY: stream and event are alive and of the same context.
         check("cuEventRecord", unsafe {
             sys::cuEventRecord(mark.event, self.stream)
@@ -787,7 +783,7 @@ impl Stream for CudaStream {
     }
 
     fn wait(&mut self, mark: &Event) -> Result<()> {
-        let mark = CudaMark::of(mark, "cuStreamWaitEvent")?;
+        let mark = CudaEvent::of(mark, "cuStreamWaitEvent")?;
         self.context.bind()?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT as u32;
         // SAFETY: stream and event are alive.
@@ -805,8 +801,8 @@ impl Stream for CudaStream {
     }
 
     fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64> {
-        let from = CudaMark::of(from, "cuEventElapsedTime")?;
-        let to = CudaMark::of(to, "cuEventElapsedTime")?;
+        let from = CudaEvent::of(from, "cuEventElapsedTime")?;
+        let to = CudaEvent::of(to, "cuEventElapsedTime")?;
         self.context.bind()?;
         let mut milliseconds = 0.0;
         // SAFETY: both events are alive; the pointer is to a live number.
@@ -819,8 +815,8 @@ impl Stream for CudaStream {
 
 impl Drop for CudaStream {
     fn drop(&mut self) {
-        // SAFETY: created once, in `Cuda::stream`. What is under way is waited for first: nobody
-        // could wait for it afterwards, before giving back the memory it uses.
+        // SAFETY: created once, in `Cuda::stream`. Work under way is waited for first, because its memory may be freed
+        // next.
         self.context.give_back(|| unsafe {
             let _ = sys::cuStreamSynchronize(self.stream);
             sys::cuStreamDestroy_v2(self.stream)

@@ -1,4 +1,4 @@
-//! What there is on this machine to run kernels with, and what is missing.
+//! Survey of this machine: what can run kernels, and what is missing.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,16 +10,16 @@ use super::driver::DeviceInfo;
 use super::nvrtc;
 use crate::error::Result;
 
-/// What there is on this machine to run kernels with.
+/// The drivers, compilers and devices of this machine.
 #[derive(Debug)]
 pub struct Survey {
     /// The installed driver.
     pub driver: Result<DriverInfo>,
     /// The run-time compiler.
     pub nvrtc: Result<NvrtcInfo>,
-    /// Where compiled kernels are kept, or why they are not.
+    /// The directory of compiled kernels, or the reason why they are not kept.
     pub cache: Result<PathBuf, String>,
-    /// What each device is, in order; or why there is none.
+    /// Description of each device, in order; or the reason why there is none.
     pub devices: Result<Vec<Result<DeviceInfo>>>,
 }
 
@@ -28,7 +28,7 @@ pub struct Survey {
 pub struct DriverInfo {
     /// The version of CUDA that it is for, such as `(13, 0)`.
     pub cuda: (u32, u32),
-    /// Its own version, such as `580.95.05`, where the system tells.
+    /// Its own version, such as `580.95.05`, if the system provides it.
     pub release: Option<String>,
 }
 
@@ -37,12 +37,12 @@ pub struct DriverInfo {
 pub struct NvrtcInfo {
     /// Its version, such as `(13, 0)`.
     pub version: (u32, u32),
-    /// Where it was found, where the system tells.
+    /// The library's file, if the system provides it.
     pub path: Option<PathBuf>,
 }
 
 impl Survey {
-    /// Looks around. Nothing is kept open.
+    /// Takes the survey. Keeps nothing open.
     pub fn take() -> Survey {
         Survey {
             driver: driver(),
@@ -52,10 +52,10 @@ impl Survey {
         }
     }
 
-    /// What keeps every device from being used; empty if one may be.
+    /// Reasons why no device can be used; empty if one may be.
     pub fn obstacles(&self) -> Vec<String> {
         let mut obstacles = Vec::new();
-        // Without a driver there are no devices for the same reason.
+        // Without a driver, there are no devices for the same reason.
         let devices = self.devices.as_ref();
         obstacles.extend(devices.err().map(reason));
         if let Ok(devices) = devices {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(both.obstacles(), ["no driver", "no NVRTC"]);
     }
 
-    /// Where there is no device this is all that runs; nowhere does it panic.
+    /// All that runs without a device; it must not panic anywhere.
     #[test]
     fn a_survey_can_always_be_taken() {
         let survey = Survey::take();

@@ -1,7 +1,7 @@
-//! What the engine needs of a device: memory, streams, compiling and launching kernels.
+//! Interface of the engine to a device: memory, streams, compiling and launching kernels.
 //!
-//! [`Cuda`](crate::Cuda) is the real one. Tests put a CPU behind the same trait, which runs the
-//! same generated kernels.
+//! [`Cuda`](crate::Cuda) is the real one. Tests emulate a device on a CPU behind the same trait, which runs the same
+//! generated kernels.
 
 use std::any::Any;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
-/// What a device is.
+/// Description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Its number, from 0.
@@ -24,39 +24,40 @@ pub struct DeviceInfo {
     pub multiprocessors: u32,
     /// Bytes of shared memory that one block can have.
     pub shared_memory: u32,
-    /// Whether a CPU takes its place, in tests. Then a defect of ours is an error, and not left to the CPU.
+    /// True for a CPU that emulates a device, in tests. Internal errors are then returned instead of leaving the work
+    /// to the CPU.
     pub is_emulated: bool,
 }
 
 /// A kernel ready to be launched.
 pub trait Kernel: Any + fmt::Debug + Send + Sync {
-    /// As [`Any`], for the driver that made it.
+    /// For the driver to downcast its own kernels.
     fn as_any(&self) -> &dyn Any;
 
-    /// How many blocks of that many threads and bytes of dynamic shared memory a multiprocessor
-    /// runs at once; at least 1.
+    /// Number of blocks with that many threads and bytes of dynamic shared memory that a multiprocessor runs at once;
+    /// at least 1.
     fn resident_blocks(&self, threads: u32, shared: u32) -> u32;
 }
 
-/// A kernel and how it came about.
+/// A kernel and its origin.
 #[derive(Debug)]
 pub struct Compiled {
     /// The kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// Whether it was found on disk instead of being compiled.
+    /// True if it was found on disk instead of being compiled.
     pub from_disk: bool,
 }
 
-/// A device. Calls may come from any thread; they block, so not from an async runtime's.
+/// A device. Calls may come from any thread; they block: do not call from an async runtime's threads.
 pub trait Driver: fmt::Debug + Send + Sync {
-    /// What it is.
+    /// The device's description.
     fn info(&self) -> &DeviceInfo;
 
     /// Bytes of memory that are free now.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn free_memory(&self) -> Result<u64>;
 
     /// Compiles CUDA C++ and loads the kernel of that name from it.
@@ -67,56 +68,56 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// [`Error::Unavailable`](crate::Error::Unavailable) without a compiler.
     fn compile(&self, source: &str, name: &str) -> Result<Compiled>;
 
-    /// As [`Driver::compile`], if that takes no compiler, because the kernel is on disk.
+    /// As [`Driver::compile`], but only from disk: `None` if a compiler is necessary.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn find(&self, _source: &str, _name: &str) -> Result<Option<Compiled>> {
         Ok(None)
     }
 
-    /// The address of `bytes > 0` new bytes of device memory, a multiple of 256.
+    /// Allocates `bytes > 0` of device memory. Returns its address, a multiple of 256.
     ///
     /// # Errors
     ///
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, bytes: usize) -> Result<u64>;
 
-    /// Gives device memory back.
+    /// Frees device memory.
     ///
     /// # Safety
     ///
-    /// `address` came from [`Driver::allocate`] of this driver, is freed once, and nothing under
-    /// way on a stream uses it.
+    /// `address` came from [`Driver::allocate`] of this driver, is freed once, and nothing under way on a stream uses
+    /// it.
     unsafe fn free(&self, address: u64);
 
-    /// `bytes > 0` of host memory, all zeros, that the device copies from at full speed; at a multiple of 256.
+    /// Allocates `bytes > 0` of zeroed host memory that the device copies from at full speed, at a multiple of 256.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8>;
 
-    /// Gives host memory back.
+    /// Frees host memory.
     ///
     /// # Safety
     ///
-    /// As [`Driver::free`], of [`Driver::allocate_host`].
+    /// As [`Driver::free`], for [`Driver::allocate_host`].
     unsafe fn free_host(&self, address: *mut u8);
 
-    /// A new stream: what is put on it runs in order, beside other streams.
+    /// A new stream: its work runs in order, concurrently with other streams.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     fn stream(&self) -> Result<Box<dyn Stream>>;
 }
 
-/// How a kernel is launched.
+/// Configuration and arguments of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
-    /// Blocks.
+    /// Number of blocks.
     pub grid: u32,
     /// Threads of a block, a multiple of 32.
     pub block: u32,
@@ -126,14 +127,14 @@ pub struct Launch<'a> {
     pub args: &'a [u64],
 }
 
-/// Bytes of the host's memory that are copied to the device.
+/// A copy from host memory to the device.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyIn {
-    /// Where they go.
+    /// Address on the device.
     pub to: u64,
-    /// Where they are.
+    /// Address on the host.
     pub from: *const u8,
-    /// How many there are.
+    /// Number of bytes.
     pub bytes: usize,
 }
 
@@ -150,7 +151,7 @@ pub trait Stream: Send {
     ///
     /// # Safety
     ///
-    /// As [`Stream::copy_in`], of each; no two of them go to the same bytes.
+    /// As [`Stream::copy_in`] for each copy; no two of them write the same bytes.
     unsafe fn copy_in_all(&mut self, copies: &[CopyIn]) -> Result<()> {
         copies.iter().try_for_each(|copy| {
             // SAFETY: as the caller says.
@@ -176,11 +177,11 @@ pub trait Stream: Send {
     ///
     /// # Safety
     ///
-    /// The arguments are what the kernel expects, and the memory behind them is valid and stays so
-    /// until the stream has passed this point.
+    /// The arguments are those that the kernel expects, and the memory they name is valid and stays so until the
+    /// stream has passed this point.
     unsafe fn launch(&mut self, kernel: &dyn Kernel, launch: Launch<'_>) -> Result<()>;
 
-    /// Launches a kernel, and gives the points before and behind it.
+    /// Launches a kernel. Returns the events before and after it.
     ///
     /// # Safety
     ///
@@ -196,16 +197,16 @@ pub trait Stream: Send {
         Ok((start, self.mark()?))
     }
 
-    /// Notes the present point of the stream, for [`Stream::wait`] and [`Stream::elapsed`].
+    /// Records an event at the present point of the stream, for [`Stream::wait`] and [`Stream::elapsed`].
     fn mark(&mut self) -> Result<Event>;
 
-    /// Makes what comes wait until another stream of the device has passed `mark`.
+    /// Makes later work wait until another stream of the device has passed `mark`.
     fn wait(&mut self, mark: &Event) -> Result<()>;
 
-    /// Waits, on the calling thread, until everything so far is done.
+    /// Blocks the calling thread until all work so far is done.
     fn synchronize(&mut self) -> Result<()>;
 
-    /// Milliseconds between two points of this stream, both passed.
+    /// Milliseconds between two events of this stream, both passed.
     fn elapsed(&mut self, from: &Event, to: &Event) -> Result<f64>;
 }
 

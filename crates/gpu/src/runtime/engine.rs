@@ -1,4 +1,4 @@
-//! A device with what is cached on it: column chunks and kernels.
+//! The engine: a device and its caches of column chunks and kernels.
 
 use std::any::Any;
 use std::cmp::Reverse;
@@ -19,7 +19,7 @@ use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
-use super::memory::{DeviceBuffer, Pinned, Place, Pool, Sizes, Staging, lock};
+use super::memory::{DeviceBuffer, MemoryKind, Pinned, Pool, Sizes, Staging, lock};
 use super::transfer_batch::TransferBatch;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
@@ -30,23 +30,23 @@ pub struct Engine {
     driver: Arc<dyn Driver>,
     pool: Arc<Pool>,
     host_pool: Arc<Pool>,
-    /// What files are read into.
+    /// Memory that files are read into.
     staging: Arc<Pool>,
     chunks: Mutex<Chunks>,
     copiers: Copiers,
     kernels: Kernels,
-    lanes: Mutex<Vec<StreamContext>>,
-    /// Copies of what the host has, where they are and where they may come again.
+    stream_contexts: Mutex<Vec<StreamContext>>,
+    /// Device copies of host values, including those that were dropped and may be made again.
     copies: Mutex<Vec<Weak<Copied>>>,
     clock: AtomicU64,
     health: Health,
-    /// Whether chunks did not fit the budget, and there was no room to spare since.
+    /// True after chunks did not fit the budget, until there is room to spare.
     is_full: AtomicBool,
-    /// Bytes of the device's memory that are free or the engine's, and when that was looked at.
+    /// Bytes of the device's memory that are free or the engine's, and when they were measured.
     usable: Mutex<Option<(Instant, u64)>>,
 }
 
-/// A [`ChunkKey`] with a number for the file: thousands are looked up for a query.
+/// A [`ChunkKey`] with a number for the file: queries look up thousands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ChunkName {
     file: usize,
@@ -54,48 +54,49 @@ struct ChunkName {
     column: usize,
 }
 
-/// A chunk: the address of its memory, when it was used last, its name.
+/// A chunk: the address of its memory, the time of its last use, its name.
 type Idle = (u64, u64, ChunkName);
 
-/// Something on the device that may be dropped, by its number. Of those used at the same time, stacks go first.
+/// An entry of the device's caches that may be dropped, by its index. Of entries used at the same time, column
+/// batches go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kept {
+enum Evictable {
     ColumnBatch(usize),
     Copy(usize),
     Chunks(usize),
 }
 
-/// The chunks on the device, and how much they may take.
+/// The chunks on the device and in host memory, and their budgets.
 #[derive(Debug)]
 struct Chunks {
     files: Files,
     resident: HashMap<ChunkName, Arc<Resident>>,
-    /// Chunks that queries used together.
-    stacks: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
+    /// Column batches of chunks that queries used together.
+    column_batches: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
     hosted: HashMap<ChunkName, Arc<Hosted>>,
     host_bytes: u64,
     host_limit: u64,
-    /// Dictionaries of chunks, each once, by their hashes: row groups often have the same.
+    /// Distinct dictionaries of chunks, by their hashes: row groups often have equal ones.
     dictionaries: HashMap<u64, Vec<Weak<dyn Array>>>,
-    /// Hashes from which on it is worth to look for dictionaries of no chunk.
+    /// Number of hashes from which on unused dictionaries are swept.
     most_dictionaries: usize,
     bytes: u64,
-    /// Unless it is to be a share of the memory that is free or the engine's.
+    /// The budget; `None` for a share of the memory that is free or the engine's.
     limit: Option<u64>,
 }
 
 /// The numbers of files.
 #[derive(Debug)]
 struct Files {
-    /// Of each file, its number, and how often files had been forgotten when it was asked for last.
+    /// For each file, its number, and the number of sweeps before its last lookup.
     numbers: HashMap<Arc<str>, (usize, u64)>,
     next: usize,
     sweep: u64,
-    /// Files from which on some are worth forgetting.
+    /// Number of files from which on unused ones are swept.
     most: usize,
 }
 
-/// A stream and its buffers. Executions borrow them: making one takes longer than a query.
+/// A stream and its buffers. Executions borrow them: creating one takes longer than a query.
 pub(crate) struct StreamContext {
     pub stream: Box<dyn Stream>,
     pub staging: Option<Pinned>,
@@ -108,38 +109,38 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// Share for chunks of the memory that other programs leave, unless told otherwise: the rest is for
-/// results, scratch and what they take later.
+/// Default share for chunks of the memory that other programs leave: the rest is for results, scratch and memory that
+/// other programs take later.
 const DEFAULT_SHARE: f64 = 0.8;
-/// How long to believe what the driver said of free memory: asking takes as long as a small launch.
+/// How long a measurement of free memory is valid: it takes as long as a small launch.
 const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
-/// Bytes of chunks to keep in host memory, unless told otherwise.
+/// Default bytes of chunks to keep in host memory.
 const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Bytes from which on a copy is large enough to run at the speed of the link.
 const RUN_BYTES: usize = 4 << 20;
-/// The sizes of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
+/// Sizes of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
 const STAGING: Sizes = Sizes {
     slab: STAGING_SLAB..=STAGING_SLAB,
     most: 8 * STAGING_SLAB,
     kept: 8 * STAGING_SLAB,
 };
 const STAGING_SLAB: u64 = 64 << 20;
-/// Slabs of it that are made beforehand: enough for what copiers hold, and for as much that is being read.
+/// Slabs of it that are allocated beforehand: enough for the copiers, and for as much that is being read.
 const STAGED_SLABS: usize = 4;
-/// The part of the device's memory that is kept, free, for scratch: the driver takes long to give and to take it.
+/// The fraction of the device's memory that is kept free for scratch, as 1 / `KEPT_SHARE`: the driver is slow to
+/// allocate and free it.
 const KEPT_SHARE: u64 = 64;
-/// The part of the budget that is free when a device is no longer full.
+/// The device is no longer full when this fraction of the budget is free, as 1 / `SPARE_SHARE`.
 const SPARE_SHARE: u64 = 2;
-/// Files, or dictionaries, from which on those of no chunk are forgotten.
+/// Minimum number of files, or dictionaries, for sweeping unused ones.
 const LEAST_SWEPT: usize = 256;
-/// Bytes of scratch that a stream keeps between queries.
+/// Bytes of scratch memory that a stream keeps between queries.
 const KEPT_SCRATCH: usize = 1 << 20;
-/// Chunks that all stacks together may have, each counted in each: 40 bytes of host memory a chunk.
+/// Limit of the chunks of all column batches, each counted in each batch: 40 bytes of host memory a chunk.
 const STACKED_CHUNKS: usize = 1 << 20;
 
 impl Engine {
-    /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with
-    /// chunks.
+    /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
         let usual = Sizes::default();
         let kept = driver.info().memory / KEPT_SHARE;
@@ -148,14 +149,14 @@ impl Engine {
             ..usual
         };
         Arc::new(Self {
-            pool: Pool::new(Arc::clone(&driver), Place::Device, sizes),
-            host_pool: Pool::new(Arc::clone(&driver), Place::Host, Sizes::default()),
-            staging: Pool::new(Arc::clone(&driver), Place::Host, STAGING),
+            pool: Pool::new(Arc::clone(&driver), MemoryKind::Device, sizes),
+            host_pool: Pool::new(Arc::clone(&driver), MemoryKind::Host, Sizes::default()),
+            staging: Pool::new(Arc::clone(&driver), MemoryKind::Host, STAGING),
             copiers: Copiers::new(Arc::clone(&driver)),
             driver,
             chunks: Mutex::new(Chunks::new()),
             kernels: Kernels::default(),
-            lanes: Mutex::default(),
+            stream_contexts: Mutex::default(),
             copies: Mutex::default(),
             clock: AtomicU64::new(0),
             health: Health::new(),
@@ -164,12 +165,12 @@ impl Engine {
         })
     }
 
-    /// Whether queries can use the device.
+    /// Checks that queries can use the device.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] after an error that the device does not recover from, and in a process that was
-    /// forked from the one that made the engine.
+    /// [`Error::Lost`] after an error that the device does not recover from, and in a process that was forked from the
+    /// one that created the engine.
     pub fn check(&self) -> Result<()> {
         self.health.check()
     }
@@ -195,8 +196,8 @@ impl Engine {
         &self.host_pool
     }
 
-    /// The most bytes to keep on the device, of column chunks and of what was made of them and of tables. What was used
-    /// least recently goes when more comes.
+    /// Sets the most bytes to keep on the device, of column chunks and of data derived from them and from tables. The
+    /// least recently used is dropped when more comes.
     pub fn set_memory_limit(&self, bytes: u64) {
         lock(&self.chunks).limit = Some(bytes);
     }
@@ -230,31 +231,32 @@ impl Engine {
         lock(&self.chunks).bytes
     }
 
-    /// Bytes of all that is kept on the device between queries: column chunks, and what was made of them and of tables.
+    /// Bytes of everything that is kept on the device between queries: column chunks, and data derived from them and
+    /// from tables.
     pub fn kept_bytes(&self) -> u64 {
         self.cached_bytes().saturating_add(self.pool.kept())
     }
 
-    /// The most bytes of column chunks to keep in host memory, for when they are on the device no
-    /// more. It is pinned: other programs cannot have it.
+    /// Sets the most bytes of column chunks to keep in host memory, for when they are dropped from the device. It is
+    /// pinned: other programs cannot use it.
     pub fn set_host_memory_limit(&self, bytes: u64) {
         lock(&self.chunks).host_limit = bytes;
     }
 
-    /// A chunk, as [`Engine::lookup_all`].
+    /// Looks up one chunk, as [`Engine::lookup_all`].
     pub fn lookup(&self, key: &ChunkKey) -> Option<Arc<Resident>> {
         self.lookup_all(std::slice::from_ref(key)).pop().flatten()
     }
 
-    /// The chunks that are on the device, or in host memory and there is room for them on the device:
-    /// then they are on their way there, and kernels that need them wait. Ask for all chunks of a
-    /// query at once: what lies together in host memory is copied together.
+    /// Looks up chunks: those on the device, or in host memory if there is room for them on the device. The latter are
+    /// being copied when this returns, and kernels that need them wait. Look up all chunks of a query at once:
+    /// adjacent chunks in host memory are copied together.
     pub fn lookup_all(&self, keys: &[ChunkKey]) -> Vec<Option<Arc<Resident>>> {
         if self.check().is_err() {
             return vec![None; keys.len()];
         }
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let mut found = Vec::with_capacity(keys.len());
+        let mut residents = Vec::with_capacity(keys.len());
         let mut hosted = vec![];
         {
             let mut chunks = lock(&self.chunks);
@@ -267,83 +269,94 @@ impl Engine {
                     chunk.used.store(now, Ordering::Relaxed);
                     hosted.push((index, *name, Arc::clone(chunk)));
                 }
-                found.push(resident.cloned());
+                residents.push(resident.cloned());
             }
         }
         hosted.sort_unstable_by_key(|(_, _, chunk)| chunk.memory.address());
-        type Wanted = (usize, ChunkName, Arc<Hosted>);
-        let touch = |a: &Wanted, b: &Wanted| {
+        type HostedChunk = (usize, ChunkName, Arc<Hosted>);
+        let touch = |a: &HostedChunk, b: &HostedChunk| {
             a.2.memory.address() + a.2.memory.bytes() as u64 == b.2.memory.address()
         };
-        // for all at once; if there is none, each copy looks for its own
-        let wanted: u64 = hosted
+        // for all at once; if there is no room, each copy makes its own
+        let needed: u64 = hosted
             .iter()
             .map(|(_, _, chunk)| chunk.memory.bytes() as u64)
             .sum();
-        if wanted > 0 {
-            let _ = self.make_room(wanted);
+        if needed > 0 {
+            let _ = self.make_room(needed);
         }
         for together in hosted.chunk_by(touch) {
             let mut run: Vec<(ChunkName, Arc<Hosted>)> = vec![];
-            let mut places = vec![];
+            let mut indices = vec![];
             let mut bytes = 0;
-            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, places: &mut Vec<usize>| {
+            let mut send = |run: &mut Vec<(ChunkName, Arc<Hosted>)>, indices: &mut Vec<usize>| {
                 let sent = self.health.watch(|| self.send(run)).unwrap_or_default();
-                for (place, resident) in places.drain(..).zip(sent) {
-                    found[place] = Some(resident);
+                for (index, resident) in indices.drain(..).zip(sent) {
+                    residents[index] = Some(resident);
                 }
                 run.clear();
             };
             for (index, name, chunk) in together {
                 bytes += chunk.memory.bytes();
                 run.push((*name, Arc::clone(chunk)));
-                places.push(*index);
+                indices.push(*index);
                 if bytes >= RUN_BYTES {
-                    send(&mut run, &mut places);
+                    send(&mut run, &mut indices);
                     bytes = 0;
                 }
             }
-            send(&mut run, &mut places);
+            send(&mut run, &mut indices);
         }
-        if wanted > 0 {
+        if needed > 0 {
             self.copiers.mark();
         }
-        found
+        residents
     }
 
-    /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] was given them
-    /// and they are still on the device.
+    /// The row groups of `rows` rows each whose columns these are, if [`Engine::keep`] has kept them and they are
+    /// still on the device.
     pub fn batch(&self, rows: Vec<usize>, columns: &[Vec<ChunkRun>]) -> Option<Batch> {
         self.check().ok()?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let chunks = lock(&self.chunks);
-        let stacks = columns.iter().map(|runs| chunks.stacks.get(runs).cloned());
-        let stacks: Vec<Arc<ColumnBatch>> = stacks.collect::<Option<_>>()?;
+        let column_batches = columns
+            .iter()
+            .map(|runs| chunks.column_batches.get(runs).cloned());
+        let column_batches: Vec<Arc<ColumnBatch>> = column_batches.collect::<Option<_>>()?;
         drop(chunks);
-        stacks.iter().for_each(|stack| stack.touch(now));
-        Batch::new(rows.into(), stacks).ok()
+        column_batches
+            .iter()
+            .for_each(|column_batch| column_batch.touch(now));
+        Batch::new(rows.into(), column_batches).ok()
     }
 
-    /// Keeps what was found out about a batch, whose columns these are, for [`Engine::batch`], as long
-    /// as it stays on the device.
+    /// Keeps the traits and samples of a batch, whose columns these are, for [`Engine::batch`], as long as it stays on
+    /// the device.
     pub fn keep(&self, columns: Vec<Vec<ChunkRun>>, batch: &Batch) {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
         let mut chunks = lock(&self.chunks);
-        for (runs, stack) in columns.into_iter().zip(batch.columns()) {
-            stack.touch(now);
-            chunks.stacks.insert(runs, Arc::clone(stack));
+        for (runs, column_batch) in columns.into_iter().zip(batch.columns()) {
+            column_batch.touch(now);
+            chunks.column_batches.insert(runs, Arc::clone(column_batch));
         }
-        let mut stacked: usize = chunks.stacks.values().map(|stack| stack.len()).sum();
+        let mut stacked: usize = chunks
+            .column_batches
+            .values()
+            .map(|column_batch| column_batch.len())
+            .sum();
         while stacked > STACKED_CHUNKS
-            && let Some(oldest) = chunks.stacks.iter().min_by_key(|(_, stack)| stack.used())
+            && let Some(oldest) = chunks
+                .column_batches
+                .iter()
+                .min_by_key(|(_, column_batch)| column_batch.used())
         {
             let oldest = oldest.0.clone();
-            let dropped = chunks.stacks.remove(&oldest);
-            stacked -= dropped.map_or(0, |stack| stack.len());
+            let dropped = chunks.column_batches.remove(&oldest);
+            stacked -= dropped.map_or(0, |column_batch| column_batch.len());
         }
     }
 
-    /// A chunk, as [`Engine::load_all`].
+    /// Loads a chunk, as [`Engine::load_all`].
     ///
     /// # Errors
     ///
@@ -353,10 +366,9 @@ impl Engine {
         loaded.ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
-    /// Copies chunks to the device and keeps them there, in the place of those used least recently. What was
-    /// read into [`Engine::staging`] is copied from there. While the device is full, chunks stay in
-    /// host memory too, as far as that may be used. Returns when the copies have begun: kernels that need them
-    /// wait.
+    /// Copies chunks to the device and keeps them there, in place of those used least recently. Chunks in
+    /// [`Engine::staging`] memory are copied from there. While the device is full, chunks stay in host memory too,
+    /// within its limit. Returns when the copies have begun: kernels that need them wait.
     ///
     /// # Errors
     ///
@@ -367,10 +379,10 @@ impl Engine {
 
     fn load_watched(&self, chunks: &[(ChunkKey, &DeviceChunk)]) -> Result<Vec<Arc<Resident>>> {
         let keys: Vec<ChunkKey> = chunks.iter().map(|(key, _)| key.clone()).collect();
-        let mut found = self.lookup_all(&keys);
+        let mut residents = self.lookup_all(&keys);
         let names = lock(&self.chunks).names(&keys);
-        let missing = names.into_iter().zip(chunks).zip(&found);
-        let missing = missing.filter(|(_, found)| found.is_none());
+        let missing = names.into_iter().zip(chunks).zip(&residents);
+        let missing = missing.filter(|(_, residents)| residents.is_none());
         let missing: Vec<(ChunkName, &DeviceChunk)> = missing
             .map(|((name, (_, chunk)), _)| (name, *chunk))
             .collect();
@@ -392,23 +404,23 @@ impl Engine {
                 let (names, chunks): (Vec<ChunkName>, Vec<&DeviceChunk>) =
                     missing.into_iter().unzip();
                 let chunks = chunks.into_iter().map(|chunk| (self.info_of(chunk), chunk));
-                let parcel =
+                let transfer =
                     TransferBatch::lay_out(&self.staging, &self.host_pool, chunks.collect())?;
-                self.ship(&names, parcel)?
+                self.ship(&names, transfer)?
             }
         };
         let mut loaded = loaded.into_iter();
-        for slot in found.iter_mut().filter(|slot| slot.is_none()) {
+        for slot in residents.iter_mut().filter(|slot| slot.is_none()) {
             *slot = loaded.next();
         }
-        found
+        residents
             .into_iter()
             .collect::<Option<_>>()
             .ok_or_else(|| Error::Internal("a chunk without bytes".into()))
     }
 
-    /// Notes whether the device is full, if so many bytes come. It is until there is room to spare: where chunks take turns,
-    /// some room is free now and then.
+    /// Notes whether the device is full once so many bytes are added. It stays so until there is room to spare: where
+    /// chunks take turns, some room is free now and then.
     fn note_room(&self, bytes: u64) {
         let spare = self.memory_limit() / SPARE_SHARE;
         if self.excess(bytes) > 0 {
@@ -418,7 +430,7 @@ impl Engine {
         }
     }
 
-    /// Loads a chunk, by way of host memory where it stays.
+    /// Loads a chunk through host memory, where it stays.
     fn load_hosted(&self, name: ChunkName, chunk: &DeviceChunk) -> Result<Vec<Arc<Resident>>> {
         let mut memory = self.host_pool.take(chunk.info().bytes)?;
         chunk.write(memory.as_mut_slice())?;
@@ -431,7 +443,7 @@ impl Engine {
         self.send(&[(name, hosted)])
     }
 
-    /// What is known of a chunk, with nothing of the memory that it was read into.
+    /// A chunk's description, without references to the memory that it was read into.
     pub(crate) fn info_of(&self, chunk: &DeviceChunk) -> Arc<ChunkInfo> {
         let info = chunk.info();
         Arc::new(ChunkInfo {
@@ -441,7 +453,7 @@ impl Engine {
         })
     }
 
-    /// Keeps a chunk in host memory, in the place of those used least recently.
+    /// Keeps a chunk in host memory, in place of those used least recently.
     fn host(&self, key: ChunkName, hosted: &Arc<Hosted>) {
         let mut dropped = vec![];
         let mut chunks = lock(&self.chunks);
@@ -456,7 +468,7 @@ impl Engine {
                 .map(|(key, hosted)| (hosted.used.load(Ordering::Relaxed), *key))
                 .collect();
             oldest.sort_unstable_by_key(|(used, _)| *used);
-            // an eighth at a time, so that not every chunk has to look for the oldest
+            // an eighth at a time, so that not every chunk has to search for the oldest
             let target = chunks.host_limit - chunks.host_limit / 8;
             for (_, key) in oldest {
                 if chunks.host_bytes + bytes <= target {
@@ -476,39 +488,39 @@ impl Engine {
         drop(chunks);
     }
 
-    /// Begins to copy chunks to the device that lie one after the other in host memory.
+    /// Begins to copy adjacent chunks from host memory to the device.
     fn send(&self, run: &[(ChunkName, Arc<Hosted>)]) -> Result<Vec<Arc<Resident>>> {
         let (names, chunks): (Vec<ChunkName>, Vec<Arc<Hosted>>) = run.iter().cloned().unzip();
         self.ship(&names, TransferBatch::of_hosted(chunks))
     }
 
     /// Begins to copy chunks to the device.
-    fn ship(&self, names: &[ChunkName], parcel: TransferBatch) -> Result<Vec<Arc<Resident>>> {
+    fn ship(&self, names: &[ChunkName], transfer: TransferBatch) -> Result<Vec<Arc<Resident>>> {
         if names.is_empty() {
             return Ok(vec![]);
         }
-        let memory = self.room_for(parcel.bytes)?;
+        let memory = self.room_for(transfer.bytes)?;
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let residents = self.copiers.ship(parcel, memory, now)?;
+        let residents = self.copiers.ship(transfer, memory, now)?;
         Ok(self.insert(names, residents))
     }
 
-    /// Memory of the device for chunks, within the budget.
+    /// Allocates memory of the device for chunks, within the budget.
     pub(crate) fn room_for(&self, bytes: usize) -> Result<DeviceBuffer> {
         self.make_room(bytes as u64)?;
         self.take(bytes)
     }
 
-    /// Keeps chunks that were made on the device; gives those that were there first.
-    pub(crate) fn keep_made(
+    /// Keeps chunks that were built on the device. Returns those that were there first.
+    pub(crate) fn keep_built(
         &self,
         keys: &[ChunkKey],
-        made: Vec<Arc<Resident>>,
+        built: Vec<Arc<Resident>>,
     ) -> Vec<Arc<Resident>> {
         let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        made.iter().for_each(|chunk| chunk.touch(now));
+        built.iter().for_each(|chunk| chunk.touch(now));
         let names = lock(&self.chunks).names(keys);
-        self.insert(&names, made)
+        self.insert(&names, built)
     }
 
     fn insert(&self, names: &[ChunkName], residents: Vec<Arc<Resident>>) -> Vec<Arc<Resident>> {
@@ -517,7 +529,7 @@ impl Engine {
         let mut result = Vec::with_capacity(residents.len());
         for (name, resident) in names.iter().zip(residents) {
             result.push(match chunks.resident.entry(*name) {
-                // somebody else was faster
+                // another thread was faster
                 Entry::Occupied(entry) => Arc::clone(entry.get()),
                 Entry::Vacant(entry) => {
                     added += resident.bytes() as u64;
@@ -534,43 +546,44 @@ impl Engine {
         self.copiers.wait_for(stream, &batch.copies())
     }
 
-    /// Notes that a stream is done that waited for a batch: what brought its chunks is not held any more,
-    /// so that they can go.
+    /// Notes that a stream is done that waited for a batch: the sources of its chunks are released, so that they can
+    /// be dropped.
     pub(crate) fn arrived(&self, batch: &Batch) {
         self.copiers.arrived(&batch.copies());
     }
 
-    /// Waits until all copies are done that have begun.
+    /// Waits until all copies under way are done.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn settle(&self) -> Result<()> {
         self.health.watch(|| self.copiers.finish())
     }
 
-    /// Memory of the device. Where there is none left, chunks that no query uses make room.
+    /// Allocates memory of the device. If there is none left, chunks that no query uses are dropped.
     pub(crate) fn take(&self, bytes: usize) -> Result<DeviceBuffer> {
-        let mut wanted = bytes as u64;
+        let mut needed = bytes as u64;
         loop {
             let taken = self.pool.take(bytes);
-            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(wanted)? == 0 {
+            if !matches!(taken, Err(Error::OutOfMemory { .. })) || self.drop_idle(needed)? == 0 {
                 return taken;
             }
-            // what was dropped may lie scattered: more may lie together
-            wanted = wanted.saturating_mul(2);
+            // dropped memory may be scattered: drop more, until some is contiguous
+            needed = needed.saturating_mul(2);
         }
     }
 
-    /// The same of what stays there between queries. It has room in the budget, unless queries need what is there.
+    /// As [`Engine::take`], for data that stays between queries. It is within the budget, unless queries use
+    /// everything there.
     pub(crate) fn take_to_keep(&self, bytes: usize) -> Result<DeviceBuffer> {
         match self.make_room(bytes as u64) {
             Ok(()) | Err(Error::OutOfMemory { .. }) => {}
             Err(error) => return Err(error),
         }
-        let piece = self.take(bytes)?;
-        piece.count_as_kept();
-        Ok(piece)
+        let buffer = self.take(bytes)?;
+        buffer.count_as_kept();
+        Ok(buffer)
     }
 
     /// Makes room in the budget.
@@ -586,13 +599,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Bytes beyond the budget of what is kept on the device, if these come to it.
+    /// Bytes of kept data beyond the budget, once these are added.
     fn excess(&self, bytes: u64) -> u64 {
         let used = self.kept_bytes().saturating_add(bytes);
         used.saturating_sub(self.memory_limit())
     }
 
-    /// As [`Engine::evict`], of chunks that copies under way bring, too: it waits for them if need be.
+    /// As [`Engine::evict`], including chunks of copies under way: it waits for those if necessary.
     fn drop_idle(&self, bytes: u64) -> Result<u64> {
         let freed = self.evict(bytes);
         if freed >= bytes {
@@ -602,12 +615,12 @@ impl Engine {
         Ok(freed + self.evict(bytes - freed))
     }
 
-    /// Drops what no query uses, the least recently used first, until `bytes` are free: chunks, what is known of batches,
-    /// and copies of tables. Chunks that came together share memory, so that they go together, when none of them is in
-    /// use.
+    /// Drops data that no query uses, the least recently used first, until `bytes` are free: chunks, column batches,
+    /// and copies of tables. Chunks that were copied together share memory, so they are dropped together, when none of
+    /// them is in use.
     fn evict(&self, bytes: u64) -> u64 {
         let copies = self.idle_copies();
-        // memory is given back without the lock
+        // memory is freed without the lock
         let mut dropped: Vec<Arc<dyn Any + Send + Sync>> = vec![];
         let mut freed = 0;
         let mut guard = lock(&self.chunks);
@@ -617,59 +630,63 @@ impl Engine {
             .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
             .collect();
         all.sort_unstable_by_key(|(address, ..)| *address);
-        let pieces: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
-        let stacks = chunks.stacks.iter();
-        let stacks = stacks.filter(|(_, stack)| {
-            Arc::strong_count(stack) == 1 && self.copiers.have_brought(&stack.copies)
+        let buffers: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
+        let column_batches = chunks.column_batches.iter();
+        let column_batches = column_batches.filter(|(_, column_batch)| {
+            Arc::strong_count(column_batch) == 1 && self.copiers.have_brought(&column_batch.copies)
         });
-        let stacks: Vec<(u64, *const ColumnBatch)> = stacks
-            .map(|(_, stack)| (stack.used(), Arc::as_ptr(stack)))
+        let column_batches: Vec<(u64, *const ColumnBatch)> = column_batches
+            .map(|(_, column_batch)| (column_batch.used(), Arc::as_ptr(column_batch)))
             .collect();
-        // a chunk in a stack that no query uses was used when the stack was: the stack goes before it
+        // a chunk of an unused column batch counts as used when the batch was: the batch is dropped before it
         let mut oldest = BinaryHeap::new();
-        for (index, (used, _)) in stacks.iter().enumerate() {
-            oldest.push(Reverse((*used, Kept::ColumnBatch(index))));
+        for (index, (used, _)) in column_batches.iter().enumerate() {
+            oldest.push(Reverse((*used, Evictable::ColumnBatch(index))));
         }
         for (index, copy) in copies.iter().enumerate() {
-            oldest.push(Reverse((copy.used(), Kept::Copy(index))));
+            oldest.push(Reverse((copy.used(), Evictable::Copy(index))));
         }
-        for (index, piece) in pieces.iter().enumerate() {
-            if let Some(used) = chunks.idle_since(piece) {
-                oldest.push(Reverse((used, Kept::Chunks(index))));
+        for (index, buffer) in buffers.iter().enumerate() {
+            if let Some(used) = chunks.idle_since(buffer) {
+                oldest.push(Reverse((used, Evictable::Chunks(index))));
             }
         }
         while freed < bytes
             && let Some(Reverse((_, next))) = oldest.pop()
         {
             match next {
-                Kept::ColumnBatch(index) => {
-                    let own = |stack: &Arc<ColumnBatch>| Arc::as_ptr(stack) == stacks[index].1;
-                    let mut found = chunks.stacks.extract_if(|_, stack| own(stack));
-                    let Some((_, stack)) = found.next() else {
+                Evictable::ColumnBatch(index) => {
+                    let own = |column_batch: &Arc<ColumnBatch>| {
+                        Arc::as_ptr(column_batch) == column_batches[index].1
+                    };
+                    let mut removed = chunks
+                        .column_batches
+                        .extract_if(|_, column_batch| own(column_batch));
+                    let Some((_, column_batch)) = removed.next() else {
                         continue;
                     };
-                    drop(found);
-                    stack.date_chunks();
-                    let memory = stack.memory();
-                    if let Ok(stack) = Arc::try_unwrap(stack) {
-                        freed += stack.take_apart(&mut dropped);
+                    drop(removed);
+                    column_batch.date_chunks();
+                    let memory = column_batch.memory();
+                    if let Ok(column_batch) = Arc::try_unwrap(column_batch) {
+                        freed += column_batch.take_apart(&mut dropped);
                     }
                     for address in memory {
-                        let piece = pieces.binary_search_by_key(&address, |piece| piece[0].0);
-                        let Ok(index) = piece else { continue };
-                        if let Some(used) = chunks.idle_since(pieces[index]) {
-                            oldest.push(Reverse((used, Kept::Chunks(index))));
+                        let buffer = buffers.binary_search_by_key(&address, |buffer| buffer[0].0);
+                        let Ok(index) = buffer else { continue };
+                        if let Some(used) = chunks.idle_since(buffers[index]) {
+                            oldest.push(Reverse((used, Evictable::Chunks(index))));
                         }
                     }
                 }
-                Kept::Copy(index) => {
-                    if let Some(piece) = copies[index].take_idle() {
-                        freed += piece.bytes() as u64;
-                        dropped.push(piece);
+                Evictable::Copy(index) => {
+                    if let Some(buffer) = copies[index].take_idle() {
+                        freed += buffer.bytes() as u64;
+                        dropped.push(buffer);
                     }
                 }
-                Kept::Chunks(index) => {
-                    for (.., key) in pieces[index] {
+                Evictable::Chunks(index) => {
+                    for (.., key) in buffers[index] {
                         if let Some(resident) = chunks.resident.remove(key) {
                             let own = resident.bytes() as u64;
                             freed += own;
@@ -692,7 +709,7 @@ impl Engine {
         copies.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Notes a copy, which may be dropped when memory is short.
+    /// Registers a copy, which may be dropped when memory is short.
     pub(super) fn register(&self, copy: &Arc<Copied>) {
         let mut copies = lock(&self.copies);
         if copies.len() == copies.capacity() {
@@ -701,13 +718,13 @@ impl Engine {
         copies.push(Arc::downgrade(copy));
     }
 
-    /// The time by the engine's clock, which moves on.
+    /// Advances the engine's clock, and returns the time.
     pub(super) fn now(&self) -> u64 {
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Drops all chunks that no query uses, from the device; and from host memory too, of which the rest that nobody
-    /// uses goes back to the driver.
+    /// Drops all chunks that no query uses, from the device and from host memory. Unused host memory goes back to the
+    /// driver.
     pub fn clear(&self) {
         self.clear_device();
         let mut chunks = lock(&self.chunks);
@@ -722,23 +739,25 @@ impl Engine {
 
     /// Drops all chunks that no query uses from the device.
     pub fn clear_device(&self) {
-        // copies under way hold theirs
+        // copies under way hold their chunks
         let _ = self.settle();
         self.evict(u64::MAX);
     }
 
-    /// Drops these chunks, from the device and from host memory. Queries that use them keep what they have. Blocks.
+    /// Drops these chunks, from the device and from host memory. Queries that use them keep theirs. Blocks.
     pub fn drop_chunks(&self, dropped: Vec<Arc<Resident>>) {
-        // copies under way hold theirs
+        // copies under way hold their chunks
         let _ = self.settle();
         let addresses: HashSet<*const Resident> = dropped.iter().map(Arc::as_ptr).collect();
         let mut hosted = vec![];
         let mut chunks = lock(&self.chunks);
-        let stacks = chunks
-            .stacks
-            .extract_if(|_, stack| stack.has_some(&addresses));
-        let stacks: Vec<_> = stacks.collect();
-        stacks.iter().for_each(|(_, stack)| stack.date_chunks());
+        let column_batches = chunks
+            .column_batches
+            .extract_if(|_, column_batch| column_batch.has_some(&addresses));
+        let column_batches: Vec<_> = column_batches.collect();
+        column_batches
+            .iter()
+            .for_each(|(_, column_batch)| column_batch.date_chunks());
         let resident = chunks
             .resident
             .extract_if(|_, chunk| addresses.contains(&Arc::as_ptr(chunk)));
@@ -750,11 +769,11 @@ impl Engine {
                 hosted.push(copy);
             }
         }
-        // memory is given back without the lock
+        // memory is freed without the lock
         drop(chunks);
     }
 
-    /// The same array for equal dictionaries.
+    /// Shares one array for equal dictionaries.
     fn intern(&self, entries: &ArrayRef) -> ArrayRef {
         let data = entries.to_data();
         let mut hash = crc32fast::Hasher::new();
@@ -763,10 +782,10 @@ impl Engine {
         lock(&self.chunks).interned(u64::from(hash.finalize()), entries)
     }
 
-    /// A stream with buffers.
-    pub(crate) fn lane(&self) -> Result<StreamContext> {
-        if let Some(lane) = lock(&self.lanes).pop() {
-            return Ok(lane);
+    /// Borrows a stream with buffers.
+    pub(crate) fn stream_context(&self) -> Result<StreamContext> {
+        if let Some(context) = lock(&self.stream_contexts).pop() {
+            return Ok(context);
         }
         Ok(StreamContext {
             stream: self.driver.stream()?,
@@ -775,13 +794,15 @@ impl Engine {
         })
     }
 
-    /// Takes a stream back, of which nothing is under way.
-    pub(crate) fn give_back(&self, mut lane: StreamContext) {
-        lane.scratch = lane.scratch.filter(|piece| piece.bytes() <= KEPT_SCRATCH);
-        lock(&self.lanes).push(lane);
+    /// Takes a stream back. No work may be under way on it.
+    pub(crate) fn give_back(&self, mut context: StreamContext) {
+        context.scratch = context
+            .scratch
+            .filter(|buffer| buffer.bytes() <= KEPT_SCRATCH);
+        lock(&self.stream_contexts).push(context);
     }
 
-    /// The kernel of a plan, and whether the compiler had to make it.
+    /// The kernel of a plan. The flag is true if it was compiled.
     pub(crate) fn kernel(&self, plan: &KernelPlan) -> Result<(Arc<Loaded>, bool)> {
         self.kernels.get(plan, &*self.driver)
     }
@@ -791,7 +812,7 @@ impl Engine {
         self.kernels.find(plan, &*self.driver)
     }
 
-    /// A kernel that no plan describes; from disk, if it must not be compiled.
+    /// A kernel that no plan describes; only from disk, unless `may_compile`.
     pub(crate) fn fixed_kernel(
         &self,
         kernel: FixedKernel,
@@ -800,29 +821,29 @@ impl Engine {
         self.kernels.fixed(kernel, &*self.driver, may_compile)
     }
 
-    /// Host memory to read `bytes` of a file into that are to be chunks: the device copies from there. `None`
-    /// while all of it is in use; it is limited.
+    /// Host memory to read `bytes` of a file into, for chunks: the device copies from there. `None` while all of it is
+    /// in use; it is limited.
     pub fn staging(&self, bytes: usize) -> Option<Staging> {
-        let piece = self.health.watch(|| self.staging.take(bytes)).ok()?;
-        Some(Staging::new(piece, bytes))
+        let buffer = self.health.watch(|| self.staging.take(bytes)).ok()?;
+        Some(Staging::new(buffer, bytes))
     }
 
-    /// Whether bytes are in memory of [`Engine::staging`].
+    /// Returns true if the bytes are in memory of [`Engine::staging`].
     pub(crate) fn is_staged(&self, bytes: &[u8]) -> bool {
         self.staging.has(bytes)
     }
 
-    /// Memory of the host that the device copies from at full speed: that of [`Engine::staging`] while some is free.
+    /// Host memory that the device copies from at full speed: from [`Engine::staging`] while some is free.
     pub(crate) fn pinned(&self, bytes: usize) -> Result<DeviceBuffer> {
         let staged = self.staging.take(bytes);
         staged.or_else(|_| self.host_pool.take(bytes))
     }
 
-    /// Allocates memory of [`Engine::staging`] before it is asked for.
+    /// Allocates memory of [`Engine::staging`] beforehand.
     ///
     /// # Errors
     ///
-    /// Those of the driver.
+    /// Errors of the driver.
     pub fn prepare_copies(&self) -> Result<()> {
         let take = |_| self.staging.take(STAGING_SLAB as usize);
         let slabs = self
@@ -832,7 +853,7 @@ impl Engine {
     }
 }
 
-/// A copy that is no part of a larger memory.
+/// A copy that is not part of a larger memory.
 pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
     match array.data_type() {
         DataType::Utf8View => Arc::new(array.as_string_view().gc()),
@@ -842,7 +863,7 @@ pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
             let mut copy = MutableArrayData::new(vec![&data], false, data.len());
             match copy.try_extend(0, 0, data.len()) {
                 Ok(()) => make_array(copy.freeze()),
-                // as many bytes as there are already
+                // it has its own bytes already
                 Err(_) => Arc::clone(array),
             }
         }
@@ -850,7 +871,7 @@ pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
 }
 
 impl Drop for Engine {
-    /// Values that live on give back the memory of their copies.
+    /// Frees the device copies of values that outlive the engine.
     fn drop(&mut self) {
         let copies = self.idle_copies();
         copies.iter().for_each(|copy| drop(copy.take_idle()));
@@ -862,7 +883,7 @@ impl Chunks {
         Self {
             files: Files::default(),
             resident: HashMap::new(),
-            stacks: HashMap::new(),
+            column_batches: HashMap::new(),
             hosted: HashMap::new(),
             host_bytes: 0,
             host_limit: DEFAULT_HOST_BYTES,
@@ -873,7 +894,7 @@ impl Chunks {
         }
     }
 
-    /// The same array for an equal dictionary of that hash.
+    /// The shared array for an equal dictionary of that hash.
     fn interned(&mut self, hash: u64, entries: &ArrayRef) -> ArrayRef {
         self.sweep_dictionaries();
         let data = entries.to_data();
@@ -890,12 +911,12 @@ impl Chunks {
         }
     }
 
-    /// When chunks that share memory were used last; `None` if a query or a stack uses one.
-    fn idle_since(&self, piece: &[Idle]) -> Option<u64> {
+    /// Time of the last use of chunks that share memory; `None` if a query or a column batch uses one.
+    fn idle_since(&self, buffer: &[Idle]) -> Option<u64> {
         let mut since = 0;
-        for (.., key) in piece {
+        for (.., key) in buffer {
             let resident = self.resident.get(key)?;
-            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > piece.len()
+            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > buffer.len()
             {
                 return None;
             }
@@ -904,7 +925,7 @@ impl Chunks {
         Some(since)
     }
 
-    /// Forgets dictionaries of no chunk, when there are twice as many as there were.
+    /// Forgets unused dictionaries, once there are twice as many as after the last sweep.
     fn sweep_dictionaries(&mut self) {
         if self.dictionaries.len() < self.most_dictionaries {
             return;
@@ -916,7 +937,7 @@ impl Chunks {
         self.most_dictionaries = LEAST_SWEPT.max(2 * self.dictionaries.len());
     }
 
-    /// Forgets files without chunks, when so many came that it is worth a look at all chunks.
+    /// Forgets files without chunks, once so many were added that inspecting all chunks is worth it.
     fn sweep_files(&mut self) {
         if self.files.is_worth_sweeping() {
             let names = self.resident.keys().chain(self.hosted.keys());
@@ -928,7 +949,7 @@ impl Chunks {
         self.sweep_files();
         let mut last: Option<(&Arc<str>, usize)> = None;
         let names = keys.iter().map(|key| {
-            // keys of a file follow each other: most need not look at its name
+            // keys of a file follow each other: most skip the lookup of its name
             let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
             let (_, file) = known.unwrap_or_else(|| (&key.file, self.files.number(&key.file)));
             last = Some((&key.file, file));
@@ -950,7 +971,7 @@ impl Default for Files {
 }
 
 impl Files {
-    /// The number of a file; no other one ever had it.
+    /// The number of a file; it is never reused.
     fn number(&mut self, file: &Arc<str>) -> usize {
         let next = self.next;
         let (number, sweep) = match self.numbers.get_mut(file) {
@@ -968,8 +989,8 @@ impl Files {
         self.numbers.len() >= self.most
     }
 
-    /// Forgets files but for those with these numbers, and those that were asked for since the last time: their chunks may
-    /// be on their way.
+    /// Forgets files, except for those with these numbers, and those that were looked up since the last sweep: their
+    /// chunks may be on their way.
     fn sweep(&mut self, used: &HashSet<usize>) {
         let now = self.sweep;
         self.numbers
@@ -980,7 +1001,7 @@ impl Files {
 }
 
 impl ChunkKey {
-    /// With its file as a number.
+    /// The key, with its file as a number.
     fn name(&self, file: usize) -> ChunkName {
         ChunkName {
             file,
@@ -991,8 +1012,8 @@ impl ChunkKey {
 }
 
 impl StreamContext {
-    /// Waits for what is put on its stream, after an error, too: memory goes back to its pools, which hand it out
-    /// again.
+    /// Waits for the work that `enqueue` puts on its stream, even after an error: memory then goes back to its pools,
+    /// which reuse it.
     pub fn finish<T>(&mut self, enqueue: impl FnOnce(&mut dyn Stream) -> Result<T>) -> Result<T> {
         let enqueued = enqueue(self.stream.as_mut());
         let done = self.stream.synchronize();
@@ -1001,13 +1022,13 @@ impl StreamContext {
         Ok(enqueued)
     }
 
-    /// The time between two points that the stream has passed.
+    /// The time between two events that the stream has passed.
     pub fn between(&mut self, (from, to): &(Event, Event)) -> Result<Duration> {
         let ms = self.stream.elapsed(from, to)?;
         Ok(Duration::from_secs_f64((ms / 1e3).max(0.0)))
     }
 
-    /// Host memory of at least `bytes`; what was in it is lost if it grows.
+    /// Host memory of at least `bytes`. Its content is lost if it grows.
     pub fn staging(&mut self, engine: &Engine, bytes: usize) -> Result<&mut [u8]> {
         let enough = |pinned: &Pinned| pinned.as_slice().len() >= bytes;
         if !self.staging.as_ref().is_some_and(enough) {
@@ -1021,15 +1042,19 @@ impl StreamContext {
         }
     }
 
-    /// The address of device memory of at least `bytes`; as above.
+    /// The address of device memory of at least `bytes`. Its content is lost if it grows.
     pub fn scratch(&mut self, engine: &Engine, bytes: usize) -> Result<u64> {
-        if let Some(piece) = self.scratch.as_ref().filter(|piece| piece.bytes() >= bytes) {
-            return Ok(piece.address());
+        if let Some(buffer) = self
+            .scratch
+            .as_ref()
+            .filter(|buffer| buffer.bytes() >= bytes)
+        {
+            return Ok(buffer.address());
         }
         self.scratch = None;
-        let piece = engine.take(bytes.next_power_of_two().max(1 << 16))?;
-        let address = piece.address();
-        self.scratch = Some(piece);
+        let buffer = engine.take(bytes.next_power_of_two().max(1 << 16))?;
+        let address = buffer.address();
+        self.scratch = Some(buffer);
         Ok(address)
     }
 }
@@ -1050,7 +1075,7 @@ mod tests {
         }
         assert!(chunks.dictionaries.len() <= LEAST_SWEPT);
         assert!(Arc::ptr_eq(&used, &chunks.interned(0, &array(0))));
-        // of one hash, too
+        // even with one hash
         for value in 1..10_000 {
             chunks.interned(0, &array(value));
         }

@@ -1,4 +1,4 @@
-//! The entries of dictionaries, numbered: what groups are told apart by.
+//! The entries of dictionaries, numbered for use as group keys.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -10,22 +10,22 @@ use arrow::datatypes::DataType;
 use crate::error::{Error, Result};
 use crate::plan::{KeyTable, for_bytes};
 
-/// The entries of all dictionaries of a column, each once.
+/// The distinct entries of all dictionaries of a column.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     dictionaries: Vec<ArrayRef>,
-    /// Where each is: dictionary and entry.
-    places: Vec<(usize, usize)>,
-    /// The number of each entry of a dictionary.
+    /// Dictionary and index of each entry.
+    locations: Vec<(usize, usize)>,
+    /// For each dictionary, the number of each entry.
     pub numbers: Vec<Vec<Option<u32>>>,
-    /// The dictionary of each row group.
+    /// The dictionary index of each row group.
     pub of_group: Arc<[usize]>,
-    /// Their numbers as codes of a lookup, once somebody has asked.
+    /// The numbers as codes of a lookup, computed lazily.
     codes: OnceLock<Arc<KeyTable>>,
 }
 
 impl Entries {
-    /// Those of a column's dictionaries, of which each row group has one.
+    /// Numbers the entries of a column's dictionaries, one for each row group.
     pub fn of<'a>(
         dictionaries: impl Iterator<Item = Option<&'a ArrayRef>>,
         of_group: Arc<[usize]>,
@@ -51,7 +51,7 @@ impl Entries {
                     None => {
                         let number = known.len() as u32;
                         known.insert(bytes.into(), number);
-                        all.places.push((index, row));
+                        all.locations.push((index, row));
                         number
                     }
                 });
@@ -63,9 +63,9 @@ impl Entries {
         Ok(all)
     }
 
-    /// How many there are.
+    /// The number of distinct entries.
     pub fn count(&self) -> u32 {
-        self.places.len() as u32
+        self.locations.len() as u32
     }
 
     /// Their type.
@@ -75,7 +75,7 @@ impl Entries {
         of.ok_or_else(|| Error::Internal("keys of no dictionary".into()))
     }
 
-    /// Their numbers, as the codes of a lookup by the column.
+    /// The key table that maps the column's values to their numbers.
     pub fn codes(&self) -> Result<Arc<KeyTable>> {
         if let Some(codes) = self.codes.get() {
             return Ok(Arc::clone(codes));
@@ -86,14 +86,14 @@ impl Entries {
         Ok(Arc::clone(self.codes.get_or_init(|| Arc::new(codes))))
     }
 
-    /// Whether an entry's number is its code, whichever the dictionary.
+    /// Returns true if each entry's number is its code, in every dictionary.
     pub fn are_codes(&self) -> bool {
         let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
         let mut dictionaries = self.numbers.iter();
         dictionaries.all(|numbers| numbers.iter().enumerate().all(is_code))
     }
 
-    /// Some of them, by number.
+    /// The entries with these numbers.
     pub fn take(&self, numbers: &[Option<u32>]) -> Result<ArrayRef> {
         let Some(first) = self.dictionaries.first() else {
             return Err(Error::Internal("keys of no dictionary".into()));
@@ -106,11 +106,11 @@ impl Entries {
         let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
         arrays.push(null.as_ref());
         let nowhere = (arrays.len() - 1, 0);
-        let place = |number: &Option<u32>| {
-            let place = number.and_then(|number| self.places.get(number as usize));
-            place.copied().unwrap_or(nowhere)
+        let location = |number: &Option<u32>| {
+            let location = number.and_then(|number| self.locations.get(number as usize));
+            location.copied().unwrap_or(nowhere)
         };
-        let places: Vec<(usize, usize)> = numbers.iter().map(place).collect();
-        Ok(interleave(&arrays, &places).map_err(vectile_encodings::Error::from)?)
+        let locations: Vec<(usize, usize)> = numbers.iter().map(location).collect();
+        Ok(interleave(&arrays, &locations).map_err(vectile_encodings::Error::from)?)
     }
 }

@@ -1,8 +1,8 @@
-//! Has the end of the process wait for what driver and compiler are doing on other threads: they crash if they are
+//! Makes the end of the process wait for driver and compiler calls on other threads: they crash if their library is
 //! unloaded meanwhile. If that takes too long, the process ends without unloading anything.
 //!
-//! That does not help against what the compiler registers for the end while it compiles its first kernel. So whoever
-//! has kernels compiled in the background waits with [`is_done_within`] before the process can end.
+//! This does not help against exit handlers that the compiler registers while it compiles its first kernel. So callers
+//! that compile in the background must wait with [`is_done_within`] before the process can end.
 
 use std::process;
 use std::sync::OnceLock;
@@ -12,22 +12,24 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 
-/// The longest that the end waits.
+/// Limit of the wait at the end.
 const MOST: Duration = Duration::from_secs(1);
 
-static AT_WORK: AtomicUsize = AtomicUsize::new(0);
+static CALLS: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// The driver is at work on this thread as long as this exists.
+/// Guard of a driver or compiler call on this thread.
 #[derive(Debug)]
-pub(super) struct AtWork(());
+pub(super) struct CallGuard(());
 
-impl AtWork {
+impl CallGuard {
+    /// Begins a call.
+    ///
     /// # Errors
     ///
     /// [`Error::Cancelled`] if the process ends.
     pub fn begin() -> Result<Self> {
-        AT_WORK.fetch_add(1, Ordering::SeqCst);
+        CALLS.fetch_add(1, Ordering::SeqCst);
         let work = Self(());
         match ENDS.load(Ordering::SeqCst) {
             true => Err(Error::Cancelled),
@@ -36,18 +38,18 @@ impl AtWork {
     }
 }
 
-impl Drop for AtWork {
+impl Drop for CallGuard {
     fn drop(&mut self) {
-        AT_WORK.fetch_sub(1, Ordering::SeqCst);
+        CALLS.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// Has the end of this process wait for work. To be called whenever driver or compiler have been loaded: what is
-/// registered last runs first, and these register their own end when they are loaded.
+/// Makes the end of this process wait for calls. Must be called whenever driver or compiler have been loaded: handlers
+/// run in the reverse order, and the libraries register their own when they are loaded.
 pub(super) fn wait_at_exit() {
     static PROCESS: OnceLock<u32> = OnceLock::new();
 
-    /// Whether there is no work any more.
+    /// Returns true if no call is under way any more.
     fn wait() -> bool {
         // a fork has none of the threads
         if PROCESS.get() != Some(&process::id()) {
@@ -57,7 +59,7 @@ pub(super) fn wait_at_exit() {
         is_done_within(MOST)
     }
 
-    // where the C library tells the status
+    // the C library passes the exit status
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     fn register() {
         use std::ffi::{c_int, c_void};
@@ -76,8 +78,8 @@ pub(super) fn wait_at_exit() {
         unsafe extern "C" {
             fn on_exit(handler: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
         }
-        // SAFETY: the function of the C library, which std links; the handler is there for ever, does not use its
-        // argument, and cannot panic. If it is not registered, nothing waits.
+        // SAFETY: the function of the C library, which std links; the handler is static, does not use its argument,
+        // and cannot panic. If it is not registered, nothing waits.
         let _ = unsafe { on_exit(at_exit, ptr::null_mut()) };
     }
 
@@ -95,11 +97,10 @@ pub(super) fn wait_at_exit() {
     register();
 }
 
-/// Waits until no thread is at work with driver or compiler, as far as this crate knows. Whether that took no longer
-/// than `most`. Blocks.
+/// Waits until no thread of this crate calls driver or compiler. Returns true if that took at most `most`. Blocks.
 pub fn is_done_within(most: Duration) -> bool {
     let begun = Instant::now();
-    while AT_WORK.load(Ordering::SeqCst) > 0 {
+    while CALLS.load(Ordering::SeqCst) > 0 {
         if begun.elapsed() > most {
             return false;
         }
@@ -117,24 +118,24 @@ mod tests {
 
     const VARIABLE: &str = "VECTILE_TEST_EXIT";
 
-    /// What is unloaded at the end crashes if it is at work.
+    /// Simulates the unloading of a library: crashes if a call is under way.
     extern "C" fn unload() {
-        if AT_WORK.load(Ordering::SeqCst) > 0 {
+        if CALLS.load(Ordering::SeqCst) > 0 {
             process::abort();
         }
     }
 
-    /// In a process of its own: it ends while a thread works, and has to wait for that, but not for long.
+    /// In a process of its own: it ends during a call, and has to wait for that, but not for long.
     #[test]
     fn the_end_waits_for_work() {
         let test = concat!(module_path!(), "::the_end_waits_for_work");
         let test = test.split_once("::").unwrap().1;
         if let Some(length) = env::var_os(VARIABLE) {
             let length = length.to_str().unwrap().parse().unwrap();
-            // SAFETY: the handler is there for ever, and does not unwind.
+            // SAFETY: the handler is static, and does not unwind.
             unsafe { libc::atexit(unload) };
             wait_at_exit();
-            let work = AtWork::begin().unwrap();
+            let work = CallGuard::begin().unwrap();
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(length));
                 println!("done");

@@ -1,9 +1,9 @@
-//! Whether this process can still use a device.
+//! Health of a device: whether this process can still use it.
 
 use std::process;
 use std::sync::OnceLock;
 
-use super::exit::AtWork;
+use super::exit::CallGuard;
 use crate::error::{Error, Result};
 
 /// The process that opened a device. CUDA does not work in its forks.
@@ -11,11 +11,13 @@ use crate::error::{Error, Result};
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The one that asks.
+    /// The calling process.
     pub fn this() -> Self {
         Self(process::id())
     }
 
+    /// Checks that the calling process opened the device.
+    ///
     /// # Errors
     ///
     /// [`Error::Lost`] in another process.
@@ -27,16 +29,16 @@ impl Process {
     }
 }
 
-/// Whether a device works. After [`Error::Lost`] it never does again, so that nothing is tried.
+/// State of a device. After [`Error::Lost`] it never works again, so nothing is tried any more.
 #[derive(Debug)]
 pub(crate) struct Health {
     process: Process,
-    /// What happened, once it is lost.
+    /// The reason, once the device is lost.
     lost: OnceLock<String>,
 }
 
 impl Health {
-    /// That of a device which this process has opened.
+    /// For a device that this process has opened.
     pub fn new() -> Self {
         Self {
             process: Process::this(),
@@ -44,10 +46,12 @@ impl Health {
         }
     }
 
+    /// Checks that the device is not lost. Takes no lock: after a fork, one may be held by a thread that does not
+    /// exist.
+    ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the device does not work any more. Takes no lock: after a fork, one may be
-    /// held by a thread that is not there.
+    /// [`Error::Lost`] if the device does not work any more.
     pub fn check(&self) -> Result<()> {
         self.process.check()?;
         match self.lost.get() {
@@ -56,13 +60,13 @@ impl Health {
         }
     }
 
-    /// Does work on the device, unless it is lost; and notes if it is lost then.
+    /// Runs work on the device, unless it is lost; and records if the work loses it.
     pub fn watch<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         self.check()?;
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let result = work();
         if let Err(Error::Lost(reason)) = &result {
-            // the first reason is the one that tells most
+            // the first reason is the most informative
             let _ = self.lost.set(reason.clone());
         }
         result
@@ -74,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_device_is_not_tried_again() {
+    fn a_lost_device_is_not_retried() {
         let health = Health::new();
         let failed = |call| {
             let reason = "busy".to_string();

@@ -1,5 +1,5 @@
-//! Memory of the host in pages of 2 MiB. To pin such memory takes a tenth of the time that small pages take,
-//! most of which goes into making them.
+//! Host memory in pages of 2 MiB. Pinning it takes a tenth of the time that small pages take, most of which goes into
+//! creating them.
 
 use std::alloc::{self, Layout};
 use std::mem::MaybeUninit;
@@ -11,11 +11,11 @@ use super::memory::lock;
 
 const PAGE_BYTES: usize = 2 << 20;
 
-/// Bytes that a thread makes pages of; and how many threads there are at most.
+/// Bytes of pages that a thread creates, and the most threads.
 const THREAD_BYTES: usize = 8 << 20;
 const MOST_THREADS: usize = 8;
 
-/// Whole pages, all zeros. Small ones where the system has no others.
+/// Whole, zeroed pages. Small ones where the system has no large ones.
 #[derive(Debug)]
 pub(super) struct HugePages {
     address: NonNull<u8>,
@@ -26,14 +26,14 @@ pub(super) struct HugePages {
 unsafe impl Send for HugePages {}
 
 impl HugePages {
-    /// At least so many bytes; `None` if there are none.
+    /// Allocates at least so many bytes; `None` if there is no memory.
     pub fn new(bytes: usize) -> Option<Self> {
         let bytes = bytes.max(1).checked_next_multiple_of(PAGE_BYTES)?;
         let layout = Layout::from_size_align(bytes, PAGE_BYTES).ok()?;
         // SAFETY: the layout has a size above 0.
         let address = NonNull::new(unsafe { alloc::alloc(layout) })?;
         advise(address, bytes);
-        // SAFETY: memory that nobody else has, of which nothing is read before it is written.
+        // SAFETY: memory that is not shared yet, of which nothing is read before it is written.
         let all: &mut [MaybeUninit<u8>] =
             unsafe { slice::from_raw_parts_mut(address.cast().as_ptr(), bytes) };
         let threads = (bytes / THREAD_BYTES).clamp(1, MOST_THREADS);
@@ -47,7 +47,7 @@ impl HugePages {
         };
         thread::scope(|scope| {
             for _ in 1..threads {
-                // where there are no more threads, fewer do it
+                // if no more threads start, fewer do it
                 let _ = thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -74,7 +74,7 @@ impl Drop for HugePages {
 /// Asks for large pages.
 #[cfg(target_os = "linux")]
 fn advise(address: NonNull<u8>, bytes: usize) {
-    // SAFETY: whole pages of ours; the advice changes nothing of what is in them. Without them it is as well.
+    // SAFETY: whole pages of this allocation; the advice does not change their content. A failure is harmless.
     unsafe { libc::madvise(address.cast().as_ptr(), bytes, libc::MADV_HUGEPAGE) };
 }
 

@@ -1,4 +1,4 @@
-//! Kernels that are loaded, by their plans. Those used last stay.
+//! Loaded kernels, by their plans: a cache of the most recently used ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
 use vectile_kernels::{BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, RunLength, TOKENIZER};
 
-/// Kernels that stay loaded: each takes some 100 KB of the device's memory.
+/// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
 
 /// A kernel that is the same for every query.
@@ -20,17 +20,17 @@ pub(crate) enum FixedKernel {
     Tokenize,
     /// Numbers distinct strings.
     Distinct,
-    /// Makes tables of lookups.
+    /// Builds key tables.
     Build,
-    /// Makes codes of strings.
+    /// Compresses strings.
     Compress,
-    /// Makes strings of codes.
+    /// Decodes strings.
     Decode,
     /// Inflates chunks of Deflate.
     Inflate,
     /// Decodes runs to values, of 64 bits unless they are bytes.
     DecodeRuns(RunLength),
-    /// Makes columns of decoded values.
+    /// Builds columns of decoded values.
     Columns,
 }
 
@@ -68,23 +68,23 @@ impl FixedKernel {
 pub(crate) struct Loaded {
     pub kernel: Arc<dyn Kernel>,
     pub layout: Layout,
-    /// Where groups are found by hashing: entries that their table had to have the last time, of so many rows.
+    /// For hashed groups, the entries that the table needed last time, and the rows that were grouped.
     pub entries: Mutex<Option<(usize, u64)>>,
 }
 
-/// A kernel, compiled by the first who needs it; or what the compiler said of one that does not compile.
-type Slot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
+/// A kernel, compiled by the first thread that needs it; or the compiler's log of one that does not compile.
+type KernelSlot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
 
 #[derive(Debug)]
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     most: usize,
-    fixed: Mutex<HashMap<FixedKernel, Slot<dyn Kernel>>>,
+    fixed: Mutex<HashMap<FixedKernel, KernelSlot<dyn Kernel>>>,
 }
 
 #[derive(Debug, Default)]
 struct Cache {
-    slots: HashMap<KernelPlan, (u64, Slot<Loaded>)>,
+    slots: HashMap<KernelPlan, (u64, KernelSlot<Loaded>)>,
     /// Counts uses.
     clock: u64,
 }
@@ -99,7 +99,7 @@ impl Default for Kernels {
     }
 }
 
-/// What others may be filling just now: then the kernel is not there.
+/// Locks a slot, or returns an error while another thread fills it: the kernel is not there then.
 fn try_lock<T>(slot: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     match slot.try_lock() {
         Ok(slot) => Ok(slot),
@@ -108,7 +108,7 @@ fn try_lock<T>(slot: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     }
 }
 
-/// What is in a slot, or else what `make` makes. That it does not compile is kept as well: it would not the next time.
+/// The value of a slot, which `make` computes if it is empty. A failure to compile is kept, too: it would recur.
 fn filled<T: ?Sized>(
     slot: &mut Option<Result<Arc<T>, String>>,
     make: impl FnOnce() -> Result<Arc<T>>,
@@ -116,20 +116,20 @@ fn filled<T: ?Sized>(
     if let Some(known) = slot {
         return known.clone().map_err(|log| Error::Compile { log });
     }
-    let made = make();
-    match &made {
-        Ok(made) => *slot = Some(Ok(Arc::clone(made))),
+    let kernel = make();
+    match &kernel {
+        Ok(kernel) => *slot = Some(Ok(Arc::clone(kernel))),
         Err(Error::Compile { log }) => *slot = Some(Err(log.clone())),
         Err(_) => {}
     }
-    made
+    kernel
 }
 
 impl Kernels {
-    /// The kernel of a plan, written and compiled if need be; and whether that ran the compiler.
+    /// The kernel of a plan, generated and compiled if necessary. The flag is true if the compiler ran.
     pub fn get(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<(Arc<Loaded>, bool)> {
         let slot = self.slot(plan);
-        // others who want this kernel wait here; if the driver fails, the next one tries
+        // other threads that need this kernel wait here; if the driver fails, the next one tries
         let mut has_compiled = false;
         let loaded = filled(&mut lock(&slot), || {
             loaded(plan, |source| {
@@ -157,8 +157,7 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled, and must not be
-    /// compiled.
+    /// [`Error::NotCompiled`] if it may not be compiled, and is neither loaded nor on disk, or is just being compiled.
     pub fn fixed(
         &self,
         kernel: FixedKernel,
@@ -180,7 +179,7 @@ impl Kernels {
         })
     }
 
-    fn slot(&self, plan: &KernelPlan) -> Slot<Loaded> {
+    fn slot(&self, plan: &KernelPlan) -> KernelSlot<Loaded> {
         let mut loaded = lock(&self.loaded);
         loaded.clock += 1;
         let now = loaded.clock;
@@ -195,7 +194,7 @@ impl Kernels {
             let oldest = oldest.0.clone();
             dropped = loaded.slots.remove(&oldest);
         }
-        let slot = Slot::<Loaded>::default();
+        let slot = KernelSlot::<Loaded>::default();
         loaded.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
         drop(loaded);
         // unloads it, unless a query uses it
@@ -204,7 +203,7 @@ impl Kernels {
     }
 }
 
-/// The kernel of a plan, of what `compile` makes of its source.
+/// The kernel of a plan, from its source by `compile`.
 fn loaded(
     plan: &KernelPlan,
     compile: impl FnOnce(&str) -> Result<Compiled>,
@@ -247,12 +246,12 @@ mod tests {
         }
     }
 
-    /// Counts the kernels that are loaded; compiles nothing, at first not even that.
+    /// Counts loaded kernels instead of compiling them; the first `failures` calls fail.
     #[derive(Debug, Default)]
     struct Counting {
         loaded: Arc<AtomicUsize>,
         failures: AtomicUsize,
-        /// Calls that compile what does not, from now on.
+        /// If set, compilation fails, and these calls are counted.
         misfits: Option<AtomicUsize>,
     }
 
@@ -343,7 +342,7 @@ mod tests {
         assert!(matches!(found, Err(Error::NotCompiled)));
         assert!(kernels.get(&planned(1), &driver).unwrap().1);
         kernels.find(&planned(1), &driver).unwrap();
-        // somebody else compiles it
+        // another thread compiles it
         let slot = kernels.slot(&planned(2));
         let compiling = lock(&slot);
         let found = kernels.find(&planned(2), &driver);
@@ -364,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compile_is_not_compiled_again() {
+    fn failed_compilations_are_cached() {
         let driver = Counting {
             misfits: Some(AtomicUsize::new(0)),
             ..Counting::default()

@@ -1,5 +1,5 @@
-//! Memory of a device, and of the host where the device copies from, taken from the driver in large
-//! slabs and handed out in pieces: a driver's own allocations take as long as scanning millions of rows.
+//! Memory of a device, and host memory that it copies from, allocated by the driver in large slabs and handed out in
+//! pieces: a driver's own allocations take as long as scanning millions of rows.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -13,17 +13,17 @@ use arrow::buffer::Buffer;
 use super::driver::Driver;
 use crate::error::{Error, Result};
 
-/// Every piece starts at a multiple of this.
+/// Alignment of pieces.
 pub(crate) const GRANULE: u64 = 256;
 
-/// How much a pool takes from the driver.
+/// Sizes of a pool's allocations.
 #[derive(Clone, Debug)]
 pub(crate) struct Sizes {
-    /// At a time: as much as there is already, between these bounds.
+    /// Size of a slab: as much as the pool has already, within these bounds.
     pub slab: RangeInclusive<u64>,
-    /// In all, at most.
+    /// Limit of the total.
     pub most: u64,
-    /// Bytes of slabs that are kept when they are free; one is in any case.
+    /// Limit of the bytes of free slabs that are kept; one slab is kept in any case.
     pub kept: u64,
 }
 
@@ -32,35 +32,35 @@ impl Default for Sizes {
         Self {
             slab: 4 << 20..=256 << 20,
             most: u64::MAX,
-            // for what comes next: to have pages of the host pinned takes longer than most kernels
+            // for later requests: pinning pages of the host takes longer than most kernels
             kept: 512 << 20,
         }
     }
 }
 
-/// Locks, whether or not another thread panicked meanwhile: what is guarded is always consistent.
+/// Locks a mutex, even after another thread panicked: the guarded data is always consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whose memory.
+/// Kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum MemoryKind {
     Device,
-    /// The host's, that the device copies from at full speed.
+    /// Host memory that the device copies from at full speed.
     Host,
 }
 
-/// Memory that is handed out in pieces.
+/// A pool of memory, handed out in pieces.
 #[derive(Debug)]
 pub(crate) struct Pool {
     driver: Arc<dyn Driver>,
-    place: Place,
+    kind: MemoryKind,
     sizes: Sizes,
     slabs: Mutex<Vec<Slab>>,
     /// Bytes of pieces that are kept between queries.
     kept: AtomicU64,
-    /// Held by the thread that takes more from the driver. Others take what is free meanwhile.
+    /// Held by the thread that allocates a slab. Other threads take free pieces meanwhile.
     growing: Mutex<()>,
 }
 
@@ -68,12 +68,12 @@ pub(crate) struct Pool {
 struct Slab {
     address: u64,
     bytes: u64,
-    /// Free pieces: length by offset. No two touch.
+    /// Free ranges: length by offset. No two are adjacent.
     free: BTreeMap<u64, u64>,
 }
 
 impl Slab {
-    /// Takes the smallest piece that is large enough.
+    /// Takes the smallest free range that is large enough.
     fn take(&mut self, bytes: u64) -> Option<u64> {
         let fits = self.free.iter().filter(|(_, len)| **len >= bytes);
         let (offset, len) = fits.min_by_key(|(_, len)| **len).map(|(o, l)| (*o, *l))?;
@@ -102,7 +102,7 @@ impl Slab {
     }
 }
 
-/// A piece of memory, given back when dropped.
+/// A piece of memory, given back to its pool when dropped.
 #[derive(Debug)]
 pub(crate) struct DeviceBuffer {
     pool: Arc<Pool>,
@@ -116,10 +116,10 @@ impl RefUnwindSafe for DeviceBuffer {}
 impl UnwindSafe for DeviceBuffer {}
 
 impl Pool {
-    pub fn new(driver: Arc<dyn Driver>, place: Place, sizes: Sizes) -> Arc<Self> {
+    pub fn new(driver: Arc<dyn Driver>, kind: MemoryKind, sizes: Sizes) -> Arc<Self> {
         Arc::new(Self {
             driver,
-            place,
+            kind,
             sizes,
             slabs: Mutex::default(),
             kept: AtomicU64::new(0),
@@ -132,9 +132,9 @@ impl Pool {
             wanted: bytes,
             reason: "more than can be addressed".into(),
         })?;
-        match self.place {
-            Place::Device => self.driver.allocate(bytes),
-            Place::Host => {
+        match self.kind {
+            MemoryKind::Device => self.driver.allocate(bytes),
+            MemoryKind::Host => {
                 let address = self.driver.allocate_host(bytes)?;
                 Ok(address as u64)
             }
@@ -145,15 +145,15 @@ impl Pool {
     ///
     /// The address came from `allocate`, is freed once, and nothing uses it.
     unsafe fn free(&self, address: u64) {
-        match self.place {
+        match self.kind {
             // SAFETY: as the caller says.
-            Place::Device => unsafe { self.driver.free(address) },
+            MemoryKind::Device => unsafe { self.driver.free(address) },
             // SAFETY: as the caller says.
-            Place::Host => unsafe { self.driver.free_host(address as *mut u8) },
+            MemoryKind::Host => unsafe { self.driver.free_host(address as *mut u8) },
         }
     }
 
-    /// A piece of at least `bytes`.
+    /// Takes a piece of at least `bytes`.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Result<DeviceBuffer> {
         let bytes = (bytes as u64).max(1).next_multiple_of(GRANULE);
         let address = match self.take_free(bytes) {
@@ -173,7 +173,7 @@ impl Pool {
         slabs.iter_mut().find_map(|slab| slab.take(bytes))
     }
 
-    /// A piece of a new slab, unless others have given enough back by now.
+    /// Takes a piece of a new slab, unless other threads have freed enough by now.
     fn grow(&self, bytes: u64) -> Result<u64> {
         let _turn = lock(&self.growing);
         if let Some(address) = self.take_free(bytes) {
@@ -188,9 +188,9 @@ impl Pool {
             });
         }
         let mut slab = match self.slab(bytes, usual) {
-            // what is free may be too small, and in the way
+            // free slabs may be too small, and take the memory
             Err(Error::OutOfMemory { .. }) if self.trim() => self.slab(bytes, bytes)?,
-            made => made?,
+            slab => slab?,
         };
         let address = slab.take(bytes);
         lock(&self.slabs).push(slab);
@@ -200,7 +200,7 @@ impl Pool {
         })
     }
 
-    /// A new slab, of `usual` bytes; no larger than need be if there is no room for that.
+    /// Allocates a slab of `usual` bytes; one of `least` bytes if there is no room for that.
     fn slab(&self, least: u64, usual: u64) -> Result<Slab> {
         let large = least.max(usual);
         let (address, bytes) = match self.allocate(large) {
@@ -215,7 +215,7 @@ impl Pool {
         })
     }
 
-    /// Gives slabs back that are free; whether there were any.
+    /// Frees unused slabs; returns true if there were any.
     fn trim(&self) -> bool {
         let mut slabs = lock(&self.slabs);
         let free: Vec<Slab> = slabs.extract_if(.., |slab| slab.is_free()).collect();
@@ -227,27 +227,27 @@ impl Pool {
         !free.is_empty()
     }
 
-    /// Gives back what nobody uses.
+    /// Frees unused slabs.
     pub fn clear(&self) {
         self.trim();
     }
 
-    /// Whether these bytes of the host are the pool's.
+    /// Returns true if these bytes of the host are in the pool.
     pub fn has(&self, bytes: &[u8]) -> bool {
         let start = bytes.as_ptr().addr() as u64;
         let is_within = |slab: &Slab| {
             let end = start.checked_add(bytes.len() as u64);
             slab.address <= start && end.is_some_and(|end| end <= slab.address + slab.bytes)
         };
-        self.place == Place::Host && lock(&self.slabs).iter().any(is_within)
+        self.kind == MemoryKind::Host && lock(&self.slabs).iter().any(is_within)
     }
 
-    /// Bytes of pieces that are kept between queries, as [`DeviceBuffer::count_as_kept`] says.
+    /// Bytes of pieces that are kept between queries, see [`DeviceBuffer::count_as_kept`].
     pub fn kept(&self) -> u64 {
         self.kept.load(Ordering::Relaxed)
     }
 
-    /// Bytes taken from the driver.
+    /// Bytes allocated by the driver.
     pub fn held(&self) -> u64 {
         lock(&self.slabs).iter().map(|slab| slab.bytes).sum()
     }
@@ -286,12 +286,12 @@ impl Drop for Pool {
 }
 
 impl DeviceBuffer {
-    /// Whether it is a piece of this pool's memory.
+    /// Returns true if it is a piece of this pool.
     pub fn is_of(&self, pool: &Arc<Pool>) -> bool {
         Arc::ptr_eq(&self.pool, pool)
     }
 
-    /// Whether it is a piece of the same memory as another.
+    /// Returns true if both are pieces of the same pool.
     pub fn is_beside(&self, other: &Self) -> bool {
         self.is_of(&other.pool)
     }
@@ -304,34 +304,34 @@ impl DeviceBuffer {
         self.bytes as usize
     }
 
-    /// Counts it among what the pool's owner keeps between queries, as long as it is there.
+    /// Counts the piece, as long as it exists, among those that the pool's owner keeps between queries.
     pub fn count_as_kept(&self) {
         if !self.is_kept.swap(true, Ordering::Relaxed) {
             self.pool.kept.fetch_add(self.bytes, Ordering::Relaxed);
         }
     }
 
-    /// Some bytes of a piece of the host's memory, as what arrays are made of; the piece is given back
-    /// with the last of them. Nothing of a device's, or beyond the piece.
+    /// An Arrow buffer over some bytes of a piece of host memory; the piece is given back with the last buffer. Empty
+    /// for memory of a device, or beyond the piece.
     pub fn buffer(self: &Arc<Self>, range: Range<usize>) -> Buffer {
         match self.as_slice().get(range).map(NonNull::from) {
             Some(bytes) => {
                 let owner = Arc::clone(self);
-                // SAFETY: initialised memory, which lives as long as the piece that the buffer holds,
-                // and which nobody writes while the piece is shared.
+                // SAFETY: initialised memory, which lives as long as the piece that the buffer holds, and which is not
+                // written while the piece is shared.
                 unsafe { Buffer::from_custom_allocation(bytes.cast(), bytes.len(), owner) }
             }
             None => Buffer::default(),
         }
     }
 
-    /// The bytes of a piece of the host's memory; none of a device's.
+    /// The bytes of a piece of host memory; empty for memory of a device.
     pub fn as_slice(&self) -> &[u8] {
-        match self.pool.place {
-            Place::Device => &[],
+        match self.pool.kind {
+            MemoryKind::Device => &[],
             // SAFETY: initialised memory of the host that lives as long as this piece, and that only
             // `as_mut_slice` lends for writing.
-            Place::Host => unsafe {
+            MemoryKind::Host => unsafe {
                 std::slice::from_raw_parts(self.address as *const u8, self.bytes as usize)
             },
         }
@@ -339,10 +339,10 @@ impl DeviceBuffer {
 
     /// As [`DeviceBuffer::as_slice`], for writing.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        match self.pool.place {
-            Place::Device => &mut [],
+        match self.pool.kind {
+            MemoryKind::Device => &mut [],
             // SAFETY: initialised memory of the host that this piece alone has.
-            Place::Host => unsafe {
+            MemoryKind::Host => unsafe {
                 std::slice::from_raw_parts_mut(self.address as *mut u8, self.bytes as usize)
             },
         }
@@ -358,28 +358,29 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Host memory that files are read into, from where the device copies; see [`Engine::staging`](crate::Engine::staging).
+/// Host memory that files are read into, and that the device copies from; see
+/// [`Engine::staging`](crate::Engine::staging).
 #[derive(Debug)]
 pub struct Staging {
-    piece: DeviceBuffer,
+    buffer: DeviceBuffer,
     bytes: usize,
 }
 
 impl Staging {
-    pub(crate) fn new(piece: DeviceBuffer, bytes: usize) -> Self {
-        Self { piece, bytes }
+    pub(crate) fn new(buffer: DeviceBuffer, bytes: usize) -> Self {
+        Self { buffer, bytes }
     }
 }
 
 impl AsRef<[u8]> for Staging {
     fn as_ref(&self) -> &[u8] {
-        self.piece.as_slice().get(..self.bytes).unwrap_or_default()
+        self.buffer.as_slice().get(..self.bytes).unwrap_or_default()
     }
 }
 
 impl AsMut<[u8]> for Staging {
     fn as_mut(&mut self) -> &mut [u8] {
-        let bytes = self.piece.as_mut_slice();
+        let bytes = self.buffer.as_mut_slice();
         bytes.get_mut(..self.bytes).unwrap_or_default()
     }
 }

@@ -1,4 +1,4 @@
-//! A device, and what is cached on it: memory, column chunks, kernels.
+//! The runtime: a device, and its caches of memory, column chunks and kernels.
 
 mod bandwidth;
 mod batch;

@@ -1,12 +1,10 @@
 //! NVIDIA's run-time compiler: CUDA C++ to machine code of one architecture.
 //!
-//! The compiler is a library found at run time, and works without a driver. Its functions are
-//! taken from the very library that was opened: where several versions are installed, cubins,
-//! version and path are of the same one.
+//! The compiler is a library found at run time, and works without a driver. Its functions are taken from the very
+//! library that was opened: where several versions are installed, cubins, version and path are of the same one.
 //!
-//! A second library, `libnvrtc-builtins`, is looked up by the first one by name, where the
-//! loader looks and nowhere else. It is opened here by its full path beforehand: a library that
-//! is loaded is found by its name.
+//! The library loads a second one, `libnvrtc-builtins`, by name, from the loader's search path only. This module opens
+//! it beforehand by its full path, because a loaded library is found by its name.
 
 use std::env;
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_void};
@@ -23,16 +21,16 @@ use libloading::Library;
 
 use super::cache::Key;
 use super::calls::driver_version;
-use super::exit::{AtWork, wait_at_exit};
+use super::exit::{CallGuard, wait_at_exit};
 use crate::error::{Error, Result};
 
 /// The environment variable that names the directory of `libnvrtc.so.13`, or the file itself.
 pub const NVRTC_VARIABLE: &str = "VECTILE_NVRTC";
 
-/// Names of the library, the preferred one first.
+/// Names of the library, in order of preference.
 const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 
-/// The compiler of this process, found at the first call.
+/// The compiler of this process, loaded by the first call.
 ///
 /// # Errors
 ///
@@ -41,7 +39,7 @@ pub fn nvrtc() -> Result<&'static Nvrtc> {
     static NVRTC: OnceLock<Result<Nvrtc, String>> = OnceLock::new();
     let found = NVRTC.get_or_init(|| {
         let driver = driver_version().ok();
-        let found = Nvrtc::find(&places(), driver);
+        let found = Nvrtc::find(&candidates(), driver);
         wait_at_exit();
         found
     });
@@ -59,36 +57,36 @@ pub fn compile_cubin(source: &str, capability: (u32, u32)) -> Result<Cubin> {
     nvrtc()?.compile_on(1, source, capability)
 }
 
-/// Machine code, and what the compiler said about it.
+/// Machine code, and the compiler's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cubin {
     /// The code, an ELF file.
     pub bytes: Vec<u8>,
-    /// The compiler's log: warnings, and what each kernel uses.
+    /// The compiler's log: warnings, and the resources of each kernel.
     pub log: String,
-    /// What each kernel uses, from the log.
+    /// Resources of each kernel, from the log.
     pub resources: Vec<Resources>,
 }
 
-/// What a kernel uses.
+/// Resources of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     /// Its name.
     pub kernel: String,
     /// Registers of a thread.
     pub registers: u32,
-    /// Bytes that a thread stores for want of registers.
+    /// Bytes that a thread stores because of spilled registers.
     pub spill_stores: u32,
-    /// Bytes that a thread loads for want of registers.
+    /// Bytes that a thread loads because of spilled registers.
     pub spill_loads: u32,
     /// Bytes of a thread's stack.
     pub stack: u32,
-    /// Bytes of shared memory that it declares.
+    /// Bytes of static shared memory.
     pub shared: u32,
 }
 
 impl Resources {
-    /// What every kernel uses, from a log of `--ptxas-options=-v`.
+    /// The resources of all kernels, from a log of `--ptxas-options=-v`.
     pub fn parse(log: &str) -> Vec<Resources> {
         let mut all: Vec<Resources> = Vec::new();
         let mut of_kernel = false;
@@ -138,22 +136,22 @@ fn between<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 
 // -- finding the library --------------------------------------------------------------------
 
-/// Where the library is looked for, in order: only where the user says, if he does.
-fn places() -> Vec<PathBuf> {
+/// Files to try, in order. If a variable names one, only that.
+fn candidates() -> Vec<PathBuf> {
     let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
     if let Some(named) = set(NVRTC_VARIABLE) {
-        return places_named(named);
+        return files_named(named);
     }
     let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(set);
     let toolkits = toolkits.map(PathBuf::from);
     let usual = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from);
     let directories = toolkits.chain(usual).map(|toolkit| toolkit.join("lib64"));
-    let mut places: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
-    places.extend(directories.flat_map(in_directory));
-    places
+    let mut candidates: Vec<PathBuf> = NAMES.iter().map(PathBuf::from).collect();
+    candidates.extend(directories.flat_map(in_directory));
+    candidates
 }
 
-fn places_named(named: OsString) -> Vec<PathBuf> {
+fn files_named(named: OsString) -> Vec<PathBuf> {
     let path = PathBuf::from(named);
     match path.is_dir() {
         true => in_directory(path),
@@ -165,7 +163,7 @@ fn in_directory(directory: PathBuf) -> Vec<PathBuf> {
     NAMES.iter().map(|name| directory.join(name)).collect()
 }
 
-/// A program under way in the compiler.
+/// A program of the compiler.
 type Program = *mut c_void;
 
 /// The compiler's functions, as `nvrtc.h` declares them; a result is an `int`.
@@ -228,9 +226,9 @@ pub struct Nvrtc {
     version: (u32, u32),
     architectures: Vec<(u32, u32)>,
     path: Option<PathBuf>,
-    /// Tells it from other compilers of the same version.
+    /// Distinguishes builds of the same version.
     build: String,
-    /// Not to be unloaded before the last call.
+    /// Must not be unloaded before the last call.
     _library: Library,
     _builtins: Option<Library>,
 }
@@ -250,26 +248,26 @@ impl Nvrtc {
         self.version
     }
 
-    /// The library's file, where the system tells.
+    /// The library's file, if the system provides it.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Compute capabilities that it compiles for.
+    /// Compute capabilities of its targets.
     pub fn architectures(&self) -> &[(u32, u32)] {
         &self.architectures
     }
 
     /// The first of these files that is a compiler for that version of the driver.
-    fn find(places: &[PathBuf], driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
+    fn find(candidates: &[PathBuf], driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
         let mut reasons = Vec::new();
-        for place in places {
-            match Nvrtc::open(place).and_then(|nvrtc| nvrtc.suits(driver)) {
+        for file in candidates {
+            match Nvrtc::open(file).and_then(|nvrtc| nvrtc.suits(driver)) {
                 Ok(nvrtc) => return Ok(nvrtc),
                 Err(reason) => reasons.push(reason),
             }
         }
-        // That a file is not there says less than what is wrong with one that is.
+        // The reason why a file does not load is more informative than that another is absent.
         let telling = reasons.iter().find(|reason| !is_absence(reason));
         Err(match (telling, reasons.first()) {
             (Some(reason), _) => format!("no NVRTC, CUDA's run-time compiler: {reason}"),
@@ -282,7 +280,7 @@ impl Nvrtc {
 
     fn open(file: &Path) -> Result<Nvrtc, String> {
         let failed = |error: libloading::Error| with_source(&error);
-        // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
+        // SAFETY: the library by that name is NVIDIA's, whose initialization requires nothing.
         let library = unsafe { Library::new(file) }.map_err(failed)?;
         let calls = Calls::of(&library).map_err(failed)?;
         let version = calls.read_version()?;
@@ -291,7 +289,7 @@ impl Nvrtc {
         let builtins_file = path.as_deref().and_then(|path| builtins_of(path, version));
         let files = path.iter().chain(&builtins_file);
         let build = files.map(|file| build_of(file)).collect();
-        // SAFETY: the library by that name is NVIDIA's, whose initialisation asks nothing of us.
+        // SAFETY: the library by that name is NVIDIA's, whose initialization requires nothing.
         let builtins = builtins_file.and_then(|file| unsafe { Library::new(file) }.ok());
         Ok(Nvrtc {
             build,
@@ -304,7 +302,7 @@ impl Nvrtc {
         })
     }
 
-    /// A driver loads what a compiler of its own major version, or of an older one, made.
+    /// Checks the driver's version: a driver loads cubins of a compiler of its own major version, or of an older one.
     fn suits(self, driver: Option<(u32, u32)>) -> Result<Nvrtc, String> {
         match driver {
             Some(driver) if driver.0 < self.version.0 => Err(format!(
@@ -316,8 +314,8 @@ impl Nvrtc {
         }
     }
 
-    /// The compute capability to compile for, for a device of that one: the device's own, or else
-    /// the nearest below with the same first number, whose code it runs as well.
+    /// The compute capability to compile for, for a device: the device's own, or else the nearest below with the same
+    /// major number, whose code it runs as well.
     pub(crate) fn target(&self, device: (u32, u32)) -> Result<(u32, u32)> {
         let all = self.architectures.iter().copied();
         let fit = all.filter(|it| it.0 == device.0 && it.1 <= device.1);
@@ -329,7 +327,7 @@ impl Nvrtc {
         })
     }
 
-    /// Everything that what [`Nvrtc::compile`] makes depends on.
+    /// Everything that the result of [`Nvrtc::compile`] depends on.
     pub(crate) fn key(&self, source: &str, capability: (u32, u32)) -> Key {
         self.key_of(&self.build, source, capability)
     }
@@ -343,9 +341,9 @@ impl Nvrtc {
         Key::new(&parts)
     }
 
-    /// Compiles CUDA C++ for devices of that compute capability; if it spills, once more with
-    /// `MOST_REGISTERS` defined, for kernels that then ask for as many as there are. Spills show in the end: where
-    /// cores are spare, both are compiled at the same time.
+    /// Compiles CUDA C++ for devices of that compute capability. If it spills, compiles once more with
+    /// `MOST_REGISTERS` defined, so that kernels request as many registers as there are. Spills are known only at the
+    /// end: with spare cores, both variants are compiled at the same time.
     ///
     /// # Errors
     ///
@@ -356,7 +354,7 @@ impl Nvrtc {
     }
 
     fn compile_on(&self, cores: usize, source: &str, capability: (u32, u32)) -> Result<Cubin> {
-        let _at_work = AtWork::begin()?;
+        let _guard = CallGuard::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
             used.map(|used| used.spill_stores + used.spill_loads).sum()
@@ -367,7 +365,7 @@ impl Nvrtc {
             self.compile_with(source, options)
         };
         thread::scope(|scope| {
-            // without a thread, it is compiled after
+            // if no thread starts, it is compiled after
             let beside = || thread::Builder::new().spawn_scoped(scope, most).ok();
             let most_beside = (cores >= SPARE_CORES).then(beside).flatten();
             let first = self.compile_with(source, self.options(capability))?;
@@ -384,8 +382,8 @@ impl Nvrtc {
         })
     }
 
-    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own
-    /// cache leaves out what kernels use, and we have one.
+    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own cache omits the
+    /// log of resources, and this crate has a cache.
     fn options(&self, capability: (u32, u32)) -> Vec<String> {
         let (major, minor) = capability;
         let mut options = vec![
@@ -393,7 +391,7 @@ impl Nvrtc {
             "--std=c++17".to_string(),
             "--device-int128".to_string(),
             "--fmad=false".to_string(),
-            // lambdas that take any type have no other way to be device code
+            // generic lambdas cannot be device code otherwise
             "--device-as-default-execution-space".to_string(),
             "--ptxas-options=-v".to_string(),
         ];
@@ -416,9 +414,9 @@ impl Nvrtc {
         match result {
             SUCCESS => (),
             COMPILATION_FAILED => return Err(Error::Compile { log }),
-            // another time, it compiles
+            // it may compile another time
             OUT_OF_MEMORY => self.calls.check("nvrtcCompileProgram", result)?,
-            // Options it refuses, builtins it does not find, ...
+            // Refused options, missing builtins, ...
             result => {
                 let reason = self.calls.describe(result);
                 let log = format!("{reason}\n{log}").trim().to_string();
@@ -455,20 +453,20 @@ impl Nvrtc {
     }
 }
 
-/// What to do where there is no compiler.
+/// Advice for users without a compiler.
 const ADVICE: &str = "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name \
                       the directory of libnvrtc.so.13 in VECTILE_NVRTC if the loader does not \
                       look there";
 
-/// Whether it says that there is no such file.
+/// Returns true if the reason is that there is no such file.
 fn is_absence(reason: &str) -> bool {
     reason.contains("cannot open shared object file")
 }
 
-/// The version from which on NVRTC has a cache.
+/// The first version of NVRTC with a cache.
 const FIRST_WITH_CACHE: (u32, u32) = (12, 9);
 
-/// Cores from which on two compilations of a kernel leave some to others.
+/// Cores from which on two compilations of a kernel leave some to other threads.
 const SPARE_CORES: usize = 4;
 
 /// The option for kernels that spill.
@@ -527,7 +525,7 @@ impl Calls {
     }
 }
 
-/// A program, destroyed in the end.
+/// A program, destroyed on drop.
 struct ProgramGuard<'a> {
     calls: &'a Calls,
     program: Program,
@@ -538,7 +536,7 @@ struct ProgramGuard<'a> {
 impl ProgramGuard<'_> {
     fn compile(&self, options: &[CString]) -> c_int {
         let pointers: Vec<*const c_char> = options.iter().map(|it| it.as_ptr()).collect();
-        // SAFETY: the program is alive; the options are as many as said, and end in zeros.
+        // SAFETY: the program is alive; there are as many options as said, each ending in a zero.
         unsafe { (self.calls.compile)(self.program, pointers.len() as c_int, pointers.as_ptr()) }
     }
 
@@ -552,7 +550,7 @@ impl ProgramGuard<'_> {
         self.read("nvrtcGetCUBIN", self.calls.cubin_size, self.calls.cubin)
     }
 
-    /// What one function writes, of the size that the other tells.
+    /// The output of `content`, whose size is that of `size`.
     fn read(
         &self,
         call: &'static str,
@@ -580,7 +578,7 @@ impl Drop for ProgramGuard<'_> {
     }
 }
 
-/// What tells a library from another build of it, where the version does not: its name, size and time.
+/// Distinguishes builds of a library with the same version: its name, size and time.
 fn build_of(library: &Path) -> String {
     let name = library.file_name().unwrap_or_default().to_string_lossy();
     let metadata = library.metadata().ok();
@@ -591,15 +589,15 @@ fn build_of(library: &Path) -> String {
     format!(" {name} {bytes} {nanos}")
 }
 
-/// The second library, if it lies beside the first one.
+/// The second library, if it is in the folder of the first one.
 fn builtins_of(nvrtc: &Path, (major, minor): (u32, u32)) -> Option<PathBuf> {
-    // The name may be a link to where both are.
+    // The name may be a link to the folder of both.
     let nvrtc = nvrtc.canonicalize().ok()?;
     let builtins = nvrtc.with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
     builtins.is_file().then_some(builtins)
 }
 
-/// The file whose code is at an address, as Linux tells.
+/// The file whose code is at an address, according to Linux.
 fn file_of(address: usize) -> Option<PathBuf> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {
@@ -626,7 +624,7 @@ fn with_source(error: &libloading::Error) -> String {
 mod tests {
     use super::*;
 
-    /// The compiler, where there is one; there is one where `VECTILE_TEST_GPU` is set.
+    /// The compiler, if there is one. Where `VECTILE_TEST_GPU` is set, there must be one.
     fn compiler() -> Option<&'static Nvrtc> {
         let found = nvrtc().inspect_err(|error| {
             assert!(env::var_os("VECTILE_TEST_GPU").is_none(), "{error}");
@@ -786,7 +784,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
     }
 
     #[test]
-    fn builds_of_a_version_are_told_apart() {
+    fn builds_of_a_version_are_distinguished() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("libnvrtc.so.13");
         let after = |content: &str, seconds| {
@@ -810,7 +808,7 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
         let reason = Nvrtc::find(&in_directory(empty.clone()), None).unwrap_err();
         assert!(reason.contains("libnvrtc.so.13"), "{reason}");
         assert!(reason.contains(NVRTC_VARIABLE), "{reason}");
-        // What is wrong with the file that is there, not that others are absent.
+        // The error names the fault of the file that is there, not the absence of others.
         std::fs::write(empty.join("libnvrtc.so.12"), "not a library").unwrap();
         let reason = Nvrtc::find(&in_directory(empty), None).unwrap_err();
         assert!(reason.contains("libnvrtc.so.12"), "{reason}");
@@ -824,22 +822,22 @@ extern "C" __global__ void __launch_bounds__(1024, 2) spill(const float* in, flo
     fn a_driver_that_is_too_old_is_named() {
         let Some(nvrtc) = compiler() else { return };
         let Some(path) = nvrtc.path() else { return };
-        let places = [path.to_path_buf()];
+        let candidates = [path.to_path_buf()];
         let older = (nvrtc.version().0 - 1, 9);
-        let reason = Nvrtc::find(&places, Some(older)).unwrap_err();
+        let reason = Nvrtc::find(&candidates, Some(older)).unwrap_err();
         assert!(reason.contains(&format!("CUDA {}.9", older.0)), "{reason}");
         let same = (nvrtc.version().0, 0);
-        assert!(Nvrtc::find(&places, Some(same)).is_ok());
+        assert!(Nvrtc::find(&candidates, Some(same)).is_ok());
     }
 
     #[test]
-    fn the_users_place_is_the_only_one() {
+    fn only_the_users_file_is_tried() {
         let directory = tempfile::tempdir().unwrap();
-        let names = places_named(directory.path().into());
+        let names = files_named(directory.path().into());
         assert_eq!(names.len(), NAMES.len());
         assert_eq!(names[0], directory.path().join("libnvrtc.so.13"));
         let file = directory.path().join("libnvrtc.so.13.0.88");
-        assert_eq!(places_named(file.clone().into()), [file]);
+        assert_eq!(files_named(file.clone().into()), [file]);
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Threads that leave the processor to others.
+//! Background threads: lower priority than others.
 
-/// Niceness of threads in the background: beside one that is not nice, such a thread gets a quarter of a core.
+/// Niceness of background threads: beside a thread of niceness 0, such a thread gets a quarter of a core.
 #[cfg(target_os = "linux")]
 const NICENESS: libc::c_int = 5;
 
-/// Has this thread, and those that it starts, leave the processor to others that want it. Does nothing where the system
-/// knows no priority of a single thread.
+/// Lowers the priority of this thread, and of those that it starts. Does nothing where the system has no priorities of
+/// single threads.
 pub fn lower_priority() {
     #[cfg(target_os = "linux")]
     // SAFETY: 0 stands for the calling thread, whose priority alone changes. A refusal changes nothing.

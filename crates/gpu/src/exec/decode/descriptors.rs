@@ -1,30 +1,30 @@
-//! What kernels are told of chunks, parts and columns: words, as `kernels/orc` has them.
+//! Serializes the kernels' descriptors of chunks, parts and columns, with the words that `kernels/orc` reads.
 
 use vectile_kernels::{DeviceChunk, RunLength};
 
-use super::job::{At, Job, Layout, wrong};
+use super::job::{DecodeJob, JobAddresses, Layout, wrong};
 use crate::error::Result;
 use crate::exec::streams::{RunStream, StreamValues};
 
-/// The word of a column that says where its chunk is, and the one behind it what residuals count from.
+/// Index of the word of a column's descriptor with its chunk's address; the reference of residuals follows.
 pub(super) const CHUNK_AT: usize = 7;
 const NO_NEXT: (u32, u32) = (u32::MAX, 0);
 
-/// What kernels are told.
+/// Descriptors for the kernels.
 pub(super) struct Descriptors {
-    /// Of chunks and parts.
+    /// Descriptors of chunks and parts.
     pub(super) words: Vec<u64>,
-    /// Of columns.
+    /// Descriptors of columns.
     pub(super) columns: Vec<u64>,
     pub(super) decodes: Vec<Decode>,
     pub(super) chunks: usize,
 }
 
-/// Parts for one kernel.
+/// Parts for one launch of `decode_runs`.
 pub(super) struct Decode {
     pub(super) encoding: RunLength,
-    /// Where they are told of, and where the faults of each go.
-    pub(super) told: u64,
+    /// Address of their descriptors, and of the fault flags of each.
+    pub(super) descriptors: u64,
     pub(super) parts: usize,
     pub(super) faults: u64,
 }
@@ -33,16 +33,16 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-impl Job<'_> {
-    /// What kernels are told.
-    pub(super) fn tell(&self, at: &At, layout: &Layout) -> Result<Descriptors> {
-        let mut words = self.tell_chunks(at)?;
+impl DecodeJob<'_> {
+    /// Writes all descriptors.
+    pub(super) fn descriptors(&self, at: &JobAddresses, layout: &Layout) -> Result<Descriptors> {
+        let mut words = self.chunk_descriptors(at)?;
         let mut decodes = vec![];
         let mut faults = at.back + layout.faults_at as u64;
-        for (encoding, own, parts) in self.tell_parts(at)? {
+        for (encoding, own, parts) in self.part_descriptors(at)? {
             decodes.push(Decode {
                 encoding,
-                told: at.given + (layout.told_at + 8 * words.len()) as u64,
+                descriptors: at.inputs + (layout.descriptors_at + 8 * words.len()) as u64,
                 parts,
                 faults,
             });
@@ -51,14 +51,14 @@ impl Job<'_> {
         }
         Ok(Descriptors {
             words,
-            columns: self.tell_columns(at),
+            columns: self.column_descriptors(at),
             decodes,
             chunks: layout.chunks,
         })
     }
 
-    /// What `inflate` is told of each chunk.
-    fn tell_chunks(&self, at: &At) -> Result<Vec<u64>> {
+    /// Descriptors for `inflate`, of each chunk.
+    fn chunk_descriptors(&self, at: &JobAddresses) -> Result<Vec<u64>> {
         let mut words = vec![];
         for stream in &self.streams {
             let to = self.address(stream, at);
@@ -67,7 +67,7 @@ impl Job<'_> {
                 .chunks
                 .as_ref()
                 .map_or(0, |chunks| chunks.block_bytes);
-            // the body of strings has no room for more than these
+            // the body of strings has room for these bytes only
             let most = match &self.columns[stream.column].chunk {
                 Some((chunk, _)) => {
                     chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES
@@ -80,7 +80,7 @@ impl Job<'_> {
                     return wrong("more blocks of text than lengths say");
                 };
                 words.extend([
-                    at.given + (stream.given + chunk.bytes.start) as u64,
+                    at.inputs + (stream.input_offset + chunk.bytes.start) as u64,
                     to + before as u64,
                     pair(chunk.bytes.len() as u32, left.min(block) as u32),
                     u64::from(chunk.is_original),
@@ -90,8 +90,8 @@ impl Job<'_> {
         Ok(words)
     }
 
-    /// What `decode_runs` is told of the parts of all streams, by kernel; and how many there are.
-    fn tell_parts(&self, at: &At) -> Result<Vec<(RunLength, Vec<u64>, usize)>> {
+    /// Descriptors for `decode_runs`, of the parts of all streams, by kernel; and how many parts there are.
+    fn part_descriptors(&self, at: &JobAddresses) -> Result<Vec<(RunLength, Vec<u64>, usize)>> {
         let mut kernels: Vec<(RunLength, Vec<u64>, usize)> = vec![];
         for decoding in &self.runs {
             let RunStream {
@@ -101,7 +101,7 @@ impl Job<'_> {
             } = decoding.runs;
             let inflating = &self.streams[decoding.inflating];
             let from = self.address(inflating, at);
-            // the last chunk says how many bytes it has
+            // the result of the last chunk says how many bytes it has
             let (known, last) = match &stream.chunks {
                 None => (stream.bytes.len(), 0),
                 Some(chunks) => {
@@ -141,22 +141,22 @@ impl Job<'_> {
         Ok(kernels)
     }
 
-    /// What `columns` is told of each column.
-    fn tell_columns(&self, at: &At) -> Vec<u64> {
+    /// Descriptors for `columns`, of each column.
+    fn column_descriptors(&self, at: &JobAddresses) -> Vec<u64> {
         let (mut words, mut first_vector) = (vec![], 0);
-        for making in &self.columns {
+        for assembly in &self.columns {
             let values = |index: usize| {
-                let decoding = making.runs.get(index).map(|number| &self.runs[*number]);
+                let decoding = assembly.runs.get(index).map(|number| &self.runs[*number]);
                 decoding.map_or(0, |decoding| at.scratch + decoding.values as u64)
             };
-            let bytes = making
+            let bytes = assembly
                 .bytes
                 .map(|number| self.address(&self.streams[number], at));
-            let (present, before) = match making.present {
-                Some((present, before)) => (at.given + present as u64, at.given + before as u64),
+            let (present, before) = match assembly.present {
+                Some((present, before)) => (at.inputs + present as u64, at.inputs + before as u64),
                 None => (0, 0),
             };
-            let parameter = match &making.column.values {
+            let parameter = match &assembly.column.values {
                 StreamValues::Decimals { scale, .. } => i64::from(*scale),
                 StreamValues::Timestamps { epoch, .. } => *epoch,
                 _ => 0,
@@ -166,16 +166,16 @@ impl Job<'_> {
                 values(1),
                 present,
                 before,
-                at.back + making.bounds as u64,
-                at.back + making.sample as u64,
-                at.back + making.wrong as u64,
+                at.back + assembly.bounds as u64,
+                at.back + assembly.sample as u64,
+                at.back + assembly.wrong as u64,
                 0,
                 0,
                 parameter as u64,
-                pair(making.kind as u32, making.column.rows as u32),
+                pair(assembly.kind as u32, assembly.column.rows as u32),
                 first_vector as u64,
             ]);
-            first_vector += making.vectors();
+            first_vector += assembly.vectors();
         }
         words
     }

@@ -1,4 +1,4 @@
-//! Columns that are made on the device, and where everything of them is while they are.
+//! Layout of the device memory of a decoding job, and the columns it decodes.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
 
 use crate::error::{Error, Result};
-use crate::exec::places::Places;
+use crate::exec::offsets::OffsetAllocator;
 use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
 use crate::runtime::{DeviceBuffer, Engine};
 
@@ -17,7 +17,7 @@ use crate::runtime::{DeviceBuffer, Engine};
 const SLACK_BYTES: usize = 64;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 
-/// Bytes of a stream from which on it is copied by itself: a copy takes as long as some 100 KB on their way.
+/// Streams of at least this many bytes are copied by themselves: a copy costs as much as transferring some 100 KB.
 const COPY_BYTES: usize = 128 << 10;
 
 // Words of descriptors, as `kernels/orc` has them.
@@ -39,19 +39,19 @@ pub(super) enum Kind {
     Binary,
 }
 
-/// Bytes that go to the device, before it is known where they will be there.
+/// Bytes to copy to the device, by their offset in the job's inputs.
 #[derive(Default)]
-pub(super) struct Given<'a> {
-    pub(super) places: Places,
-    /// Bytes that are put together first, and copied at once.
+pub(super) struct JobInputs<'a> {
+    pub(super) offsets: OffsetAllocator,
+    /// Bytes that are gathered first, and copied at once.
     pub(super) together: Vec<(usize, &'a [u8])>,
     /// Bytes that the device copies from where they were read.
     pub(super) as_read: Vec<(usize, &'a [u8])>,
 }
 
-impl<'a> Given<'a> {
+impl<'a> JobInputs<'a> {
     fn next(&mut self, bytes: &[u8]) -> usize {
-        self.places.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
+        self.offsets.next(bytes.len() + 2 * SLACK_BYTES) + SLACK_BYTES
     }
 
     fn add(&mut self, bytes: &'a [u8]) -> usize {
@@ -67,59 +67,59 @@ impl<'a> Given<'a> {
     }
 }
 
-/// Where the bytes of a stream are once they are inflated, and its chunks.
+/// Location of a stream's inflated bytes.
 #[derive(Clone, Debug)]
-pub(super) enum Source {
-    /// As they were given, from this offset on.
-    Given(usize),
+pub(super) enum StreamSource {
+    /// Uncompressed input, from this offset on.
+    Inputs(usize),
     /// In scratch memory, from this offset on.
     Scratch(usize),
     /// In the body of the column's chunk.
     Body,
 }
 
-/// A stream under way.
+/// A stream to inflate.
 pub(super) struct StreamInflation<'a> {
     pub(super) column: usize,
     pub(super) stream: &'a ByteStream,
-    /// Where its chunks were given, and whether the device copies them from where they were read.
-    pub(super) given: usize,
+    /// Offset of its bytes in the inputs; true if the device copies them from where they were read.
+    pub(super) input_offset: usize,
     pub(super) is_as_read: bool,
-    pub(super) source: Source,
-    /// The numbers of its chunks among those of all.
+    pub(super) source: StreamSource,
+    /// Indices of its chunks among those of all streams.
     pub(super) chunks: Range<usize>,
 }
 
-/// A stream of runs under way.
+/// A stream of runs to decode.
 pub(super) struct Decoding<'a> {
     pub(super) runs: &'a RunStream,
-    /// The number of its bytes.
+    /// Index of the stream with its bytes.
     pub(super) inflating: usize,
     pub(super) width: usize,
-    /// Where its values go in scratch memory.
+    /// Offset of its values in scratch memory.
     pub(super) values: usize,
 }
 
-/// A column under way.
+/// A column to build.
 pub(super) struct ColumnAssembly<'a> {
     pub(super) column: &'a StreamColumn,
     pub(super) kind: Kind,
-    /// Numbers of its streams of runs.
+    /// Indices of its streams of runs.
     pub(super) runs: Vec<usize>,
-    /// The number of its bytes, if it is made of those.
+    /// Index of the stream with its bytes, for floats and strings.
     pub(super) bytes: Option<usize>,
-    /// Present rows, and values before each vector: where they are in what is given.
+    /// Offsets in the inputs: the bits of present rows, and the number of values before each vector.
     pub(super) present: Option<(usize, usize)>,
-    /// Where bounds and sample are in what comes back, and a word that says whether a value is wrong.
+    /// Offsets in the results: bounds, sample, and a word that is not 0 if a value is wrong.
     pub(super) bounds: usize,
     pub(super) sample: usize,
     pub(super) wrong: usize,
-    /// Of strings, the chunk, whose body is inflated into, and where that is.
+    /// For strings, the chunk, into whose body the bytes are inflated, and its memory.
     pub(super) chunk: Option<(DeviceChunk, DeviceBuffer)>,
 }
 
-/// Columns under way.
-pub(super) struct Job<'a> {
+/// Columns to build together.
+pub(super) struct DecodeJob<'a> {
     pub(super) engine: &'a Engine,
     pub(super) streams: Vec<StreamInflation<'a>>,
     pub(super) runs: Vec<Decoding<'a>>,
@@ -128,40 +128,41 @@ pub(super) struct Job<'a> {
     pub(super) sent: usize,
 }
 
-/// Bytes of a job's memory, and where some of them are.
+/// Sizes of a job's memory, and offsets in it.
 pub(super) struct Layout {
-    pub(super) given: usize,
+    pub(super) inputs: usize,
     pub(super) scratch: usize,
     pub(super) back: usize,
-    /// The first bytes of what is given, which are put together.
+    /// The inputs begin with this many bytes that are gathered on the host.
     pub(super) together: usize,
     /// Compressed chunks of all streams, and parts.
     pub(super) chunks: usize,
     pub(super) parts: usize,
-    /// Of what is given: what kernels are told of chunks and parts, and of columns.
-    pub(super) told_at: usize,
+    /// Offsets in the inputs: descriptors of chunks and parts, and those of columns.
+    pub(super) descriptors_at: usize,
     pub(super) columns_at: usize,
-    /// Of what comes back: what `inflate` says of chunks, faults of parts, and whether values of columns are wrong.
+    /// Offsets in the results: those of `inflate` for each chunk, faults of parts, and a word for each column with
+    /// wrong values.
     pub(super) inflated_at: usize,
     pub(super) faults_at: usize,
     pub(super) wrong_at: usize,
 }
 
-/// Where memory of a job is on the device.
-pub(super) struct At {
-    pub(super) given: u64,
+/// Addresses of a job's memory on the device.
+pub(super) struct JobAddresses {
+    pub(super) inputs: u64,
     pub(super) scratch: u64,
     pub(super) back: u64,
-    /// What `inflate` says of chunks.
+    /// Results of `inflate`.
     pub(super) inflated: u64,
 }
 
-impl At {
+impl JobAddresses {
     pub(super) fn new(address: u64, layout: &Layout) -> Self {
-        let scratch = address + layout.given as u64;
+        let scratch = address + layout.inputs as u64;
         let back = scratch + layout.scratch as u64;
         Self {
-            given: address,
+            inputs: address,
             scratch,
             back,
             inflated: back + layout.inflated_at as u64,
@@ -175,7 +176,7 @@ pub(super) fn wrong<T>(reason: &str) -> Result<T> {
     )))
 }
 
-impl<'a> Job<'a> {
+impl<'a> DecodeJob<'a> {
     pub(super) fn new(engine: &'a Engine, columns: Vec<&'a StreamColumn>) -> Result<Self> {
         columns.iter().try_for_each(|column| column.check())?;
         let mut job = Self {
@@ -247,50 +248,51 @@ impl<'a> Job<'a> {
         self.streams.push(StreamInflation {
             column,
             stream,
-            given: 0,
+            input_offset: 0,
             is_as_read: bytes.len() >= COPY_BYTES && self.engine.is_staged(bytes),
-            source: Source::Body,
+            source: StreamSource::Body,
             chunks: before..before + stream.chunks().len(),
         });
         self.streams.len() - 1
     }
 
-    /// Finds places for what is given, for scratch, and for what comes back.
+    /// Assigns offsets to inputs, scratch memory and results.
     pub(super) fn arrange<'b>(
         &mut self,
         masks: &'b [Option<(Vec<u8>, Vec<u8>)>],
-        given: &mut Given<'b>,
+        inputs: &mut JobInputs<'b>,
     ) -> Layout
     where
         'a: 'b,
     {
-        let (mut scratch, mut back) = (Places::default(), Places::default());
+        let (mut scratch, mut back) = (OffsetAllocator::default(), OffsetAllocator::default());
         let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
         let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
         let parts: usize = parts.sum();
-        let told_at = given
-            .places
+        let descriptors_at = inputs
+            .offsets
             .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
-        let columns_at = given.places.next(8 * self.columns.len() * COLUMN_WORDS);
-        for (making, masks) in self.columns.iter_mut().zip(masks) {
+        let columns_at = inputs.offsets.next(8 * self.columns.len() * COLUMN_WORDS);
+        for (assembly, masks) in self.columns.iter_mut().zip(masks) {
             let own = masks.as_ref();
-            making.present = own.map(|(present, before)| (given.add(present), given.add(before)));
+            assembly.present =
+                own.map(|(present, before)| (inputs.add(present), inputs.add(before)));
         }
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_as_read) {
-            stream.given = given.add(stream.stream.bytes.as_slice());
+            stream.input_offset = inputs.add(stream.stream.bytes.as_slice());
         }
-        let together = given.places.bytes();
+        let together = inputs.offsets.bytes();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_as_read) {
-            stream.given = given.add_as_read(stream.stream.bytes.as_slice());
+            stream.input_offset = inputs.add_as_read(stream.stream.bytes.as_slice());
         }
         for stream in &mut self.streams {
             let is_of_strings = self.columns[stream.column].chunk.is_some();
             stream.source = match &stream.stream.chunks {
-                _ if is_of_strings => Source::Body,
-                None => Source::Given(stream.given),
+                _ if is_of_strings => StreamSource::Body,
+                None => StreamSource::Inputs(stream.input_offset),
                 Some(_) => {
                     let room = scratch.next(stream.stream.room() + 2 * SLACK_BYTES);
-                    Source::Scratch(room + SLACK_BYTES)
+                    StreamSource::Scratch(room + SLACK_BYTES)
                 }
             };
         }
@@ -300,19 +302,19 @@ impl<'a> Job<'a> {
         let inflated_at = back.next(chunks * 8);
         let faults_at = back.next(parts * 4);
         let wrong_at = back.next(self.columns.len() * 4);
-        for (number, making) in self.columns.iter_mut().enumerate() {
-            making.bounds = back.next(making.vectors() * 16);
-            making.sample = back.next(SAMPLE_ROWS * 8);
-            making.wrong = wrong_at + number * 4;
+        for (number, assembly) in self.columns.iter_mut().enumerate() {
+            assembly.bounds = back.next(assembly.vectors() * 16);
+            assembly.sample = back.next(SAMPLE_ROWS * 8);
+            assembly.wrong = wrong_at + number * 4;
         }
         Layout {
             together,
-            given: given.places.bytes(),
+            inputs: inputs.offsets.bytes(),
             scratch: scratch.bytes(),
             back: back.bytes(),
             chunks,
             parts,
-            told_at,
+            descriptors_at,
             columns_at,
             inflated_at,
             faults_at,
@@ -320,12 +322,12 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Where a stream's bytes are, inflated.
-    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &At) -> u64 {
+    /// The address of a stream's inflated bytes.
+    pub(super) fn address(&self, stream: &StreamInflation<'_>, at: &JobAddresses) -> u64 {
         match stream.source {
-            Source::Given(offset) => at.given + offset as u64,
-            Source::Scratch(offset) => at.scratch + offset as u64,
-            Source::Body => {
+            StreamSource::Inputs(offset) => at.inputs + offset as u64,
+            StreamSource::Scratch(offset) => at.scratch + offset as u64,
+            StreamSource::Body => {
                 let chunk = self.columns[stream.column].chunk.as_ref();
                 chunk.map_or(0, |(chunk, memory)| {
                     memory.address() + chunk.front_bytes() as u64
@@ -355,7 +357,7 @@ pub(super) fn unwritten(
     })?)
 }
 
-/// A bit for each row of whole vectors that has a value, and how many values there are before each vector.
+/// A bit for each row of whole vectors that is set if the row has a value, and how many values precede each vector.
 pub(super) fn masks(column: &StreamColumn) -> Option<(Vec<u8>, Vec<u8>)> {
     let nulls = column.nulls.as_ref()?;
     let vectors = column.rows.div_ceil(VECTOR_LEN);

@@ -1,4 +1,4 @@
-//! The kernels that make columns, and how they are launched.
+//! The kernels that decode columns, and their launches.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const WARPS: u32 = 4;
 
 /// The steps of the kernel `columns`.
 #[derive(Clone, Copy)]
-pub(super) enum Step {
+pub(super) enum ColumnsStep {
     Bounds,
     Pack,
 }
@@ -28,20 +28,20 @@ pub(super) struct Launches<'a> {
     columns: Arc<dyn Kernel>,
 }
 
-/// Kernels, compiled at the same time.
-fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel>>> {
+/// Compiles kernels at the same time.
+fn compile(engine: &Engine, needed: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel>>> {
     thread::scope(|scope| {
         let compile = |kernel| move || engine.fixed_kernel(kernel, true);
         let spawn = |kernel: &FixedKernel| {
             let thread = thread::Builder::new().spawn_scoped(scope, compile(*kernel));
             (*kernel, thread.ok())
         };
-        let threads: Vec<_> = wanted.iter().map(spawn).collect();
+        let threads: Vec<_> = needed.iter().map(spawn).collect();
         let compiled = threads.into_iter().map(|(kernel, thread)| {
             match thread.map(ScopedJoinHandle::join) {
                 Some(Ok(compiled)) => compiled,
                 Some(Err(panic)) => resume_unwind(panic),
-                // without a thread, it is compiled now
+                // if no thread starts, it is compiled now
                 None => engine.fixed_kernel(kernel, true),
             }
         });
@@ -50,22 +50,26 @@ fn compile(engine: &Engine, wanted: &[FixedKernel]) -> Result<Vec<Arc<dyn Kernel
 }
 
 impl<'a> Launches<'a> {
-    pub(super) fn new(engine: &'a Engine, may_compile: bool, told: &Descriptors) -> Result<Self> {
-        let inflate = (told.chunks > 0).then_some(FixedKernel::Inflate);
-        let decode = told.decodes.iter();
+    pub(super) fn new(
+        engine: &'a Engine,
+        may_compile: bool,
+        descriptors: &Descriptors,
+    ) -> Result<Self> {
+        let inflate = (descriptors.chunks > 0).then_some(FixedKernel::Inflate);
+        let decode = descriptors.decodes.iter();
         let decode = decode.map(|of| FixedKernel::DecodeRuns(of.encoding));
-        let wanted = inflate.into_iter().chain(decode);
-        let wanted: Vec<FixedKernel> = wanted.chain([FixedKernel::Columns]).collect();
+        let needed = inflate.into_iter().chain(decode);
+        let needed: Vec<FixedKernel> = needed.chain([FixedKernel::Columns]).collect();
         let there = |kernel: &FixedKernel| engine.fixed_kernel(*kernel, false);
-        let kernels: Vec<_> = match wanted.iter().map(there).collect() {
-            Err(Error::NotCompiled) if may_compile => compile(engine, &wanted)?,
-            found => found?,
+        let kernels: Vec<_> = match needed.iter().map(there).collect() {
+            Err(Error::NotCompiled) if may_compile => compile(engine, &needed)?,
+            loaded => loaded?,
         };
         let mut kernels = kernels.into_iter();
         let inflate = inflate.and_then(|_| kernels.next());
         Ok(Self {
             engine,
-            chunks: told.chunks,
+            chunks: descriptors.chunks,
             inflate,
             columns: kernels.next_back().ok_or(Error::NotCompiled)?,
             decode: kernels.collect(),
@@ -110,13 +114,13 @@ impl<'a> Launches<'a> {
     pub(super) unsafe fn inflate(
         &self,
         stream: &mut dyn Stream,
-        told: u64,
+        descriptors: u64,
         results: u64,
     ) -> Result<()> {
         let Some(kernel) = &self.inflate else {
             return Ok(());
         };
-        let args = [told, self.chunks as u64, results];
+        let args = [descriptors, self.chunks as u64, results];
         let shared = WARPS * INFLATE_WARP_BYTES;
         // SAFETY: as the caller says.
         unsafe { self.launch(stream, &**kernel, self.chunks, shared, &args) }
@@ -132,7 +136,7 @@ impl<'a> Launches<'a> {
         inflated: u64,
     ) -> Result<()> {
         for (kernel, of) in self.decode.iter().zip(all) {
-            let args = [of.told, of.parts as u64, of.faults, inflated];
+            let args = [of.descriptors, of.parts as u64, of.faults, inflated];
             let shared = WARPS * of.encoding.warp_bytes();
             // SAFETY: as the caller says.
             unsafe { self.launch(stream, &**kernel, of.parts, shared, &args) }?;
@@ -146,7 +150,7 @@ impl<'a> Launches<'a> {
     pub(super) unsafe fn columns(
         &self,
         stream: &mut dyn Stream,
-        step: Step,
+        step: ColumnsStep,
         [at, count, vectors]: [u64; 3],
     ) -> Result<()> {
         let args = [step as u64, at, count, vectors];

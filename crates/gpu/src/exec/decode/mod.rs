@@ -1,14 +1,15 @@
-//! Columns made on the device of their streams: inflated, decoded, packed. `kernels/orc` is the device's side.
+//! Decodes columns on the device from the streams of a file: inflates, decodes, packs. `kernels/orc` is the device's
+//! side.
 //!
 //! ```text
-//! host     streams, what kernels are told                   fronts of chunks
+//! host     streams, descriptors                             fronts of chunks
 //!             │                                    ▲             │
 //! device      └▶ inflate ─▶ decode runs ─▶ bounds ─┘             └▶ pack ─▶ chunks
 //! ```
 //!
-//! The host waits once in between: how wide residuals are follows from the bounds. What kernels find wrong, and what is
-//! not as a column needs it, makes no chunk: whoever has the streams decodes them on a CPU then, which says what is
-//! wrong, and where.
+//! The host waits once in between, because the widths of residuals follow from the bounds. Streams that kernels find
+//! damaged, or that do not match their column, produce no chunk: the caller then decodes them on a CPU, which reports
+//! the fault and its position.
 
 mod descriptors;
 mod job;
@@ -20,37 +21,39 @@ use std::time::Duration;
 
 use vectile_kernels::DeviceChunk;
 
-use super::places::Places;
+use super::offsets::OffsetAllocator;
 use super::streams::StreamColumn;
 use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::runtime::{ChunkKey, DeviceBuffer, Engine, Resident, StreamContext};
 use descriptors::{CHUNK_AT, Descriptors};
-use job::{At, COLUMN_WORDS, ColumnAssembly, Given, Job, Layout, masks, wrong};
-use kernels::{Launches, Step};
+use job::{COLUMN_WORDS, ColumnAssembly, DecodeJob, JobAddresses, JobInputs, Layout, masks, wrong};
+use kernels::{ColumnsStep, Launches};
 
-/// Bytes that decoding may take at once, unless a column takes more.
+/// Limit of the scratch bytes of columns that are decoded together; a single column may take more.
 const MOST_SCRATCH: usize = 1 << 30;
 
-/// Columns that were made of streams.
+/// Columns decoded from streams.
 #[derive(Debug, Default)]
 pub struct Assembled {
-    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may, or says what
-    /// is wrong.
+    /// The chunks, in order: `None` if streams are damaged, or have what kernels do not decode. A CPU may decode them,
+    /// or reports the fault.
     pub chunks: Vec<Option<Arc<Resident>>>,
     /// Bytes copied to the device for them.
     pub sent: usize,
-    /// Kernels at work, by the device's clock.
+    /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
 }
 
 impl Engine {
-    /// Makes columns of streams and keeps them, as [`Engine::load_all`] does. Blocks until they are there.
+    /// Decodes columns from streams and keeps their chunks, as [`Engine::load_all`] does. Blocks until they are on the
+    /// device.
     ///
     /// # Errors
     ///
     /// [`OutOfMemory`](crate::Error::OutOfMemory) if chunks in use leave no room;
-    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is not there and must not be compiled; those of the driver.
+    /// [`NotCompiled`](crate::Error::NotCompiled) if a kernel is neither loaded nor on disk and `may_compile` is
+    /// false; those of the driver.
     pub fn assemble_all(
         &self,
         columns: &[(ChunkKey, StreamColumn)],
@@ -73,7 +76,7 @@ impl Engine {
         })
     }
 
-    /// Makes columns at once; if something is wrong with one, each by itself.
+    /// Decodes columns together; if that fails, each by itself.
     fn assemble(
         &self,
         columns: &[(ChunkKey, StreamColumn)],
@@ -89,8 +92,8 @@ impl Engine {
                 all.chunks.push(None);
                 Ok(())
             }
-            made => {
-                all.chunks.extend(made?.into_iter().map(Some));
+            chunks => {
+                all.chunks.extend(chunks?.into_iter().map(Some));
                 Ok(())
             }
         }
@@ -104,151 +107,159 @@ impl Engine {
     ) -> Result<Vec<Arc<Resident>>> {
         let own: Vec<&StreamColumn> = columns.iter().map(|(_, column)| column).collect();
         let keys: Vec<ChunkKey> = columns.iter().map(|(key, _)| key.clone()).collect();
-        let mut job = Job::new(self, own)?;
-        let made = job.run(may_compile);
+        let mut job = DecodeJob::new(self, own)?;
+        let chunks = job.run(may_compile);
         all.sent += job.sent;
         all.kernel += job.kernel;
-        Ok(self.keep_made(&keys, made?))
+        Ok(self.keep_built(&keys, chunks?))
     }
 }
 
-impl Job<'_> {
+impl DecodeJob<'_> {
     /// Inflates, decodes, and packs.
     fn run(&mut self, may_compile: bool) -> Result<Vec<Arc<Resident>>> {
-        let mut lane = self.engine.lane()?;
-        let made = self.run_on(&mut lane, may_compile)?;
-        self.engine.give_back(lane);
-        Ok(made)
+        let mut context = self.engine.stream_context()?;
+        let chunks = self.run_on(&mut context, may_compile)?;
+        self.engine.give_back(context);
+        Ok(chunks)
     }
 
     fn run_on(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         may_compile: bool,
     ) -> Result<Vec<Arc<Resident>>> {
-        let masks = self.columns.iter().map(|making| masks(making.column));
+        let masks = self.columns.iter().map(|assembly| masks(assembly.column));
         let masks: Vec<Option<(Vec<u8>, Vec<u8>)>> = masks.collect();
-        let mut given = Given::default();
-        let layout = self.arrange(&masks, &mut given);
+        let mut inputs = JobInputs::default();
+        let layout = self.arrange(&masks, &mut inputs);
         let there = self
             .engine
-            .take(layout.given + layout.scratch + layout.back)?;
-        let at = At::new(there.address(), &layout);
-        let mut told = self.tell(&at, &layout)?;
-        let launches = Launches::new(self.engine, may_compile, &told)?;
-        let found = self.decode(lane, &launches, &given, &layout, &at, &told)?;
-        let made = self.lay_out(&found.as_slice()[..layout.back])?;
-        self.pack(lane, &launches, &made, &layout, &at, &mut told)?;
-        let residents = made.into_iter().map(|(chunk, memory)| {
-            Resident::made(Arc::new(memory), 0, self.engine.info_of(&chunk))
+            .take(layout.inputs + layout.scratch + layout.back)?;
+        let at = JobAddresses::new(there.address(), &layout);
+        let mut descriptors = self.descriptors(&at, &layout)?;
+        let launches = Launches::new(self.engine, may_compile, &descriptors)?;
+        let results = self.decode(context, &launches, &inputs, &layout, &at, &descriptors)?;
+        let chunks = self.lay_out(&results.as_slice()[..layout.back])?;
+        self.pack(context, &launches, &chunks, &layout, &at, &mut descriptors)?;
+        let residents = chunks.into_iter().map(|(chunk, memory)| {
+            Resident::in_memory(Arc::new(memory), 0, self.engine.info_of(&chunk))
         });
         Ok(residents.collect())
     }
 
-    /// Inflates and decodes, and finds bounds. Gives what came back, which says that nothing is wrong.
+    /// Inflates, decodes, and computes bounds. Returns the results, which report no fault.
     fn decode(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         launches: &Launches<'_>,
-        given: &Given<'_>,
+        inputs: &JobInputs<'_>,
         layout: &Layout,
-        at: &At,
-        told: &Descriptors,
+        at: &JobAddresses,
+        descriptors: &Descriptors,
     ) -> Result<DeviceBuffer> {
         let mut pinned = self.engine.pinned(layout.together)?;
         let host = pinned.as_mut_slice();
-        for (at, bytes) in &given.together {
+        for (at, bytes) in &inputs.together {
             host[*at..*at + bytes.len()].copy_from_slice(bytes);
         }
-        write_words(&told.words, &mut host[layout.told_at..]);
-        write_words(&told.columns, &mut host[layout.columns_at..]);
+        write_words(&descriptors.words, &mut host[layout.descriptors_at..]);
+        write_words(&descriptors.columns, &mut host[layout.columns_at..]);
         let from = pinned.as_slice();
-        let mut found = self.engine.host_pool().take(layout.back)?;
-        let to = found.as_mut_slice().as_mut_ptr();
+        let mut results = self.engine.host_pool().take(layout.back)?;
+        let to = results.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
-        let marks = lane.finish(|stream| {
-            // SAFETY: everything has the places of the layout, for as many bytes as kernels are told; it lives until
-            // `finish` is done, as streams do, which the job borrows. Bytes of streams may be any: kernels read none outside of streams, and write none outside
-            // of the room for blocks and values.
+        let events = context.finish(|stream| {
+            // SAFETY: all ranges are those of the layout, as long as the descriptors say, and live until `finish` is
+            // done, as do streams, which the job borrows. Bytes of streams may be any: kernels read none outside of
+            // streams, and write none outside of the room for blocks and values.
             unsafe {
-                stream.copy_in(at.given, from.as_ptr(), layout.together)?;
-                for (place, bytes) in &given.as_read {
-                    stream.copy_in(at.given + *place as u64, bytes.as_ptr(), bytes.len())?;
+                stream.copy_in(at.inputs, from.as_ptr(), layout.together)?;
+                for (offset, bytes) in &inputs.as_read {
+                    stream.copy_in(at.inputs + *offset as u64, bytes.as_ptr(), bytes.len())?;
                 }
-                for (to, bytes) in self.bodies_as_given(from) {
+                for (to, bytes) in self.uncompressed_bodies(from) {
                     stream.copy_in(to, bytes.as_ptr(), bytes.len())?;
                 }
                 stream.fill(at.back, 0, layout.back)?;
                 let start = stream.mark()?;
-                launches.inflate(stream, at.given + layout.told_at as u64, at.inflated)?;
-                launches.decode(stream, &told.decodes, at.inflated)?;
-                launches.columns(stream, Step::Bounds, columns)?;
+                launches.inflate(
+                    stream,
+                    at.inputs + layout.descriptors_at as u64,
+                    at.inflated,
+                )?;
+                launches.decode(stream, &descriptors.decodes, at.inflated)?;
+                launches.columns(stream, ColumnsStep::Bounds, columns)?;
                 let end = stream.mark()?;
                 stream.copy_out(to, at.back, layout.back)?;
                 Ok((start, end))
             }
         })?;
-        self.kernel += lane.between(&marks)?;
-        self.sent += layout.given;
-        self.check_inflated(&found.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
-        let faults = &found.as_slice()[layout.faults_at..][..layout.parts * 4];
+        self.kernel += context.between(&events)?;
+        self.sent += layout.inputs;
+        self.check_inflated(&results.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
+        let faults = &results.as_slice()[layout.faults_at..][..layout.parts * 4];
         match faults.iter().all(|byte| *byte == 0) {
-            true => Ok(found),
+            true => Ok(results),
             false => wrong("damaged runs, or numbers of more than 64 bits"),
         }
     }
 
-    /// Writes fronts, and has values packed behind them.
+    /// Writes fronts, and packs values behind them.
     fn pack(
         &mut self,
-        lane: &mut StreamContext,
+        context: &mut StreamContext,
         launches: &Launches<'_>,
-        made: &[(DeviceChunk, DeviceBuffer)],
+        chunks: &[(DeviceChunk, DeviceBuffer)],
         layout: &Layout,
-        at: &At,
-        told: &mut Descriptors,
+        at: &JobAddresses,
+        descriptors: &mut Descriptors,
     ) -> Result<()> {
-        let mut places = Places::default();
-        let fronts = made
+        let mut offsets = OffsetAllocator::default();
+        let fronts = chunks
             .iter()
-            .map(|(chunk, _)| places.next(chunk.front_bytes()));
+            .map(|(chunk, _)| offsets.next(chunk.front_bytes()));
         let fronts: Vec<usize> = fronts.collect();
-        for (own, (chunk, memory)) in told.columns.chunks_mut(COLUMN_WORDS).zip(made) {
+        for (own, (chunk, memory)) in descriptors.columns.chunks_mut(COLUMN_WORDS).zip(chunks) {
             own[CHUNK_AT] = memory.address();
             own[CHUNK_AT + 1] = chunk.reference() as u64;
         }
-        let told_bytes = 8 * told.columns.len();
-        let told_at = places.next(told_bytes);
-        let mut pinned = self.engine.pinned(places.bytes())?;
+        let descriptor_bytes = 8 * descriptors.columns.len();
+        let descriptors_at = offsets.next(descriptor_bytes);
+        let mut pinned = self.engine.pinned(offsets.bytes())?;
         let host = pinned.as_mut_slice();
-        for ((chunk, _), front) in made.iter().zip(&fronts) {
+        for ((chunk, _), front) in chunks.iter().zip(&fronts) {
             let bytes = chunk.front_bytes();
             chunk.write_front(&mut host[*front..*front + bytes], bytes)?;
         }
-        write_words(&told.columns, &mut host[told_at..]);
+        write_words(&descriptors.columns, &mut host[descriptors_at..]);
         let from = pinned.as_slice();
         let wrong_bytes = self.columns.len() * 4;
-        let mut found = self.engine.host_pool().take(wrong_bytes)?;
-        let to = found.as_mut_slice().as_mut_ptr();
+        let mut results = self.engine.host_pool().take(wrong_bytes)?;
+        let to = results.as_mut_slice().as_mut_ptr();
         let columns = self.columns_of(at, layout);
-        let marks = lane.finish(|stream| {
-            // SAFETY: as in `decode`; chunks have the bytes that their fronts speak of.
+        let events = context.finish(|stream| {
+            // SAFETY: as in `decode`; chunks have as many bytes as their fronts say.
             unsafe {
-                for ((chunk, memory), front) in made.iter().zip(&fronts) {
+                for ((chunk, memory), front) in chunks.iter().zip(&fronts) {
                     let front = &from[*front..*front + chunk.front_bytes()];
                     stream.copy_in(memory.address(), front.as_ptr(), front.len())?;
                 }
-                stream.copy_in(columns[0], from[told_at..].as_ptr(), told_bytes)?;
+                stream.copy_in(
+                    columns[0],
+                    from[descriptors_at..].as_ptr(),
+                    descriptor_bytes,
+                )?;
                 let start = stream.mark()?;
-                launches.columns(stream, Step::Pack, columns)?;
+                launches.columns(stream, ColumnsStep::Pack, columns)?;
                 let end = stream.mark()?;
                 stream.copy_out(to, at.back + layout.wrong_at as u64, wrong_bytes)?;
                 Ok((start, end))
             }
         })?;
-        self.kernel += lane.between(&marks)?;
-        self.sent += places.bytes();
-        match found.as_slice()[..wrong_bytes]
+        self.kernel += context.between(&events)?;
+        self.sent += offsets.bytes();
+        match results.as_slice()[..wrong_bytes]
             .iter()
             .all(|byte| *byte == 0)
         {
@@ -257,15 +268,15 @@ impl Job<'_> {
         }
     }
 
-    /// Where columns are told of, how many there are, and their vectors.
-    fn columns_of(&self, at: &At, layout: &Layout) -> [u64; 3] {
+    /// Arguments of the kernel `columns`: address of the descriptors, number of columns, number of vectors.
+    fn columns_of(&self, at: &JobAddresses, layout: &Layout) -> [u64; 3] {
         let vectors: usize = self.columns.iter().map(ColumnAssembly::vectors).sum();
-        let place = at.given + layout.columns_at as u64;
-        [place, self.columns.len() as u64, vectors as u64]
+        let offset = at.inputs + layout.columns_at as u64;
+        [offset, self.columns.len() as u64, vectors as u64]
     }
 
-    /// The bytes of strings that are not compressed: where they go, and where they are.
-    fn bodies_as_given<'b>(&'b self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
+    /// Uncompressed bytes of strings, each with the address they are copied to.
+    fn uncompressed_bodies<'b>(&'b self, from: &'b [u8]) -> Vec<(u64, &'b [u8])> {
         let streams = self
             .streams
             .iter()
@@ -277,7 +288,7 @@ impl Job<'_> {
             let to = memory.address() + chunk.front_bytes() as u64;
             let body = match stream.is_as_read {
                 true => stream.stream.bytes.get(..bytes)?,
-                false => from.get(stream.given..stream.given + bytes)?,
+                false => from.get(stream.input_offset..stream.input_offset + bytes)?,
             };
             Some((to, body)).filter(|_| bytes > 0)
         });

@@ -1,21 +1,22 @@
-//! What the device found out about columns: whether streams are whole, and the chunks that values fit.
+//! Checks the device's results: intact streams, and the chunk layout that fits the values.
 
 use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Type, UnwrittenValues};
 
-use super::job::{ColumnAssembly, Job, unwritten, wrong};
+use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
 use crate::error::Result;
 use crate::exec::streams::{StreamColumn, StreamValues};
 use crate::runtime::DeviceBuffer;
 
-impl Job<'_> {
-    /// Checks that all chunks were inflated, and to as many bytes as columns need.
-    pub(super) fn check_inflated(&self, told: &[u8]) -> Result<()> {
-        let results: Vec<[u8; 8]> = told.as_chunks::<8>().0.to_vec();
+impl DecodeJob<'_> {
+    /// Checks that all chunks were inflated, to as many bytes as columns need. `results` has a word for each chunk:
+    /// bytes written, and an error.
+    pub(super) fn check_inflated(&self, results: &[u8]) -> Result<()> {
+        let words: Vec<[u8; 8]> = results.as_chunks::<8>().0.to_vec();
         let result = |chunk: usize| {
-            let word = u64::from_le_bytes(results[chunk]);
+            let word = u64::from_le_bytes(words[chunk]);
             (word as u32 as usize, word >> 32)
         };
         for stream in &self.streams {
@@ -51,19 +52,19 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// The chunks, whose residuals have the bounds that were found.
-    pub(super) fn lay_out(&mut self, found: &[u8]) -> Result<Vec<(DeviceChunk, DeviceBuffer)>> {
-        let mut made = vec![];
-        for making in &mut self.columns {
-            if let Some(chunk) = making.chunk.take() {
-                made.push(chunk);
+    /// Lays out the chunks from the bounds in `results`, and allocates their memory.
+    pub(super) fn lay_out(&mut self, results: &[u8]) -> Result<Vec<(DeviceChunk, DeviceBuffer)>> {
+        let mut chunks = vec![];
+        for assembly in &mut self.columns {
+            if let Some(chunk) = assembly.chunk.take() {
+                chunks.push(chunk);
                 continue;
             }
-            if found[making.wrong..making.wrong + 4] != [0; 4] {
+            if results[assembly.wrong..assembly.wrong + 4] != [0; 4] {
                 return wrong("values of more than 64 bits");
             }
-            let column = making.column;
-            let bounds = &found[making.bounds..making.bounds + making.vectors() * 16];
+            let column = assembly.column;
+            let bounds = &results[assembly.bounds..assembly.bounds + assembly.vectors() * 16];
             let bounds: Vec<i64> = words_of(bounds).collect();
             let bounds = bounds.as_chunks::<2>().0.iter();
             let bounds: Vec<(i64, i64)> = bounds.map(|[low, high]| (*low, *high)).collect();
@@ -71,7 +72,7 @@ impl Job<'_> {
             let own = own
                 .copied()
                 .reduce(|(a, b), (low, high)| (a.min(low), b.max(high)));
-            let sample = words_of(&found[making.sample..making.sample + SAMPLE_ROWS * 8]);
+            let sample = words_of(&results[assembly.sample..assembly.sample + SAMPLE_ROWS * 8]);
             let sample: Vec<i64> = sample.collect();
             let chunk = match &column.values {
                 StreamValues::Floats(_) => unwritten(column, UnwrittenValues::Floats, None)?,
@@ -96,13 +97,13 @@ impl Job<'_> {
                 }
             };
             let memory = self.engine.room_for(chunk.info().bytes)?;
-            made.push((chunk, memory));
+            chunks.push((chunk, memory));
         }
-        Ok(made)
+        Ok(chunks)
     }
 }
 
-/// Words one behind the other.
+/// Consecutive words.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = i64> {
     let words = bytes.as_chunks::<8>().0.iter();
     words.map(|word| i64::from_le_bytes(*word))
@@ -110,11 +111,11 @@ fn words_of(bytes: &[u8]) -> impl Iterator<Item = i64> {
 
 /// The rows of a sample.
 fn sample_rows(rows: usize) -> impl Iterator<Item = usize> {
-    let wanted = SAMPLE_ROWS.min(rows);
-    (0..wanted).map(move |index| index * rows / wanted)
+    let count = SAMPLE_ROWS.min(rows);
+    (0..count).map(move |index| index * rows / count)
 }
 
-/// Which values of a sample are null.
+/// The null values of a sample.
 fn sample_nulls(column: &StreamColumn) -> Option<NullBuffer> {
     let nulls = column.nulls.as_ref()?;
     Some(
@@ -125,7 +126,7 @@ fn sample_nulls(column: &StreamColumn) -> Option<NullBuffer> {
     )
 }
 
-/// Values of a sample as an array of the column's type, of which the device has made integers; none of booleans.
+/// A sample as an array of the column's type, from integers that the device decoded; `None` for booleans.
 fn sample_of(column: &StreamColumn, values: &[i64]) -> Option<ArrayRef> {
     let width = column.data_type.primitive_width()?;
     let length = sample_rows(column.rows).count();

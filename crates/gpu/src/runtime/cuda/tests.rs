@@ -1,11 +1,11 @@
-//! Tests on a device. Without one only what is said then is tested.
+//! Tests on a device. Without one, only the errors are tested.
 
 use std::thread;
 
 use super::*;
 
-/// Device 0, keeping kernels in a directory, if there is a device; there is one where
-/// `VECTILE_TEST_GPU` is set.
+/// Device 0, with a kernel cache in a directory, if there is a device. Where `VECTILE_TEST_GPU` is set, there must be
+/// one.
 fn device(cache: Option<&tempfile::TempDir>) -> Option<Arc<Cuda>> {
     let cache = cache.map(|directory| Cache::open(directory.path().to_path_buf()).unwrap());
     match Cuda::open_with(0, cache) {
@@ -60,7 +60,7 @@ extern "C" __global__ void scale(const Args args) {
 }
 "#;
 
-/// Memory for a test; what it leaves behind when it fails does not matter.
+/// Memory for a test; not freed if the test fails.
 struct Memory<'a> {
     cuda: &'a Cuda,
     address: u64,
@@ -98,8 +98,8 @@ fn scale(cuda: &Cuda, kernel: &dyn Kernel, factor: u64, shared: u32) -> Result<V
         shared,
         args: &[from.address, to.address, factor, u64::from(shared)],
     };
-    // SAFETY: all ranges are `bytes` long, the arguments the kernel's, and everything outlives the
-    // synchronisation: of the stream's own dropping, if a call fails.
+    // SAFETY: all ranges are `bytes` long, the arguments are the kernel's, and everything outlives the
+    // synchronization, or the dropping of the stream if a call fails.
     unsafe {
         stream.copy_in(from.address, input.as_ptr().cast(), bytes)?;
         stream.fill(to.address, 0xFF, bytes)?;
@@ -136,7 +136,7 @@ fn kernels_run() {
     assert!(cuda.free_memory().unwrap() <= cuda.info().memory);
     let compiled = cuda.compile(SCALE, "scale").unwrap();
     assert!(!compiled.from_disk);
-    // Little shared memory, as much as goes without asking, more, all, and less again.
+    // Little shared memory, the most without permission, more, all, and less again.
     for shared in [
         THREADS * 8,
         48 << 10,
@@ -155,7 +155,7 @@ fn kernels_run() {
     assert_eq!(resident(too_much), 1);
     let error = scale(&cuda, &*compiled.kernel, 3, too_much).unwrap_err();
     assert!(matches!(error, Error::Driver { .. }), "{error}");
-    // The device is none the worse.
+    // The device still works.
     assert_eq!(
         scale(&cuda, &*compiled.kernel, 5, 1 << 10).unwrap(),
         scaled(5)
@@ -215,7 +215,7 @@ fn a_kernel_without_arguments_runs() {
     stream.synchronize().unwrap();
 }
 
-/// As on the CPU: with one rounding for both, the result would not be zero.
+/// As on the CPU: with a single rounding, the result would not be zero.
 #[test]
 fn products_and_sums_are_rounded_one_by_one() {
     let Some(cuda) = device(None) else { return };
@@ -261,7 +261,7 @@ fn kernels_are_found_on_disk() {
     assert!(second.from_disk);
     let result = scale(&cuda, &*second.kernel, 9, 1 << 10).unwrap();
     assert_eq!(result, scaled(9));
-    // Whole, but no cubin: it is compiled again.
+    // An intact entry, but not a cubin: it is compiled again.
     let key = cuda.nvrtc.key(SCALE, cuda.target);
     let cache = cuda.cache.as_ref().unwrap();
     cache.put(
@@ -293,7 +293,7 @@ fn memory_runs_out() {
         Err(Error::OutOfMemory { wanted, .. }) => assert_eq!(wanted, bytes as u64),
         other => panic!("{other:?}"),
     }
-    // The device is none the worse.
+    // The device still works.
     drop(Memory::new(&cuda, 1));
 }
 
@@ -309,14 +309,14 @@ fn pinned_memory_is_the_hosts() {
     }
 }
 
-/// From pinned memory, of all lengths, one of them nothing.
+/// Copies from pinned memory, of all lengths including 0.
 #[test]
 fn copies_arrive_together() {
     let Some(cuda) = device(None) else { return };
     let bytes = 4 << 20;
     let memory = Memory::new(&cuda, bytes);
     let host = cuda.allocate_host(bytes).unwrap();
-    // SAFETY: `bytes` of memory that nobody else has.
+    // SAFETY: `bytes` of memory that is not shared.
     let values = unsafe { std::slice::from_raw_parts_mut(host, bytes) };
     let numbered = values.iter_mut().enumerate();
     numbered.for_each(|(at, value)| *value = (at / 64 + at % 251) as u8);
@@ -384,7 +384,7 @@ fn marks_order_streams() {
     assert!(first.elapsed(&from, &foreign).is_err());
 }
 
-/// The device is left only when nothing of it is in use, in whatever order things go.
+/// The context is released when the last object of the device is dropped, in any order.
 #[test]
 fn things_may_outlive_the_driver() {
     let Some(cuda) = device(None) else { return };
@@ -399,7 +399,7 @@ fn things_may_outlive_the_driver() {
     assert!(device(None).is_some());
 }
 
-/// A stream that is dropped has been waited for: what it used may be freed.
+/// Dropping a stream waits for it: memory that it used may be freed.
 #[test]
 fn dropping_a_stream_waits_for_it() {
     let Some(cuda) = device(None) else { return };
@@ -431,7 +431,7 @@ fn bandwidth_is_measured() {
     }
 }
 
-/// In a process of its own: after it, no call of the process succeeds.
+/// In a process of its own: after it, every call of the process fails.
 #[test]
 fn an_illegal_address_loses_the_device() {
     if device(None).is_none() {
@@ -459,8 +459,7 @@ fn the_device_is_lost() {
         shared: 32 * 8,
         args: &[8, 8, 1, 32 * 8],
     };
-    // SAFETY: it is not: the device finds that nothing is mapped there, and this process has no
-    // other work on it.
+    // SAFETY: none: the device finds that nothing is mapped there, and this process has no other work on it.
     let launched = unsafe { stream.launch(&*kernel, launch) };
     let lost = engine
         .health()

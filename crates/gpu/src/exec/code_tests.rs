@@ -1,5 +1,5 @@
-//! Which codes of a dictionary pass a test, and how to test strings that are in none. Row groups with the same
-//! dictionary, or symbol tables, share an answer, and its table on the device.
+//! Results of a code test: which codes of each dictionary pass, and how to test strings without a dictionary. Row
+//! groups with the same dictionary or symbol tables share a result and its table on the device.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,48 +12,48 @@ use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, EntryTest};
 use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
 
-/// What a test says of the codes of each group.
-pub(super) struct Answers {
+/// Results of a code test for the codes of each row group.
+pub(super) struct CodeTestResults {
     /// One for each dictionary.
-    unique: Vec<Answer>,
-    /// Which of them is a group's.
+    unique: Vec<DictionaryResult>,
+    /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
-    /// How strings in splits are tested.
+    /// Tests of strings in splits, for row groups without a dictionary.
     tests: Option<Arc<TextTests>>,
 }
 
-/// Which codes pass.
-struct Answer {
-    /// How many a kernel may ask for.
+/// The passing codes of one dictionary.
+struct DictionaryResult {
+    /// Codes are below this bound.
     codes: usize,
     passing: Passing,
 }
 
 enum Passing {
-    /// Those from the first to the second; none if they cross.
+    /// Codes from the first to the second, inclusive; none if they cross.
     Range(u32, u32),
-    /// Those with a bit.
+    /// Codes whose bit is set.
     Bits(Vec<u32>),
-    /// There are none: strings in splits have tests of their own.
+    /// No codes: strings in splits are tested by [`TextTests`].
     Text,
 }
 
-impl Answers {
-    /// What `test` says of the codes of these groups.
+impl CodeTestResults {
+    /// Evaluates `test` for the codes of these row groups.
     pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
-        let stack = &batch.columns()[test.column];
+        let column_batch = &batch.columns()[test.column];
         let kernel = || engine.fixed_kernel(FixedKernel::Tokenize, may_compile);
         let automaton = test.automaton.as_ref();
         let tests =
             automaton.map(|of| automaton_table::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;
-        let unique = stack.dictionaries.iter().map(|dictionary| {
+        let unique = column_batch.dictionaries.iter().map(|dictionary| {
             Ok(match dictionary {
-                Some(dictionary) => Answer {
+                Some(dictionary) => DictionaryResult {
                     codes: dictionary.codes,
                     passing: Passing::of(&passed(test, &dictionary.entries)?),
                 },
-                None => Answer {
+                None => DictionaryResult {
                     codes: 0,
                     passing: match &tests {
                         Some(_) => Passing::Text,
@@ -64,26 +64,26 @@ impl Answers {
         });
         Ok(Self {
             unique: unique.collect::<Result<_>>()?,
-            of_group: Arc::clone(&stack.dictionary_of),
+            of_group: Arc::clone(&column_batch.dictionary_of),
             tests,
         })
     }
 
-    /// Whether all of them are ranges.
+    /// Returns true if the passing codes of each dictionary are a range.
     pub fn are_ranges(&self) -> bool {
         let mut unique = self.unique.iter();
         unique.all(|answer| matches!(answer.passing, Passing::Range(..)))
     }
 
-    /// Bytes of the largest table by which strings in splits are tested.
+    /// Bytes of the largest table by which strings in splits are tested; 0 without such tests.
     pub fn table_bytes(&self) -> usize {
         self.tests.as_ref().map_or(0, |tests| tests.table_bytes)
     }
 
-    /// Turns ranges into bits: a kernel has one kind.
+    /// Turns ranges into bits: a kernel supports one kind.
     pub fn make_bits(&mut self) {
-        for Answer { codes, passing } in &mut self.unique {
-            // kernels look up to 1024 codes beyond any, at no word of which they may be past the end
+        for DictionaryResult { codes, passing } in &mut self.unique {
+            // kernels read up to 1024 codes beyond the last one; none of these words may be past the end
             let words = codes.div_ceil(32) + 33;
             match passing {
                 Passing::Range(low, high) => {
@@ -97,32 +97,35 @@ impl Answers {
         }
     }
 
-    /// Adds the tables that some groups need, each once. Gives the place of each answer's.
-    pub fn place(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
-        let mut places = vec![None; self.unique.len()];
+    /// Appends the bits that some groups need, each once. Returns the offset of each result's bits.
+    pub fn append(&self, part: Range<usize>, parameters: &mut Parameters) -> Vec<u64> {
+        let mut offsets = vec![None; self.unique.len()];
         for &index in &self.of_group[part] {
-            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, places[index]) {
-                places[index] = Some(parameters.place());
+            if let (Passing::Bits(bits), None) = (&self.unique[index].passing, offsets[index]) {
+                offsets[index] = Some(parameters.next_offset());
                 bits.iter()
                     .for_each(|word| parameters.bytes.extend(word.to_le_bytes()));
             }
         }
-        let places = places.into_iter();
-        places.map(Option::unwrap_or_default).collect()
+        let offsets = offsets.into_iter();
+        offsets.map(Option::unwrap_or_default).collect()
     }
 
-    /// The word of a group, with tables at `places` counted from `start`.
-    pub fn word(&self, group: usize, places: &[u64], start: u64) -> u64 {
+    /// The word of a group: a range, or the address of bits at `offsets` from `start`, or of its text tests.
+    pub fn word(&self, group: usize, offsets: &[u64], start: u64) -> u64 {
         let index = self.of_group[group];
         match &self.unique[index].passing {
             Passing::Range(low, high) => u64::from(*low) | u64::from(*high) << 32,
-            Passing::Bits(_) => start + places[index],
-            Passing::Text => self.tests.as_ref().map_or(0, |tests| tests.places[group]),
+            Passing::Bits(_) => start + offsets[index],
+            Passing::Text => self
+                .tests
+                .as_ref()
+                .map_or(0, |tests| tests.addresses[group]),
         }
     }
 }
 
-/// Which entries pass a test.
+/// Evaluates the test for each dictionary value.
 fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
     let passed = match &test.test {
         EntryTest::Predicate(predicate) => predicate.evaluate(entries)?,
