@@ -1,4 +1,4 @@
-//! The tables that a kernel looks up, as outputs of another kernel, of which the device makes them.
+//! Key tables that the device builds from the output of another kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -26,15 +26,15 @@ use crate::fused::scalar::reinterpret;
 use crate::fused::table::{BuiltPayload, StandsFor, Table, Tables};
 use crate::stack;
 
-/// Rows that are worth a thread.
+/// Minimum number of rows for each thread.
 const ROWS_OF_A_THREAD: usize = 1 << 16;
 
-/// A dimension's tables as outputs of the kernel that makes them.
+/// The key tables of a build side, as outputs of the kernel from which the device builds them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildColumns {
     kernel: Vec<Expr>,
     tables: Vec<BuildTable>,
-    /// Columns of the table that are read once values are wanted.
+    /// Columns that are read from files once their values are needed.
     of_files: Vec<Field>,
 }
 
@@ -46,44 +46,45 @@ struct BuildTable {
 
 #[derive(Clone, Debug)]
 struct BuildAttribute {
-    /// The table's columns that it comes from, by their place among these.
+    /// The columns of the key table that it is computed from, as indices.
     columns: Vec<usize>,
     source: Source,
-    /// The value where a key is missing, of the type that is wanted.
+    /// The value for unmatched rows, of the payload column's type.
     missing: ArrayRef,
 }
 
-/// How an attribute comes from columns.
+/// How the values of a payload column follow from columns of the key table.
 #[derive(Clone, Debug)]
 enum Source {
-    /// It is one.
+    /// The column itself.
     Column,
-    /// One is the code of a lookup, of which it is the attribute of that number.
+    /// The column is a code of a lookup of the building kernel: the index of the lookup, and of the payload column in
+    /// it.
     Code(usize, usize),
-    /// One is the number of a row, and this that of a column of files.
+    /// The column is a row number, and the value is in this column of the files.
     Row(usize),
-    /// The CPU computes it of them, since there is no kernel for it.
+    /// An expression over the columns, which the CPU evaluates, since it has no kernel.
     Computed(Arc<dyn PhysicalExpr>, SchemaRef),
 }
 
-/// The keys of a dimension's rows: expressions over its schema, each with the type that it is compared as.
+/// The keys of a build side: expressions over its schema, each with the type that it is compared as.
 pub(crate) struct WantedKeys<'a> {
     pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
     /// True if the keys are packed into one integer.
     pub(crate) is_packed: bool,
 }
 
-/// A table that is wanted of a dimension: expressions are over its schema.
+/// A key table to build; expressions are over the schema of the build side.
 pub(crate) struct WantedTable<'a> {
     pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
-    /// True if rows with equal attributes may share a code.
+    /// True if rows with equal payloads may share a code.
     pub(crate) is_by_value: bool,
     pub(crate) is_unique: bool,
 }
 
 impl BuildColumns {
-    /// Lowers tables that are found by `keys`; `over` says what an expression over `schema`, that of the dimension, is over
-    /// the table that the kernel reads.
+    /// Lowers key tables with the keys `keys`. `over` rewrites an expression over `schema`, that of the build side, to
+    /// one over the table that the kernel reads.
     pub(crate) fn lower(
         keys: &WantedKeys<'_>,
         tables: &[WantedTable<'_>],
@@ -98,7 +99,7 @@ impl BuildColumns {
         };
         let mut outputs = Vec::new();
         for (key, key_type) in &keys.keys {
-            // what is cast may be no value of the other type
+            // A cast key may be no value of the other type.
             if &key.data_type(schema)? != *key_type {
                 return Err(FallbackReason::Join(format!("its key is {key}")));
             }
@@ -106,7 +107,7 @@ impl BuildColumns {
             outputs.push(built.output(value));
         }
         for table in tables {
-            // with a key among them, each row has values of its own
+            // If the payload includes a unique key, each row has distinct values.
             let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
             let is_each_row =
                 table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
@@ -142,7 +143,7 @@ impl BuildColumns {
         Ok(built)
     }
 
-    /// An attribute of which each row may have a value of its own: outputs, and how it comes from them.
+    /// Lowers a payload column that may differ in each row. Returns outputs, and how its values follow from them.
     fn by_row(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -173,7 +174,7 @@ impl BuildColumns {
         computed(expr, lowering).map_err(|_| reason)
     }
 
-    /// The number of an output, which is added if it is another one.
+    /// The index of an output, which is added unless it is there.
     fn output(&mut self, expr: Expr) -> usize {
         let known = self.kernel.iter().position(|known| *known == expr);
         known.unwrap_or_else(|| {
@@ -182,23 +183,24 @@ impl BuildColumns {
         })
     }
 
-    /// What the kernel puts out.
+    /// The outputs of the kernel.
     pub(crate) fn of_kernel(&self) -> &[Expr] {
         &self.kernel
     }
 
-    /// The columns of the table that are read once values are wanted.
+    /// The columns that are read from files once their values are needed.
     pub(crate) fn of_files(&self) -> SchemaRef {
         Arc::new(Schema::new(self.of_files.clone()))
     }
 
-    /// What the device is to make of that.
+    /// The tables that the device builds from the outputs.
     pub(crate) fn builds(&self) -> Vec<Build> {
         let tables = self.tables.iter();
         tables.map(|table| table.build.clone()).collect()
     }
 
-    /// The tables that it has made; `tables` are those that the kernel has looked up, and `rows` has columns of files. Blocks.
+    /// The key tables that the device has built. `tables` are those that the building kernel has looked up, and `rows`
+    /// has columns of files. Blocks.
     pub(crate) fn tables(
         &self,
         built: Vec<Built>,
@@ -224,7 +226,7 @@ impl BuildTable {
 }
 
 impl BuildAttribute {
-    /// The attribute, of columns whose values, codes, or rows are these.
+    /// The payload column, from columns with values, codes or row numbers.
     fn of(
         &self,
         columns: &[Arc<PayloadColumn>],
@@ -262,7 +264,7 @@ impl BuildAttribute {
     }
 }
 
-/// An attribute by whose values rows are told apart: outputs, and how it comes from them.
+/// Lowers a payload column by whose values codes are assigned. Returns outputs, and how its values follow from them.
 fn by_value(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
@@ -270,7 +272,7 @@ fn by_value(
     if let Some(join) = lowering.lookups.join_of(expr)
         && lowering.lookups.is_outer(join)
     {
-        // rows that have no code and rows that have one may be alike
+        // An unmatched row, which has no code, may have the same value as a matched one.
         let of = Type::of(&lowering.type_of(expr)?);
         return match of.is_some_and(|of| !of.is_float()) {
             true => Ok((vec![lowering.value(expr)?], Source::Column)),
@@ -289,7 +291,7 @@ fn by_value(
     })
 }
 
-/// An expression for which there is no kernel, as one over columns for which there are some.
+/// Lowers the columns of an expression that has no kernel, so that the CPU can evaluate it over them.
 fn computed(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
@@ -323,7 +325,7 @@ fn computed(
     Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
 }
 
-/// The values of an expression over columns of machine types. Several threads compute those of many rows.
+/// Evaluates an expression over columns of machine types; with many rows, on several threads.
 fn evaluated(
     expr: &Arc<dyn PhysicalExpr>,
     schema: &SchemaRef,
@@ -356,6 +358,6 @@ fn evaluated(
             Ok(concat(&parts)?)
         }),
     };
-    // a row that fails may be one that the join would not have let through
+    // A row that fails may be one that the join would drop, so the query need not fail.
     values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
 }

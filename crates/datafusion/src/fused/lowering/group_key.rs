@@ -1,4 +1,4 @@
-//! What an aggregate groups by: as keys of the kernel, and back as columns.
+//! GROUP BY keys: lowers them to keys of the kernel, and turns the kernel's keys into columns.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use crate::fused::scalar::reinterpret;
 use crate::fused::table::Tables;
 use crate::fused::types::is_text;
 
-/// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
-/// kernel groups by those, too, so that what is wanted of a group is that of a few of the kernel's.
+/// Maps the GROUP BY columns of an aggregate to keys of its kernel. Strings whose minimum or maximum is computed are
+/// keys of the kernel, too: the result of a group is then that of a few of the kernel's groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
     columns: Vec<KeyColumn>,
@@ -29,16 +29,16 @@ pub(crate) struct Keys {
 
 #[derive(Clone, Debug)]
 struct KeyColumn {
-    /// The number of the kernel's key.
+    /// Index of the kernel's key.
     key: usize,
-    /// If that is the code of a lookup: its number, and the number of the attribute there.
+    /// If the key is the code of a lookup: the index of the lookup, and of the payload column in it.
     attribute: Option<(usize, usize)>,
-    /// If that is the number of a value: all values.
+    /// If the key is an index into a list of values: that list.
     listed: Option<ArrayRef>,
 }
 
 impl Keys {
-    /// Lowers what `group_by` groups by, to keys of the kernel.
+    /// Lowers the expressions of `group_by` to keys of the kernel.
     pub(crate) fn lower(
         group_by: &PhysicalGroupBy,
         relation: &Relation,
@@ -64,7 +64,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Adds strings, and gives their number.
+    /// Adds a key for strings, and returns its index among the strings.
     pub(super) fn add_strings(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -75,7 +75,7 @@ impl Keys {
         Ok(self.strings.len() - 1)
     }
 
-    /// A column of a key of the kernel, which is added if it is another one.
+    /// The column for `expr`. Adds its key to the kernel's unless it is there.
     fn column(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -94,7 +94,7 @@ impl Keys {
         })
     }
 
-    /// The number of a key of the kernel, which is added if it is another one.
+    /// The index of `key` among the kernel's keys, to which it is added unless it is there.
     fn add(&mut self, key: GroupKey) -> usize {
         let known = self.kernel.iter().position(|known| *known == key);
         known.unwrap_or_else(|| {
@@ -103,13 +103,13 @@ impl Keys {
         })
     }
 
-    /// What the kernel groups by.
+    /// The kernel's keys.
     pub(crate) fn of_kernel(&self) -> &[GroupKey] {
         &self.kernel
     }
 
-    /// The keys of groups of these groups: by some of the columns, or where there is none, by something else. `exprs` are
-    /// what they are grouped by, of which those are given that tell them apart.
+    /// The keys of a nested aggregation over these groups, and the distinct expressions that it groups by. `columns`
+    /// has, for each of `exprs`, the GROUP BY column here that it is, or `None` if it is computed.
     pub(super) fn again(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
         let (mut again, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
         for (column, expr) in columns.iter().zip(exprs) {
@@ -131,8 +131,8 @@ impl Keys {
         (again, kept)
     }
 
-    /// Groups of these groups by some of the columns come once each: a code that is among them is there with all of its
-    /// attributes.
+    /// Returns true if the groups of a nested aggregation by `columns` are distinct: a code that it groups by occurs
+    /// with all payload columns that are keys here.
     pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
         let some = columns
             .iter()
@@ -147,40 +147,41 @@ impl Keys {
         behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
     }
 
-    /// The number of the kernel's key that a column comes from.
+    /// The kernel's key behind a column.
     pub(super) fn of_column(&self, column: usize) -> Option<usize> {
         self.columns.get(column).map(|column| column.key)
     }
 
-    /// Tells whether a column is what the code of a lookup stands for. A code may stand for null, and no code for a value.
+    /// Returns true if a column is a payload column of a lookup. A code may stand for null, and a missing code for a
+    /// value.
     pub(super) fn is_attribute(&self, column: usize) -> bool {
         let column = self.columns.get(column);
         column.is_some_and(|column| column.attribute.is_some())
     }
 
-    /// Tells whether a column comes from a code, or the number of a value.
+    /// Returns true if the kernel has a code or a list index instead of the column's value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns
             .get(column)
             .is_some_and(|column| column.attribute.is_some() || column.listed.is_some())
     }
 
-    /// How many columns there are.
+    /// The number of GROUP BY columns.
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether the kernel's groups are those that are wanted, as long as each code stands for something else.
+    /// Returns true if the kernel's groups are those of the aggregate, provided that codes are distinct.
     pub(crate) fn are_of_kernel(&self) -> bool {
         self.strings.is_empty()
     }
 
-    /// Whether there is but one group.
+    /// Returns true if there are no keys, so that all rows are one group.
     pub(crate) fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// The columns of `groups`, of these types.
+    /// The GROUP BY columns of `groups`, of the types of the first fields of `schema`.
     pub(super) fn columns(
         &self,
         groups: &Groups,
@@ -192,7 +193,7 @@ impl Keys {
         columns.collect()
     }
 
-    /// The strings of that number in `groups`, as this type.
+    /// The strings with this index in `groups`, as `data_type`.
     pub(super) fn strings(
         &self,
         number: usize,
@@ -207,7 +208,7 @@ impl Keys {
 }
 
 impl KeyColumn {
-    /// The column of `groups`, of this type.
+    /// The column for `groups`, as `data_type`.
     fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
         let key = groups.keys.get(self.key);
         let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
@@ -225,7 +226,7 @@ impl KeyColumn {
     }
 }
 
-/// A key as a column of this type.
+/// Converts a key of the kernel to `data_type`.
 fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if key.data_type() == data_type {
         return Ok(Arc::clone(key));

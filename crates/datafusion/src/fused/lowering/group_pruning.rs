@@ -1,7 +1,9 @@
-//! Which groups the operators above an aggregate want: those that pass a filter, or come first in an order.
+//! Group pruning: leaves out groups that the operators above an aggregate would drop, by a `HAVING` filter or a limit
+//! on an order (top-k).
 //!
-//! A kernel may find millions of groups of which a query wants ten. The others need no keys, and DataFusion need not make
-//! results of them. The operators above still filter and sort: this only leaves out what they would drop.
+//! A kernel may find millions of groups when a query returns ten. Pruned groups need no keys, and DataFusion computes
+//! no results for them. The operators above still filter and sort, so pruning may keep too many groups, but never too
+//! few.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -34,12 +36,12 @@ use crate::fused::pattern::exchange::is_exchange;
 use crate::fused::scalar::value_of;
 use crate::stack;
 
-/// The rows below an operator that it wants, if not all.
+/// How an operator restricts the rows of its input.
 #[derive(Clone, Debug)]
 pub(crate) enum GroupPruning {
-    /// Those that pass.
+    /// Rows for which the predicate is true.
     Passing(Arc<dyn PhysicalExpr>),
-    /// The first ones in the order of a value, and those that are equal to the last of them.
+    /// The first `count` rows in the order of `by`, and all rows equal to the last of them.
     First {
         by: Arc<dyn PhysicalExpr>,
         options: SortOptions,
@@ -48,7 +50,8 @@ pub(crate) enum GroupPruning {
 }
 
 impl GroupPruning {
-    /// That of a filter, a sort with a limit, or one extreme of all rows.
+    /// The pruning of a filter, a sort with a limit, or a single `min` or `max` over all rows; `None` for other
+    /// operators.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             return Some(Self::Passing(Arc::clone(filter.predicate())));
@@ -81,7 +84,7 @@ impl GroupPruning {
         })
     }
 
-    /// The same of the rows below `plan`, if that hands all of them on.
+    /// Pushes the pruning below `plan`; `None` unless `plan` is a projection or only moves rows between partitions.
     pub(crate) fn below(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -102,17 +105,17 @@ impl GroupPruning {
     }
 }
 
-/// The groups that are wanted, by the results of functions.
+/// Pruning of groups by the results of aggregate functions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedGroups {
-    /// Over the results of functions, by their number.
+    /// Predicates over the results of functions; column `i` is function `i`.
     passing: Vec<Arc<dyn PhysicalExpr>>,
     first: Option<First>,
 }
 
 #[derive(Clone, Debug)]
 struct First {
-    /// The number of the function, and what it is called.
+    /// The index of the function whose result orders the groups, and its name.
     function: usize,
     name: String,
     options: SortOptions,
@@ -120,7 +123,8 @@ struct First {
 }
 
 impl WantedGroups {
-    /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
+    /// Adds a pruning of the output rows of an aggregate with `keys` key columns. Returns true if it restricts groups
+    /// by results that are known exactly; conjuncts over other columns are ignored.
     pub(crate) fn add(
         &mut self,
         wanted: &GroupPruning,
@@ -134,7 +138,7 @@ impl WantedGroups {
         };
         match wanted {
             GroupPruning::Passing(filter) => {
-                // as of the functions alone
+                // Columns of keys map to a placeholder, which no conjunct that is kept reads.
                 let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
                 let numbered = functions
                     .iter()
@@ -167,7 +171,7 @@ impl WantedGroups {
         }
     }
 
-    /// With other filters.
+    /// Replaces each predicate by `other` of it.
     pub(crate) fn with_filters(
         mut self,
         other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
@@ -176,7 +180,7 @@ impl WantedGroups {
         Ok(self)
     }
 
-    /// The same for the device, as far as it can tell: there may come more.
+    /// Lowers the pruning for the device. Predicates without a kernel are left out, so the device may keep more groups.
     pub(crate) fn on_device(&self, functions: &[Named]) -> Result<PostAggregation> {
         let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
         let results = Schema::new(fields.collect::<Vec<_>>());
@@ -196,7 +200,7 @@ impl WantedGroups {
                 lowering = with_this;
             }
         }
-        // if some filter is not known there, what comes first of those that pass the others may not pass it
+        // If a predicate has no kernel, the first groups on the device may be ones that it rejects.
         let is_exact = conditions.len() == self.passing.len();
         let first = self.first.as_ref().filter(|_| is_exact);
         let first = first.and_then(|first| {
@@ -220,7 +224,7 @@ impl WantedGroups {
         with_parameters(post_aggregation, &needs.parameters)
     }
 
-    /// Which of all groups are wanted.
+    /// Selects the groups to keep, by the results of `functions`.
     pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
         let results = finals(groups, functions)?;
         let mut wanted = BooleanArray::from(vec![true; groups.count]);
@@ -250,9 +254,9 @@ impl WantedGroups {
     }
 }
 
-/// A comparison of a decimal, cast to one with more digits behind the point, with a constant, as `HAVING sum(x) >
-/// (SELECT ..)` is planned: as one of the decimal before the cast. A kernel has no cast that may overflow, so
-/// that those that do are let through: what is above says that they do. `None` if `filter` is something else.
+/// Lowers a comparison of a constant with a decimal column that is cast to a larger scale, as in `HAVING sum(x) >
+/// (SELECT ..)`, to one with the column itself. Values whose cast overflows pass, so that the operator above reports
+/// the overflow: a kernel has no cast that may fail. `None` if `filter` has another form.
 fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     let binary = filter.downcast_ref::<BinaryExpr>()?;
     let sides = [binary.left(), binary.right()];
@@ -302,7 +306,7 @@ fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> O
 }
 
 impl First {
-    /// Which of the rows that are `wanted` come first by `values`.
+    /// Selects, from the `selected` rows, the first by `values` and those equal to the last of them.
     fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
         if wanted.true_count() <= self.count {
             return Ok(wanted.clone());
@@ -345,7 +349,7 @@ mod tests {
     use super::super::function::Function;
     use super::*;
 
-    /// A sum, in groups of which the second is null.
+    /// Five groups with a sum; that of the second is null.
     fn sums() -> (Groups, Vec<Named>) {
         let schema = Arc::new(Schema::new(vec![Field::new(
             "value",
@@ -385,7 +389,7 @@ mod tests {
         GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
     }
 
-    /// The keys of the groups that are wanted of those by one key.
+    /// The keys of the groups that all of these prunings leave.
     fn wanted(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
         let mut of = WantedGroups::default();
@@ -429,7 +433,7 @@ mod tests {
         assert!(!groups.add(&by_key, 1, &functions).unwrap());
     }
 
-    /// An average of values of this type, which are the only column.
+    /// An average of the only column, which is of type `of`.
     fn average(of: DataType) -> Named {
         let function = Function::Average {
             of_floats: of.is_floating(),
@@ -449,7 +453,7 @@ mod tests {
             let least = Arc::new(Literal::new(least));
             GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
         };
-        // 0.07, nothing, -0.03 of two, 0.07 and 0.09
+        // The averages are 0.07, null, -0.03 (of two values), 0.07 and 0.09.
         for (all, expected) in [
             (vec![above(-15_001)], vec![1, 3, 4, 5]),
             (vec![above(-15_000)], vec![1, 4, 5]),
@@ -498,7 +502,7 @@ mod tests {
             let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
                 panic!("{filter}");
             };
-            // what the cast overflows for passes, too
+            // The other two tests pass values whose cast overflows.
             assert_eq!(tests.len(), 3);
             match &tests[0] {
                 Expr::Compare(comparison, _, bound) => match **bound {

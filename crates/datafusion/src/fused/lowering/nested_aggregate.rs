@@ -1,7 +1,7 @@
-//! Aggregates over the groups of an aggregate: a count of customers by their number of orders, or `count(DISTINCT x)` of
-//! groups, which DataFusion plans as a count over groups by `x`, too.
+//! Nested aggregation: aggregates over the groups of another aggregate. Examples are a count of customers by their
+//! number of orders, and `count(DISTINCT x)` of groups, which DataFusion plans as a count over groups by `x`.
 //!
-//! The kernel has the groups of the lower one, which stay on the device, where another kernel groups them again.
+//! The groups of the inner aggregate stay on the device, where a second kernel groups them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,18 +27,19 @@ use crate::fused::pattern::exchange::is_exchange;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
-/// A node over groups while it is planned: an aggregate, or a star join that looks groups up.
+/// An operator over the groups of an aggregate, during planning: an outer aggregate, or a star join that looks groups
+/// up.
 pub(crate) struct AggregateOverGroups {
-    /// The aggregate that has the groups.
+    /// The aggregate that computes the groups.
     pub(crate) inner: Aggregates,
-    /// Groups count that pass all of these, over the columns of `inner`.
+    /// Predicates over the columns of `inner`; groups must pass all of them.
     filters: Exprs,
-    /// The columns of what is over them, as expressions over those of `inner`.
+    /// The operator's input columns, as expressions over the columns of `inner`.
     columns: Vec<ProjectionExpr>,
 }
 
 impl AggregateOverGroups {
-    /// `None` if `outer` is over something else.
+    /// The groups that `outer` aggregates; `None` if its input is no such aggregate.
     pub(crate) fn of(outer: &Aggregates) -> Result<Option<Self>, FallbackReason> {
         let partial = outer.partial.as_ref();
         if !partial.group_expr().is_single() || partial.limit_options().is_some() {
@@ -51,7 +52,7 @@ impl AggregateOverGroups {
         }))
     }
 
-    /// `None` if `plan` is no aggregate, with filters and projections.
+    /// The aggregate that `plan` computes, below filters and projections; `None` if it is something else.
     pub(crate) fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         if plan.fetch().is_some() {
             return Ok(None);
@@ -85,14 +86,15 @@ impl AggregateOverGroups {
     }
 }
 
-/// Tables of lookups that are made of groups.
+/// Key tables that are built from groups.
 pub(crate) struct BuildFromGroups {
     pub(crate) columns: BuildColumns,
     pub(crate) post_aggregation: PostAggregation,
 }
 
 impl BuildFromGroups {
-    /// Lowers what `build` builds of groups by `keys` that have these results.
+    /// Lowers the tables that `build` makes of groups by `keys`, with the results of `functions`. `may_round` permits
+    /// rounded doubles, which kernels can do for small values only.
     pub(crate) fn lower(
         groups: &AggregateOverGroups,
         keys: &Keys,
@@ -129,7 +131,7 @@ impl BuildFromGroups {
     }
 }
 
-/// How groups are grouped again.
+/// The nested aggregation of a fused node.
 #[derive(Clone, Debug)]
 pub(crate) struct NestedAggregationPlan {
     inner: Aggregates,
@@ -138,17 +140,17 @@ pub(crate) struct NestedAggregationPlan {
     parameters: Exprs,
 }
 
-/// The outer aggregate, lowered.
+/// The lowered outer aggregate.
 pub(crate) struct Outer {
     pub(crate) again: NestedAggregationPlan,
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
-    /// Each group comes once.
+    /// True if each group occurs once.
     pub(crate) has_whole_groups: bool,
 }
 
 impl NestedAggregationPlan {
-    /// Lowers `outer`, over groups by `keys` that have these results.
+    /// Lowers `outer` over groups by `keys`, with the results of `functions`.
     pub(crate) fn lower(
         outer: &Aggregates,
         of: AggregateOverGroups,
@@ -220,7 +222,7 @@ impl NestedAggregationPlan {
         })
     }
 
-    /// With other filters, and others in the place of constants that are not known yet.
+    /// Replaces filters and parameters, the constants that are known only when the query runs, by `other` of them.
     pub(crate) fn with_exprs(
         mut self,
         mut other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
@@ -238,7 +240,7 @@ impl NestedAggregationPlan {
         Ok(self)
     }
 
-    /// The computation over groups, with the values of subqueries, which have run.
+    /// The post-aggregation with the values of its parameters: results of subqueries, which must have run.
     pub(crate) fn post_aggregation(&self) -> Result<PostAggregation> {
         with_parameters(self.post_aggregation.clone(), &self.parameters)
     }

@@ -1,4 +1,4 @@
-//! Rows of joined tables: as outputs of the kernel, and back as columns.
+//! Rows of joined tables: lowers them to outputs of the kernel, and converts the outputs to record batches.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::table::Tables;
 
-/// Where the columns of rows come from.
+/// Maps the columns of rows to outputs of the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct RowColumns {
     columns: Vec<RowColumn>,
@@ -23,9 +23,9 @@ pub(crate) struct RowColumns {
 
 #[derive(Clone, Debug)]
 struct RowColumn {
-    /// The number of the kernel's output.
+    /// Index of the kernel's output.
     output: usize,
-    /// If that is the code of a lookup: its number, and the number of the attribute there.
+    /// If the output is the code of a lookup: the index of the lookup, and of the payload column in it.
     attribute: Option<(usize, usize)>,
 }
 
@@ -54,13 +54,13 @@ impl RowColumns {
         }
     }
 
-    /// What the kernel puts out.
+    /// The outputs of the kernel.
     pub(crate) fn of_kernel(&self) -> &[Expr] {
         &self.kernel
     }
 
-    /// The rows of row groups, each as a batch of `schema`; of those without rows there is none. Values of codes are asked for
-    /// all together: they may have to be read.
+    /// Converts the rows of each row group to a batch of `schema`, leaving out row groups without rows. Values of codes
+    /// are looked up for all row groups at once, since they may have to be read.
     pub(crate) fn batches(
         &self,
         rows: &[Rows],
@@ -106,7 +106,7 @@ impl RowColumns {
     }
 }
 
-/// Values of a machine type as one of Arrow's; strings are of that type.
+/// Reinterprets values of a machine type as `data_type`. Strings have that type already.
 pub(crate) fn as_type(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if values.data_type() == data_type {
         return Ok(Arc::clone(values));

@@ -1,9 +1,8 @@
-//! Which lookups a kernel makes for the joins of a relation, and what for.
+//! The lookups of a kernel for the joins of a relation, and their purposes.
 //!
-//! An expression over the columns of one dimension is an **attribute**: the CPU evaluates it for each
-//! row of the dimension, and keys that agree in all attributes of a lookup get one code. Keys of
-//! groups have a lookup of their own, because its codes are what the kernel groups by: they should
-//! tell no more apart.
+//! An expression over the columns of one build side is a **payload column**: the CPU evaluates it for each row of the
+//! build side, and keys that agree in all payload columns of a lookup share a code. GROUP BY keys have a lookup of
+//! their own, because the kernel groups by its codes: codes must not be finer than the groups.
 
 use std::sync::Arc;
 
@@ -23,30 +22,30 @@ use crate::fused::pattern::join::{Join, JoinKind};
 use crate::fused::scalar::literal;
 use crate::stack;
 
-/// What a lookup is for.
+/// The purpose of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Keys of groups; or nothing but the join itself.
+    /// GROUP BY keys, or only the existence of a match.
     Groups,
-    /// Values within expressions.
+    /// Values in expressions.
     Values,
-    /// Columns of rows that are put out: codes need not be few.
+    /// Columns of output rows; there may be many distinct codes.
     Rows,
 }
 
-/// A lookup that a kernel makes.
+/// A lookup of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// The number of the join that it is for.
+    /// Index of the join.
     pub(crate) join: usize,
     pub(crate) purpose: Purpose,
-    /// What codes tell apart, over the schema of the dimension.
+    /// The payload columns that codes identify, over the schema of the build side.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Wanted {
-    /// Whether each code, and a missing key, is a group of its own. Floats may be equal in several rows, and a missing key
-    /// is like one whose attributes are null.
+    /// Returns true if each code, and a missing key, is a group of its own. Not so for floats, which may be equal in
+    /// several rows, and for outer joins, where a missing key equals one whose payload is null.
     pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
         if self.purpose != Purpose::Groups || self.attributes.is_empty() {
             return Ok(true);
@@ -63,19 +62,19 @@ impl Wanted {
     }
 }
 
-/// The lookups for some joins.
+/// Collects the lookups for the joins of a relation.
 #[derive(Clone)]
 pub(crate) struct Lookups<'a> {
     joins: &'a [Join],
     wanted: Vec<Wanted>,
 }
 
-/// Of which attribute of its lookup the values are to be filled in.
+/// Stands for a payload column of a lookup, by its index, until its values are known.
 fn placeholder(attribute: usize) -> Arc<PayloadColumn> {
     PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
 }
 
-/// The attribute that a placeholder is for.
+/// The index of the payload column that a placeholder stands for.
 pub(crate) fn placeheld(attribute: &PayloadColumn) -> Option<usize> {
     let values = attribute.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
@@ -91,7 +90,7 @@ impl<'a> Lookups<'a> {
         Self { joins, wanted }
     }
 
-    /// The lookups that are wanted. One is for the rows that each join leaves.
+    /// The lookups that were requested. Each join has at least one, for the rows that it leaves.
     pub(crate) fn finish(mut self) -> Vec<Wanted> {
         for join in 0..self.joins.len() {
             if !self.wanted.iter().any(|wanted| wanted.join == join) {
@@ -101,7 +100,7 @@ impl<'a> Lookups<'a> {
         self.wanted
     }
 
-    /// The join of which `expr` is an attribute; `None` if it has to do with none, or with more.
+    /// The join whose build side has all columns of `expr`; `None` if `expr` has columns of none or of several.
     pub(crate) fn join_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         if self.joins.is_empty() {
             return None;
@@ -114,7 +113,7 @@ impl<'a> Lookups<'a> {
         }
     }
 
-    /// An attribute of a join: the lookup, and its number there.
+    /// Requests a payload column of a join. Returns the index of the lookup, and of the payload column in it.
     pub(crate) fn attribute(
         &mut self,
         join: usize,
@@ -128,15 +127,15 @@ impl<'a> Lookups<'a> {
         Ok(self.add(join, purpose, attribute))
     }
 
-    /// Whether rows without a partner in a join stay. They have no code of its lookups, though rows with a partner may have
-    /// the same attributes: such codes are no values.
+    /// Returns true if a join keeps unmatched rows. These have no code, although matched rows may have the same
+    /// payload: such codes are no values.
     pub(crate) fn is_outer(&self, join: usize) -> bool {
         self.joins
             .get(join)
             .is_some_and(|of| of.kind == JoinKind::Outer)
     }
 
-    /// The value of an attribute of a join, for the kernel.
+    /// The value of a payload column of a join, for the kernel.
     pub(crate) fn value(
         &mut self,
         join: usize,
@@ -151,7 +150,7 @@ impl<'a> Lookups<'a> {
         if !self.is_outer(join) {
             return Ok(value);
         }
-        // Of a row without a partner, not everything is null: `coalesce(name, 'none') = 'none'`.
+        // In an unmatched row, not every expression is null: `coalesce(name, 'none') = 'none'`.
         let missing = value_of_missing(
             &self.wanted[lookup].attributes[attribute],
             &self.joins[join],
@@ -183,7 +182,7 @@ impl<'a> Lookups<'a> {
         (lookup, number)
     }
 
-    /// The number of a join's lookup for a purpose.
+    /// The index of a join's lookup for a purpose, which is added unless it is there.
     fn number(&mut self, join: usize, purpose: Purpose) -> usize {
         let is_it = |wanted: &Wanted| wanted.join == join && wanted.purpose == purpose;
         self.wanted.iter().position(is_it).unwrap_or_else(|| {
@@ -197,12 +196,12 @@ impl<'a> Lookups<'a> {
     }
 }
 
-/// What an attribute is where there is no partner: over a row of nulls.
+/// The value of a payload column in unmatched rows: the expression over a row of nulls.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`], whatever fails: the attribute may be the result of a subquery, which has not run when a query is
-/// planned.
+/// [`Error::Unsupported`] for any failure: the payload column may be the result of a subquery, which has not run when a
+/// query is planned.
 pub(crate) fn missing_value(
     attribute: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
@@ -235,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    /// A join of a table of two columns with one of two.
+    /// A join of two tables with two columns each.
     fn join(kind: JoinKind) -> [Join; 1] {
         let schema = Schema::new(vec![
             Field::new("key", DataType::Int32, false),

@@ -1,7 +1,7 @@
-//! Tests of one column of text: as automata, and as functions of values.
+//! Predicates over one text column: as automata, and as functions of its values.
 //!
-//! An automaton is asked about strings that are not null, and constants are not null either. So no part of a test is
-//! null, and `NOT` is the complement.
+//! An automaton tests strings that are not null, and constants are not null either. So no part of a predicate is null,
+//! and `NOT` is the complement.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ use vectile_gpu::plan::{Automaton, ValueTest};
 use crate::fused::types::{MOST_LEVELS, is_lossless, is_text};
 use crate::stack;
 
-/// Which strings of its one column pass `expr`, whose columns are those of `schema`. `None` if no automaton tells.
+/// The automaton for the strings of its one column that pass `expr`, whose columns are those of `schema`. `None` if no
+/// automaton decides it.
 pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
     if stack::levels([expr]) > MOST_LEVELS {
         return None;
@@ -39,7 +40,7 @@ pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option
     Text { schema }.test(expr)
 }
 
-/// `expr`, a test of one column, as a test of values of that column.
+/// Turns `expr`, a predicate over the one column `of`, into a test of that column's values.
 pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<ValueTest> {
     let field = Field::new(of.name(), of.data_type().clone(), true);
     let schema = Arc::new(Schema::new(vec![field]));
@@ -72,7 +73,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The strings for which `expr`, a boolean, is true.
+    /// Accepts the strings for which `expr`, a boolean, is true.
     fn test(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Automaton> {
         if let Some(constant) = expr.downcast_ref::<Literal>() {
             return match constant.value() {
@@ -152,7 +153,7 @@ impl Text<'_> {
         }
     }
 
-    /// The strings for which two tests say the same.
+    /// Accepts the strings for which both predicates have the same value.
     fn same(
         &self,
         left: &Arc<dyn PhysicalExpr>,
@@ -162,7 +163,7 @@ impl Text<'_> {
         left.and(&right)?.or(&left.not().and(&right.not())?)
     }
 
-    /// The strings that a pattern matches, or does not.
+    /// Accepts the strings that a pattern matches, or does not match.
     fn matched(
         &self,
         by: fn(&str, bool) -> Option<Automaton>,
@@ -175,7 +176,7 @@ impl Text<'_> {
         self.passing_text(of, negated(passed, is_negated))
     }
 
-    /// The first condition that holds decides. Without an `ELSE`, the answer may be null.
+    /// The first condition that is true decides. Without an `ELSE`, the result may be null.
     fn case(&self, case: &CaseExpr) -> Option<Automaton> {
         let (None, Some(otherwise)) = (case.expr(), case.else_expr()) else {
             return None;
@@ -189,7 +190,8 @@ impl Text<'_> {
             })
     }
 
-    /// The strings for which `of` compares with a constant. `of` is text, or a number made of text.
+    /// Accepts the strings for which `of` compares to a constant as `op` says. `of` is text, or a number computed from
+    /// text.
     fn compared(
         &self,
         of: &Arc<dyn PhysicalExpr>,
@@ -214,7 +216,7 @@ impl Text<'_> {
         }
     }
 
-    /// The strings for which the number `of` `passes`. All numbers above `constant` do, or none.
+    /// Accepts the strings for which the number `of` satisfies `passes`. All numbers above `constant` do, or none.
     fn number(
         &self,
         of: &Arc<dyn PhysicalExpr>,
@@ -237,7 +239,7 @@ impl Text<'_> {
             [of] if inner.is::<OctetLengthFunc>() => {
                 self.passing_text(of, Automaton::of_bytes(most, length_passes)?)
             }
-            // The automaton tells whether the part is there, not where.
+            // The automaton shows whether the part occurs, not where.
             [of, part] if inner.is::<StrposFunc>() && constant <= 1 && passes(1) == passes(2) => {
                 let found = Automaton::contains(string(part)?)?;
                 let passed = match (passes(0), passes(1)) {
@@ -250,7 +252,7 @@ impl Text<'_> {
         }
     }
 
-    /// All strings or none, if `of` is a test or text.
+    /// Accepts all strings or none, if `of` is a predicate or text.
     fn passing_any(&self, of: &Arc<dyn PhysicalExpr>, passes: bool) -> Option<Automaton> {
         let any = Automaton::constant(passes);
         match of.data_type(self.schema).ok()? {
@@ -259,7 +261,7 @@ impl Text<'_> {
         }
     }
 
-    /// As [`Text::passing`], if `of` is UTF-8.
+    /// As [`Text::passing`], but only if `of` is UTF-8.
     fn passing_text(&self, of: &Arc<dyn PhysicalExpr>, test: Automaton) -> Option<Automaton> {
         match of.data_type(self.schema).ok()? {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => self.passing(of, test),
@@ -267,7 +269,7 @@ impl Text<'_> {
         }
     }
 
-    /// The strings for which the text `of` passes `test`.
+    /// Accepts the strings for which the text `of` passes `test`.
     fn passing(&self, of: &Arc<dyn PhysicalExpr>, test: Automaton) -> Option<Automaton> {
         if of.downcast_ref::<Column>().is_some() {
             return is_text(&of.data_type(self.schema).ok()?).then_some(test);
@@ -285,7 +287,7 @@ impl Text<'_> {
                 self.passing_text(of, test.of_front(most)?)
             }
             [of, first, most @ ..] if inner.is::<SubstrFunc>() => {
-                // Characters before the first one count.
+                // The length of `substr` includes positions before the first character.
                 let skipped = number(first)?.checked_sub(1)?;
                 let before = usize::try_from(skipped).unwrap_or_default();
                 let test = match most {
@@ -435,12 +437,12 @@ mod tests {
             .clone()
     }
 
-    /// `sql`, where `#` is a column, of this type.
+    /// `sql` with `#` replaced by the column of this type.
     fn of(sql: &str, data_type: &str) -> String {
         sql.replace('#', &format!("\"{data_type}\""))
     }
 
-    /// The test has an automaton, which says what DataFusion does.
+    /// Asserts that the predicate has an automaton that agrees with DataFusion.
     fn check(expr: &Arc<dyn PhysicalExpr>) {
         let automaton = automaton(expr, &columns());
         let automaton = automaton.unwrap_or_else(|| panic!("no automaton for {expr}"));

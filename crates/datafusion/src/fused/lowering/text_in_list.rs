@@ -1,4 +1,4 @@
-//! Text that is computed, and of which a filter lists the values: the kernel tests for each, and groups by its number.
+//! Grouping by computed text whose values a filter lists: the kernel tests for each value, and groups by its index.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::types::is_text;
 
-/// The most values: the column is read once for each.
+/// Maximum number of values: the kernel reads the column once for each.
 const MOST_VALUES: usize = 16;
 
-/// Values that an expression has, of which a kernel has the numbers.
+/// The values of an expression, and the kernel's index into them.
 #[derive(Clone, Debug)]
 pub(super) struct Listed {
     pub(super) values: ArrayRef,
-    /// For each row the number of its value.
+    /// The index of each row's value.
     pub(super) number: Expr,
 }
 
 impl Listed {
-    /// The values that `expr` has in rows that pass all of `filters`; `None` if these do not say, or no kernel can tell. Other
-    /// values than text may be equal without being the same, as zeros are.
+    /// The values of `expr` in rows that pass all of `filters`. `None` if no filter lists them, or they have no kernel.
+    /// Only text is supported: other values may be equal without being identical, as zeros are.
     pub(super) fn of(
         expr: &Arc<dyn PhysicalExpr>,
         filters: &[Arc<dyn PhysicalExpr>],
@@ -44,7 +44,7 @@ impl Listed {
         }
         let mut trial = lowering.clone();
         let number = |number: usize| Expr::Literal(Literal::Int(number as i128, Type::I32));
-        // one of them it is
+        // Each row has one of the values, so the last needs no test.
         let last = values.len() - 1;
         let mut whens = Vec::new();
         for (place, value) in values.iter().enumerate().take(last) {
@@ -66,7 +66,7 @@ impl Listed {
     }
 }
 
-/// The values, each once, of which `filter` says that `expr` is one.
+/// The distinct values to which `filter` restricts `expr`.
 fn list_of(
     filter: &Arc<dyn PhysicalExpr>,
     expr: &Arc<dyn PhysicalExpr>,
