@@ -1,4 +1,4 @@
-//! The optimizer rules: they put on the GPU what can be, and where it is expected to pay.
+//! The optimizer rules that move aggregates, joins and scans to the GPU where that is supported and expected to pay.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,33 +57,33 @@ use crate::pushdown::Rule;
 use crate::source::{GpuNote, VectileSource, scan_of};
 use crate::stack;
 
-/// Puts aggregates on the GPU, with the scans and joins below them.
+/// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
 ///
-/// It comes before the rules about joins, filters, distribution and order. Of what is fused they see the
-/// dimensions only. If the CPU has to take over, they and all after them are applied to what was there before.
+/// Runs before the rules about joins, filters, distribution and order, which see only the build sides of fused nodes.
+/// If the CPU has to take over, they and all later rules are applied to the original plan.
 #[derive(Debug)]
 struct FuseGpuAggregates {
     gpu: Gpu,
-    /// The rules behind it.
+    /// The rules that run after it.
     later: Arc<[Rule]>,
-    /// Here, because plans hold the rules behind it, and tasks that end with the session hold plans.
+    /// Here and not in the rules, because plans hold the later rules, and tasks that end with the session hold plans.
     session: Session,
 }
 
-/// Puts what scans filter and project on the GPU, once it is known what that is.
+/// Moves filters and projections of scans to the GPU. Runs late, when they are known.
 #[derive(Debug)]
 struct FuseGpuScans {
     gpu: Gpu,
     end: SessionEnd,
-    /// Where there is no rule for aggregates.
+    /// The session, if there is no rule for aggregates to hold it.
     _session: Option<Session>,
 }
 
-/// The names of the rules, and of those that they come before.
+/// The name of each rule, and of the rule before which it runs.
 const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
 const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 
-/// Adds the rules, or puts them in the place of those for another GPU.
+/// Adds the rules, or replaces those of another GPU.
 pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
     let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
@@ -95,7 +95,7 @@ pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     };
     let end = session.end();
     let of_scans = place_of(rules, SCANS[1]).unwrap_or(rules.len());
-    // Where others have other rules, nothing may give operators above the partitions that they need.
+    // With other rules than ours, the partitions that operators above need may not be restored.
     let joins = place_of(rules, nullable::JOINS);
     match place_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
         Some(place) => {
@@ -121,10 +121,10 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         let Some(fusing) = Fusing::new(&self.gpu, self.session.end(), config) else {
             return Ok(plan);
         };
-        // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
+        // It shows which groups the query needs, and depends on no earlier rule.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
         let plan = fusing.aggregates(plan, Above::default(), &self.later)?.data;
-        // they are in no plan, so that nobody else would optimize what is below them
+        // These nodes are in no plan, so that the optimizer does not reach what is below them.
         let waiting = fusing.waiting.into_inner().into_iter();
         let waiting = waiting.filter_map(|Waiting { node, reason }| {
             let mut rules = self.later.iter();
@@ -172,64 +172,64 @@ impl PhysicalOptimizerRule for FuseGpuScans {
     }
 }
 
-/// What is wanted of a relation.
+/// The result to compute from a relation.
 enum WantedOf<'a> {
     Aggregate(&'a AggregateExec),
-    /// Its groups, of which tables are made.
+    /// Groups from which key tables are built.
     Groups(&'a AggregateExec),
-    /// Its rows, of which the plan says how many there may be.
+    /// The rows of a join; the plan has an estimate of their number.
     Rows(&'a Arc<dyn ExecutionPlan>),
-    /// The tables of a dimension.
+    /// The key tables of a build side.
     Tables(&'a Dimension),
 }
 
-/// The columns that a kernel puts out.
+/// The output columns of a kernel.
 enum Columns {
-    /// Results of aggregates.
+    /// Results of aggregate functions.
     Results,
     Rows(RowColumns),
     Tables(BuildColumns),
 }
 
-/// What is known of the operators above.
+/// Decisions about the operators above, passed down the plan.
 #[derive(Clone, Copy, Default)]
 struct Above<'a> {
-    /// Why the one that reads it was not fused with it.
+    /// Why the operator that reads the plan was not fused with it.
     reason: Option<&'a FallbackReason>,
-    /// Whether one of them was weighed up together with the joins below it, and is for the CPU.
+    /// True if an operator's cost was estimated together with the joins below it, and the CPU is faster.
     is_for_cpu: bool,
-    /// Which rows they want, if not all.
+    /// How they restrict the rows, if they do.
     wanted: Option<&'a GroupPruning>,
 }
 
-/// Joins that are put on the GPU by themselves.
+/// Joins that become fused nodes of their own.
 #[derive(Clone, Copy, PartialEq)]
 enum Joins {
     All,
-    /// Those of a large table: others are not worth a kernel.
+    /// Joins of a large table; others are not worth a kernel.
     Large,
     None,
 }
 
-/// Rows of a table from which on it is large.
+/// Minimum number of rows of a large table.
 const LARGE_ROWS: usize = 1 << 20;
 
-/// A rule at work.
+/// One run of a rule, with its settings.
 struct Fusing<'a> {
     gpu: &'a Gpu,
     session: SessionEnd,
     options: VectileOptions,
-    /// Cores that the CPU would use.
+    /// Number of cores that the CPU would use.
     cores: usize,
     joins: Joins,
-    /// True if an aggregate has the device opened, once the CPU has answered.
+    /// True if an aggregate opens the device once the CPU has answered.
     is_opened: bool,
-    /// What could be on the GPU.
+    /// Nodes that could run on the GPU, but are left to the CPU for now.
     waiting: RefCell<Vec<Waiting>>,
 }
 
 impl<'a> Fusing<'a> {
-    /// `None` if nothing is to be put on a GPU.
+    /// `None` if the GPU is switched off.
     fn new(gpu: &'a Gpu, session: SessionEnd, config: &ConfigOptions) -> Option<Self> {
         let options = VectileOptions::of(config);
         (options.gpu != GpuMode::Off).then_some(Self {
@@ -243,7 +243,7 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// `plan` with what can be of its aggregates and joins on the GPU.
+    /// Fuses the aggregates and joins of `plan` where possible.
     fn aggregates(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -266,7 +266,7 @@ impl<'a> Fusing<'a> {
             match self.fuse_join(&plan, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}
-                // that the join does not pay says nothing of the filters of its scans
+                // The filters of its scans may pay even if the join does not.
                 Err(why) if why.is_for_cpu() => is_for_cpu = true,
                 Err(why) => {
                     self.check(&why)?;
@@ -293,10 +293,10 @@ impl<'a> Fusing<'a> {
         plan.map_children(|child| stack::grown(|| self.aggregates(child, below, later)))
     }
 
-    /// `plan` with what can be of its scans on the GPU.
+    /// Moves the scans of `plan` to the GPU where possible.
     fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         if plan.is::<FusedAggregateExec>() {
-            // The scan that the query is about is that of the kernel.
+            // The fused node has the main scan of the query.
             let lenient = self.lenient(Joins::None);
             return plan.map_children(|child| lenient.scans(child));
         }
@@ -307,7 +307,7 @@ impl<'a> Fusing<'a> {
             return Ok(Transformed::no(plan));
         };
         if source.gpu_note().is_some_and(|above| above.is_of_cost) {
-            // nor does it pay to have the GPU filter for what the CPU does
+            // If the CPU is cheaper for the operator above, filtering for it on the GPU does not pay either.
             return Ok(Transformed::no(plan));
         }
         let own = match self.fuse_scan(config, source) {
@@ -330,7 +330,7 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// Does not let a defect of ours pass in silence.
+    /// Reports a defect of Vectile instead of hiding it behind the CPU's answer.
     ///
     /// # Errors
     ///
@@ -346,7 +346,7 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
+    /// Records in the scan why it, or the operator that reads it, is not fused; `None` if no GPU may be present.
     fn noted(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
         let may_be_there = self.gpu.may_be_there();
         may_be_there.then(|| {
@@ -357,7 +357,7 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
+    /// Fuses an aggregate; `None` if it is not over a scan of a Vectile table.
     fn fuse(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -375,7 +375,7 @@ impl<'a> Fusing<'a> {
             return Err(FallbackReason::AnyGroups);
         }
         let (fused, _) = self.fused(&WantedOf::Aggregate(&partial), relation, later)?;
-        // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
+        // A join may turn out not to be a lookup: the operators below are then fused one by one.
         let cpu = match fused.star.dimensions.is_empty() {
             true => Arc::clone(plan),
             false => {
@@ -391,7 +391,7 @@ impl<'a> Fusing<'a> {
         self.placed(fused, Replaced::Aggregates(aggregates), cpu, wanted, later)
     }
 
-    /// An aggregate over the groups of another one on the GPU; `None` if it is something else.
+    /// Fuses an aggregate over the groups of another one; `None` if `plan` is something else.
     fn fuse_again(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -407,9 +407,9 @@ impl<'a> Fusing<'a> {
         };
         let wanted_of = WantedOf::Aggregate(&inner);
         let (mut fused, _) = self.fused(&wanted_of, relation, later)?;
-        // by their names before
+        // The original expressions have the names that the plan uses.
         let inner = &groups.inner.partial;
-        // without keys there is a group even of no rows
+        // Without keys there is a group even for empty input.
         if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
             return Ok(None);
         }
@@ -420,7 +420,7 @@ impl<'a> Fusing<'a> {
         fused.keys = outer_groups.keys;
         fused.functions = outer_groups.functions;
         fused.has_whole_groups = outer_groups.has_whole_groups;
-        // where it takes several launches to have all groups, the lower one is on the GPU by itself
+        // If the groups take several launches, the inner aggregate is fused by itself.
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan).map_children(|partial| {
             partial.map_children(|input| below.aggregates(input, Above::default(), later))
@@ -429,7 +429,7 @@ impl<'a> Fusing<'a> {
         self.placed(fused, replaced, cpu.data, wanted, later)
     }
 
-    /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
+    /// Fuses a join to compute its rows; `None` if it is not one with a Vectile table.
     fn fuse_join(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -457,7 +457,7 @@ impl<'a> Fusing<'a> {
         self.placed(fused, replaced, cpu.data, None, later)
     }
 
-    /// A node in the place of what `cpu` does, or why the CPU is to do it.
+    /// The fused node that replaces `cpu`, or the reason why the CPU is used.
     fn placed(
         &self,
         fused: Fused,
@@ -484,7 +484,7 @@ impl<'a> Fusing<'a> {
         };
         let node = Arc::new(node);
         let reason = node.is_for_cpu(self.cores);
-        // where the CPU is to answer, it is opened to be made ready
+        // If the CPU answers, opening the device is part of prewarming.
         if reason.is_none() {
             self.gpu.open_in_background();
         }
@@ -501,7 +501,7 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// What is to be computed on the device of `relation`, and the columns that its kernel puts out.
+    /// Lowers `relation` to a fused pipeline, and returns the output columns of its kernel too.
     fn fused(
         &self,
         wanted: &WantedOf<'_>,
@@ -586,7 +586,7 @@ impl<'a> Fusing<'a> {
             ..work(&relation.config, columns.len())
         };
         let auto = match wanted {
-            // that depends on what looks them up
+            // The cost depends on the kernel that looks the tables up.
             WantedOf::Tables(_) | WantedOf::Groups(_) => None,
             _ => self.weighed(work)?,
         };
@@ -602,7 +602,7 @@ impl<'a> Fusing<'a> {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
             dimension.check_rows()?;
-            // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
+            // The build side need not be on the GPU, even with `require`: the main scan of the query is the table's.
             let plan = Arc::clone(&dimension.plan);
             let lenient = self.lenient(Joins::Large);
             dimension.plan = lenient.aggregates(plan, Above::default(), later)?.data;
@@ -655,7 +655,7 @@ impl<'a> Fusing<'a> {
         Ok((fused, put_out))
     }
 
-    /// How the device makes the tables of a dimension, or why it cannot; `None` if that is not worth it.
+    /// Plans how the device builds the key tables of a build side, or why it cannot; `None` if it is too small.
     fn building(
         &self,
         dimension: &Dimension,
@@ -664,7 +664,7 @@ impl<'a> Fusing<'a> {
         let rows = dimension.scanned_rows()?;
         let is_large = rows >= self.options.gpu_build_from_rows;
         is_large.then(|| {
-            // of subqueries, a kept plan knows those in its own nodes only
+            // A cached plan knows the subqueries of its own nodes only.
             if !dimension.is_fixed() {
                 let reason = "what it reads may be another thing the next time";
                 return Err(FallbackReason::Join(reason.into()));
@@ -719,7 +719,7 @@ impl<'a> Fusing<'a> {
         if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
             return Err(no_groups());
         }
-        // by their names before
+        // The original expressions have the names that the plan uses.
         let functions = fused.functions.iter().copied();
         let named = groups.inner.partial.aggr_expr().iter().cloned();
         let functions: Vec<Named> = functions.zip(named).collect();
@@ -730,7 +730,7 @@ impl<'a> Fusing<'a> {
             })
         };
         let rounding = lower(true)?;
-        // the CPU computes what kernels may not be able to round
+        // The alternative leaves to the CPU what kernels may be unable to round.
         let others = lower(false).ok();
         let others =
             others.filter(|others| others.columns.of_kernel() != rounding.columns.of_kernel());
@@ -743,7 +743,7 @@ impl<'a> Fusing<'a> {
         Ok(building(fused, outputs, later))
     }
 
-    /// The same, for plans whose scans need not be on the GPU.
+    /// The settings for plans whose scans need not be on the GPU.
     fn lenient(&self, joins: Joins) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
@@ -758,12 +758,12 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// With `auto`, weighs up what CPU and GPU may take. That is looked at again once zone maps and the device's memory
-    /// have been.
+    /// With `auto`, estimates the time on the CPU and on the GPU. The estimate is revised once zone maps and the
+    /// device's memory have been inspected.
     ///
     /// # Errors
     ///
-    /// If there is no device, or the CPU would be faster than one with all that it needs in place.
+    /// There is no device, or the CPU would be faster than a device with all data in its memory.
     fn weighed(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
         self.gpu
             .opened()
@@ -788,7 +788,7 @@ impl<'a> Fusing<'a> {
         }))
     }
 
-    /// The scan with its filters on the GPU, and with its projection where there is a kernel.
+    /// Moves the filters of a scan to the GPU, and its projection if that has a kernel.
     fn fuse_scan(
         &self,
         config: &FileScanConfig,
@@ -817,7 +817,7 @@ impl<'a> Fusing<'a> {
             ..
         } = lowering.finish();
         if let Some(parameter) = parameters.first() {
-            // kernels of scans are made when they are planned
+            // Kernels of scans are generated when they are planned, before parameters are known.
             return Err(FallbackReason::Expr(parameter.to_string()));
         }
         let auto = self.weighed(work(config, columns.len()))?;
@@ -859,11 +859,11 @@ impl<'a> Fusing<'a> {
     }
 }
 
-/// Has the device make tables of what is fused.
+/// Turns a fused pipeline into one from which the device builds key tables.
 fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
     let mut star = fused.star;
     for dimension in &mut star.dimensions {
-        // they are in no plan, so that nobody else applies these to them
+        // These build sides are in no plan, so that the optimizer does not reach them.
         dimension.rules = Arc::clone(later);
     }
     Building {
@@ -873,7 +873,8 @@ fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Bui
     }
 }
 
-/// The relation that an aggregate is over, and the aggregate: another one, if that is over a relation and this is not.
+/// The relation that an aggregate reads, and the aggregate: a rewritten one (eager aggregation) if only that is over a
+/// relation.
 fn relation_of(
     aggregates: &Aggregates,
 ) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
@@ -890,17 +891,17 @@ fn relation_of(
     own.map(|_| None)
 }
 
-/// Whether `plan` reads the work table of a recursive query that it is a part of. That has its rows for one reader,
-/// which the recursive query finds among the children of operators: a plan to fall back on is none of them.
+/// Returns true if `plan` reads the work table of a recursive query that it is a part of. The work table has its rows
+/// for one reader, which the recursive query finds among the children of operators; a fallback plan is not one of them.
 fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.downcast_ref::<RecursiveQueryExec>() {
-        // the recursive term reads its own
+        // The recursive term reads the query's own work table.
         Some(query) => reads_work_table(query.static_term()),
         None => plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table),
     }
 }
 
-/// Whether it joins, or filters or computes something of what may be joined.
+/// Returns true for joins, and for filters and projections, which may be over joins.
 fn is_of_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
 }
@@ -910,13 +911,13 @@ fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
     fields.map(|field| field.data_type().clone()).collect()
 }
 
-/// What there is to do for a query that reads so many columns of a table, and no more than that.
+/// The minimal work of a query that reads this many columns of a table.
 fn work(config: &FileScanConfig, columns: usize) -> Work {
     let schema = config.file_source.table_schema().table_schema();
     let all = schema.fields().len().max(1);
     let bytes = num_bytes(config) / all as u64;
     Work {
-        // without statistics, as if a value took a byte
+        // Without statistics, assumes a byte for each value.
         rows: num_rows(config).map_or(bytes, |rows| rows as u64),
         columns,
         bytes: bytes * columns as u64,
@@ -924,7 +925,7 @@ fn work(config: &FileScanConfig, columns: usize) -> Work {
     }
 }
 
-/// Bytes of the rows that a join is expected to have.
+/// Estimated bytes of a join's rows.
 fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, FallbackReason> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let rows = statistics.num_rows.get_value().copied();
@@ -937,10 +938,10 @@ fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u6
     Ok(rows.saturating_mul(widths.sum()))
 }
 
-/// Bytes that a text is expected to take.
+/// Estimated bytes of a string.
 const TEXT_BYTES: usize = 32;
 
-/// The share of a table's rows that an aggregate is expected to read.
+/// Estimated share of a table's rows that an aggregate reads.
 fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
     let input = aggregate.input().as_ref();
     let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;

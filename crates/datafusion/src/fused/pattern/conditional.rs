@@ -1,11 +1,11 @@
-//! Semi and anti joins with a condition beside their keys: `EXISTS (SELECT .. WHERE d.k = f.k AND d.x <> f.y)`.
+//! Semi and anti joins with a filter beside their keys: `EXISTS (SELECT .. WHERE d.k = f.k AND d.x <> f.y)`.
 //!
-//! A lookup finds one row for a key. If the dimension has each key at most once, the condition is a filter on what is
-//! found. Else it may be one on extremes: some `x` of a key is larger than `y` if the largest one is, and some `x` is
-//! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys. Of other
-//! conditions, partners are asked one after the other.
+//! A lookup finds one row for a key. If the keys of the build side are unique, the join filter becomes a filter on that
+//! row. Otherwise it may follow from the minimum and maximum of each key: some `x` of a key is larger than `y` if the
+//! maximum is, and some `x` differs from `y` if the minimum or the maximum does. The build side then becomes an
+//! aggregate by its keys. For other filters, kernels evaluate the filter per match.
 //!
-//! A mark join leaves all rows, and says in one more column whether they meet the same: `EXISTS (..) OR f.y > 3`.
+//! A mark join keeps all rows, and adds a column that is true if the join would keep the row: `EXISTS (..) OR f.y > 3`.
 
 use std::sync::Arc;
 
@@ -35,18 +35,18 @@ use crate::fused::fallback_reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// A dimension that has each key at most once, and the condition under which its row of a key counts.
+/// A build side with unique keys, and the filter that the row of a key must meet.
 pub(super) struct Conditional {
     pub(super) plan: Arc<dyn ExecutionPlan>,
-    /// Over its schema, in the order of the join's.
+    /// Over the schema of `plan`, in the order of the join's keys.
     pub(super) keys: Vec<Expr>,
-    /// Over columns of both sides.
+    /// Over `columns`.
     condition: Expr,
-    /// What these columns are.
+    /// The columns of the condition, by side.
     columns: Vec<Place>,
 }
 
-/// A column of one side.
+/// A column of one side of the join, by its index there.
 #[derive(Clone, Copy)]
 enum Place {
     Fact(usize),
@@ -54,7 +54,8 @@ enum Place {
 }
 
 impl Conditional {
-    /// That of a semi or anti join with a condition; `None` if it is another one, or one row of a key does not tell.
+    /// Converts a semi or anti join with a filter; `None` for other joins, and if one row of a key does not decide the
+    /// filter.
     pub(super) fn of(
         join: &HashJoinExec,
         sides: &Sides<'_>,
@@ -83,7 +84,8 @@ impl Conditional {
         }
     }
 
-    /// That of a mark join, which asks whether a row has a partner: without a condition, one whose keys are there once.
+    /// Converts a mark join, whose mark tells if a row has a match. Without a filter, the build side is reduced to
+    /// unique keys.
     pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         if join.filter().is_some() {
             let reason = "it marks rows by a condition on both sides";
@@ -107,7 +109,7 @@ impl Conditional {
         })
     }
 
-    /// The condition over the columns of the fact table's side, which are `own`, and those of the dimension.
+    /// The condition, over the probe side's columns `own` and the build side's columns `added`.
     pub(super) fn condition(
         &self,
         own: &[ProjectionExpr],
@@ -123,7 +125,7 @@ impl Conditional {
         over(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Whether there is no row, or the condition is not true: a missing row has no key.
+    /// An expression that is true if there is no match or the condition is not true. The key of a missing row is null.
     pub(super) fn is_unmet(
         &self,
         added: &[ProjectionExpr],
@@ -141,7 +143,7 @@ impl Conditional {
         )?))
     }
 
-    /// The same by the extremes of each key, if these tell.
+    /// Converts the condition to one on the minimum and maximum of each key; `None` if they do not decide it.
     fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
         let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
         for conjunct in split_conjunction(&self.condition) {
@@ -200,7 +202,7 @@ impl Conditional {
         }
         let plan = extremes(input, &self.keys, &self.on_dimension(other)?)?;
         let (smallest, largest) = (self.keys.len(), self.keys.len() + 1);
-        // over the columns of the condition, and behind them both extremes
+        // The columns of the condition, followed by minimum and maximum.
         let mut columns = self.columns.clone();
         let first = columns.len();
         columns.extend([Place::Dimension(smallest), Place::Dimension(largest)]);
@@ -228,13 +230,13 @@ impl Conditional {
         }))
     }
 
-    /// An expression over columns of the dimension alone, over its schema.
+    /// Rewrites an expression over columns of the build side alone to one over its schema.
     fn on_dimension(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
         let schema = self.plan.schema();
         let columns = self.columns.iter().map(|place| {
             let index = match *place {
                 Place::Dimension(index) => index,
-                // which there is none of
+                // There are no such columns in `expr`.
                 Place::Fact(_) => 0,
             };
             let field = schema.fields().get(index).ok_or_else(no_column)?;
@@ -245,7 +247,7 @@ impl Conditional {
     }
 }
 
-/// The first columns of a plan.
+/// The first `count` columns of a plan.
 fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
     let schema = plan.schema();
     let fields = schema.fields().iter().zip(0..count);
@@ -257,7 +259,7 @@ fn no_column() -> FallbackReason {
     FallbackReason::Defect("a condition on a column that is not there".into())
 }
 
-/// The smallest and the largest value of an expression for each key.
+/// Plans the minimum and maximum of an expression for each key.
 fn extremes(
     input: Arc<dyn ExecutionPlan>,
     keys: &[Expr],
@@ -274,7 +276,7 @@ fn extremes(
     Ok(grouped(input, keys, functions)?)
 }
 
-/// Whether no two rows of `plan` have the same keys, as far as that can be seen: an aggregate groups by some of them.
+/// Returns true if the keys of `plan` are known to be unique: an aggregate groups by some of them.
 fn is_unique_by(plan: &Arc<dyn ExecutionPlan>, keys: &[Expr]) -> bool {
     let columns = keys
         .iter()

@@ -1,4 +1,4 @@
-//! What a plan reads and computes, to be compared with that of another plan.
+//! Identities of plans: what a plan reads and computes, for comparison with other plans.
 
 use std::sync::Arc;
 
@@ -31,23 +31,23 @@ use object_store::ObjectMeta;
 use crate::options::VectileOptions;
 use crate::source::VectileSource;
 
-/// A plan as what decides on its rows: plans of equal identities have the same rows, in some order.
+/// All that decides on a plan's rows: plans with equal identities have the same rows, in some order.
 ///
-/// It is made of the plan's own parts, never of their text, in which some look alike that differ.
+/// It consists of the plan's own parts, never of their text, in which different parts may look alike.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Identity {
     operator: Operator,
     inputs: Vec<Identity>,
 }
 
-/// An operator with all that its rows depend on, but for its inputs.
+/// An operator with all that its rows depend on, except for its inputs.
 #[derive(Debug, PartialEq)]
 enum Operator {
     Scan {
         table: SchemaRef,
         files: Vec<File>,
         predicate: Option<Arc<dyn PhysicalExpr>>,
-        /// Whether rows that the predicate is not true for are left out.
+        /// True if rows are dropped for which the predicate is not true.
         evaluates_filters: bool,
         projection: Option<ProjectionExprs>,
     },
@@ -58,10 +58,10 @@ enum Operator {
     Projection(ProjectionExprs),
     HashJoin {
         join_type: JoinType,
-        /// On the left, and on the right.
+        /// Pairs of left and right keys.
         keys: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
-        /// What pairs of rows must pass besides, and where the columns of it are from: equal expressions
-        /// over columns of other sides are another condition.
+        /// The join filter, and the sides of its columns: equal expressions over columns of other sides are different
+        /// filters.
         condition: Option<(Arc<dyn PhysicalExpr>, Vec<ColumnIndex>)>,
         null_equality: NullEquality,
         null_aware: bool,
@@ -79,7 +79,7 @@ enum Operator {
 struct Function {
     function: AggregateUDF,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
-    /// Which rows count.
+    /// Only rows for which this is true are aggregated.
     filter: Option<Arc<dyn PhysicalExpr>>,
     is_distinct: bool,
     ignores_nulls: bool,
@@ -88,7 +88,7 @@ struct Function {
 /// A part of a file.
 #[derive(Debug, PartialEq)]
 struct File {
-    /// The file and its version.
+    /// Identifies the file and its version.
     key: Arc<str>,
     range: Option<FileRange>,
     /// The values of partition columns.
@@ -96,8 +96,8 @@ struct File {
 }
 
 impl Identity {
-    /// That of a plan which reads nothing but Vectile files and has the same rows every time; `None` of
-    /// others, and of operators that are not known here.
+    /// The identity of a plan that reads only Vectile files and has the same rows each time. `None` for other plans,
+    /// and for operators that are not known here.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let plan = without_exchange(plan);
         if plan.fetch().is_some() || !has_fixed_expressions(plan)? {
@@ -216,7 +216,7 @@ impl File {
     }
 }
 
-/// What tells this version of a file from every other one.
+/// A key that identifies this version of a file.
 pub(crate) fn file_key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
     let ObjectMeta {
         location,
@@ -238,8 +238,8 @@ fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(are_fixed)
 }
 
-/// Whether the value of an expression depends on its input alone. That of a dynamic filter or of a
-/// subquery does not, however equal they look.
+/// Returns true if the value of an expression depends on its input alone. That of a dynamic filter or a subquery does
+/// not, even if the expressions are equal.
 pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     let mut is_fixed = !is_volatile(expr);
     expr.apply(|expr| {
@@ -263,8 +263,8 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     Ok(is_fixed)
 }
 
-/// `expr` with functions that know the default of Vectile's own settings, which change no value. So it is equal to the
-/// same expression of a session that has others.
+/// Resets Vectile's own settings, which change no value, to their defaults in the functions of `expr`. The result
+/// equals the same expression of a session with other settings.
 pub(crate) fn without_own_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let without = Arc::clone(expr).transform_up(|expr| {
         let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() else {
@@ -307,7 +307,7 @@ mod tests {
         Arc::new(Column::new(name, index))
     }
 
-    /// Of two columns.
+    /// A scan of two columns.
     fn scan(file: &str) -> Arc<dyn ExecutionPlan> {
         let field = |name| Field::new(name, DataType::Int64, true);
         let schema = Arc::new(Schema::new(vec![field("key"), field("value")]));

@@ -1,4 +1,4 @@
-//! A scan and the operators above it, as expressions over the table and what it is joined with.
+//! A scan and the operators above it, as expressions over the table and the tables joined with it.
 
 use std::sync::Arc;
 
@@ -26,31 +26,30 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::source::VectileSource;
 use crate::stack;
 
-/// The rows of a table, joined with others, that pass filters, projected.
+/// The rows of a table: joined with others, filtered, projected.
 pub(crate) struct Relation {
     pub(crate) config: FileScanConfig,
     pub(crate) source: VectileSource,
-    /// The columns of the table, and behind them those of what it is joined with.
+    /// The columns of the table, followed by those of the joined tables.
     pub(crate) schema: SchemaRef,
     /// From the table upwards.
     pub(crate) joins: Vec<Join>,
     /// Over `schema`.
     filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What the columns of the plan are, over `schema`.
+    /// The columns of the plan, as expressions over `schema`.
     columns: Vec<ProjectionExpr>,
 }
 
-/// The filters of a relation, apart.
+/// The filters of a relation, by the tables that they need.
 pub(crate) struct Filters {
-    /// Those of the table alone.
+    /// Filters over the table alone.
     pub(crate) of_table: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that need what it is joined with.
+    /// Filters over columns of joined tables.
     pub(crate) joined: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Relation {
-    /// What `plan` computes, in whatever order and partitions; `None` if it is anything else than
-    /// such a relation.
+    /// The relation that `plan` computes, in any order and partitioning; `None` if `plan` is something else.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         stack::grown(|| Self::of_operators(plan))
     }
@@ -121,7 +120,7 @@ impl Relation {
         }))
     }
 
-    /// `expr`, over the columns of the plan, over the relation's schema.
+    /// Rewrites `expr` over the columns of the plan to one over the relation's schema.
     pub(crate) fn over_table(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -129,12 +128,12 @@ impl Relation {
         over(expr, &self.columns)
     }
 
-    /// What the columns of the plan are, over the relation's schema.
+    /// The columns of the plan, as expressions over the relation's schema.
     pub(crate) fn columns(&self) -> &[ProjectionExpr] {
         &self.columns
     }
 
-    /// The filters: all of them have to pass.
+    /// The filters, all of which rows must pass.
     pub(crate) fn filters(&self) -> Filters {
         let columns = self.source.table_schema().table_schema().fields().len();
         let conjuncts = self.filters.iter().flat_map(split_conjunction).cloned();
@@ -201,7 +200,7 @@ impl Relation {
         Ok(self)
     }
 
-    /// Has the last join, a semi or anti join, ask its partners one after the other whether they meet its condition.
+    /// Makes kernels evaluate the filter of the last join, a semi or anti join, per match.
     fn read_matches(
         &mut self,
         join: &HashJoinExec,
@@ -216,7 +215,7 @@ impl Relation {
         Ok(())
     }
 
-    /// The dimension that all keys are columns of, if it is one whose rows all have them.
+    /// The join whose build side has all of `keys`, if it is an inner join.
     fn dimension_of(&self, keys: &JoinOn) -> Option<usize> {
         self.joins.iter().position(|join| {
             let has_key = |key: &Arc<dyn PhysicalExpr>| {
@@ -228,8 +227,9 @@ impl Relation {
         })
     }
 
-    /// Joins the table with another one, and gives the other's columns. If one of several keys is a column of the table,
-    /// that is what is looked up, and the others are compared with what is found; else all of them are looked up.
+    /// Joins the table with another one, and returns the other's columns. If exactly one of several keys is computed
+    /// from the table alone, only that key is looked up, and filters compare the others; otherwise all keys are looked
+    /// up.
     fn join_table(
         &mut self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -272,7 +272,7 @@ impl Relation {
             self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
         }
         for (key, dimension_key) in compared {
-            // joins and operators do not agree on which floats are equal
+            // Joins and operators do not agree on which floats are equal.
             if key.data_type(&self.schema)?.is_floating() {
                 return Err(FallbackReason::Join(format!("its key is {key}")));
             }
@@ -284,7 +284,8 @@ impl Relation {
         Ok(added)
     }
 
-    /// What equals the column `key` of a dimension in all rows that it is joined to, if that is of the same type.
+    /// The probe side's expression that equals `key` in all rows, if `key` is a key column of a build side and both
+    /// have the same type; otherwise `key`.
     fn as_own(&self, key: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
         let equal = self.joins.iter().find_map(|join| {
             let column = key.downcast_ref::<Column>()?;
@@ -304,7 +305,7 @@ impl Relation {
         equal.unwrap_or(key)
     }
 
-    /// The column of a mark join, which says whether a row has a partner.
+    /// The column of a mark join, which is true for rows with a match.
     fn mark(
         &mut self,
         join: &HashJoinExec,
@@ -318,7 +319,7 @@ impl Relation {
         Ok(ProjectionExpr::new(is_met, "mark"))
     }
 
-    /// Joins the table with what has each key at most once. Gives its columns, and the condition over both.
+    /// Joins the table with a build side with unique keys. Returns its columns, and the condition over both sides.
     fn look_up(
         &mut self,
         conditional: &Conditional,
@@ -332,7 +333,7 @@ impl Relation {
         Ok((added, condition))
     }
 
-    /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
+    /// Joins the table with a build side with unique keys, and adds a filter that drops or keeps rows by the condition.
     fn join_conditional(
         &mut self,
         conditional: Conditional,
@@ -351,8 +352,8 @@ impl Relation {
         Ok(())
     }
 
-    /// Joins a dimension with another table, so that they are one, and gives the other's columns. Those of the dimension
-    /// have new numbers then.
+    /// Joins the build side of a join with another table, so that both become one build side, and returns the other's
+    /// columns. The columns of the build side get new indices.
     fn join_dimension(
         &mut self,
         dimension: usize,
@@ -396,7 +397,7 @@ impl Relation {
         Ok(added)
     }
 
-    /// What a join asks for beside its key; `added` are the columns of the other side.
+    /// The join filter, over the relation's schema; `added` are the columns of the build side.
     fn condition(
         &self,
         join: &HashJoinExec,
@@ -434,7 +435,7 @@ impl Relation {
     }
 }
 
-/// Columns that an outer join adds, which are null where its condition is not true.
+/// Makes columns that an outer join adds null where its filter is not true.
 fn only_where(
     condition: &Arc<dyn PhysicalExpr>,
     added: Vec<ProjectionExpr>,
@@ -449,7 +450,7 @@ fn only_where(
     added.collect()
 }
 
-/// The columns of `schema`, and behind them those of what it is joined with.
+/// The columns of `schema`, followed by those of a joined table.
 fn extended(schema: &Schema, joined: &Schema, kind: JoinKind) -> Schema {
     let joined = joined.fields().iter().map(|field| match kind {
         JoinKind::Outer => Arc::new(field.as_ref().clone().with_nullable(true)),
