@@ -41,21 +41,21 @@ pub(crate) struct BuildColumns {
 #[derive(Clone, Debug)]
 struct BuildTable {
     build: Build,
-    attributes: Vec<BuildAttribute>,
+    payloads: Vec<BuildPayload>,
 }
 
 #[derive(Clone, Debug)]
-struct BuildAttribute {
+struct BuildPayload {
     /// The columns of the key table that it is computed from, as indices.
     columns: Vec<usize>,
-    source: Source,
+    source: PayloadSource,
     /// The value for unmatched rows, of the payload column's type.
     missing: ArrayRef,
 }
 
 /// How the values of a payload column follow from columns of the key table.
 #[derive(Clone, Debug)]
-enum Source {
+enum PayloadSource {
     /// The column itself.
     Column,
     /// The column is a code of a lookup of the building kernel: the index of the lookup, and of the payload column in
@@ -108,23 +108,23 @@ impl BuildColumns {
         }
         for table in tables {
             // If the payload includes a unique key, each row has distinct values.
-            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
+            let has_key = |payload| keys.keys.iter().any(|(key, _)| *key == payload);
             let is_each_row =
                 table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
             let is_by_value = table.is_by_value && !is_each_row;
-            let (mut columns, mut attributes) = (Vec::new(), Vec::new());
-            for attribute in table.attributes {
-                let expr = over(attribute)?;
+            let (mut columns, mut payloads) = (Vec::new(), Vec::new());
+            for payload in table.attributes {
+                let expr = over(payload)?;
                 let (outputs, source) = match is_by_value {
                     true => by_value(&expr, lowering)?,
                     false => built.by_row(&expr, lowering)?,
                 };
                 let first = columns.len();
                 columns.extend(outputs.into_iter().map(|output| built.output(output)));
-                attributes.push(BuildAttribute {
+                payloads.push(BuildPayload {
                     columns: (first..columns.len()).collect(),
                     source,
-                    missing: missing_value(attribute, schema)?,
+                    missing: missing_value(payload, schema)?,
                 });
             }
             let by = match (columns.is_empty(), is_by_value) {
@@ -138,7 +138,7 @@ impl BuildColumns {
                 by,
                 is_unique: table.is_unique,
             };
-            built.tables.push(BuildTable { build, attributes });
+            built.tables.push(BuildTable { build, payloads });
         }
         Ok(built)
     }
@@ -148,12 +148,12 @@ impl BuildColumns {
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<(Vec<Expr>, Source), FallbackReason> {
+    ) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
         let mut trial = lowering.clone();
         let reason = match trial.value(expr) {
             Ok(value) => {
                 *lowering = trial;
-                return Ok((vec![value], Source::Column));
+                return Ok((vec![value], PayloadSource::Column));
             }
             Err(reason) => reason,
         };
@@ -164,12 +164,12 @@ impl BuildColumns {
                 of_files.push(column.clone());
             }
             let number = known.unwrap_or(of_files.len() - 1);
-            return Ok((vec![Expr::RowNumber], Source::Row(number)));
+            return Ok((vec![Expr::RowNumber], PayloadSource::Row(number)));
         }
         let mut trial = lowering.clone();
-        if let Ok((code, Some((lookup, attribute)))) = trial.row_column(expr) {
+        if let Ok((code, Some((lookup, column)))) = trial.row_column(expr) {
             *lowering = trial;
-            return Ok((vec![code], Source::Code(lookup, attribute)));
+            return Ok((vec![code], PayloadSource::Code(lookup, column)));
         }
         computed(expr, lowering).map_err(|_| reason)
     }
@@ -207,9 +207,9 @@ impl BuildColumns {
         tables: &Tables,
         rows: Option<&Arc<FileRows>>,
     ) -> Result<Vec<Table>> {
-        let made = self.tables.iter().zip(built);
-        let made = made.map(|(table, built)| table.of(built, tables, rows));
-        made.collect()
+        let key_tables = self.tables.iter().zip(built);
+        let key_tables = key_tables.map(|(table, built)| table.of(built, tables, rows));
+        key_tables.collect()
     }
 }
 
@@ -217,15 +217,15 @@ impl BuildTable {
     fn of(&self, built: Built, tables: &Tables, rows: Option<&Arc<FileRows>>) -> Result<Table> {
         let packing = self.build.is_packed;
         let packing = packing.then(|| CompositeKey::of_bounds(&built.digits));
-        let attributes = self.attributes.iter();
-        let attributes = attributes.map(|attribute| attribute.of(&built.attributes, tables, rows));
-        let table = Table::of_device(built.codes, packing, attributes.collect::<Result<_>>()?);
+        let payloads = self.payloads.iter();
+        let payloads = payloads.map(|payload| payload.of(&built.attributes, tables, rows));
+        let table = Table::of_device(built.codes, packing, payloads.collect::<Result<_>>()?);
         let has_rows = table.has_rows || built.has_null;
         Ok(table.of_rows(has_rows, built.has_null))
     }
 }
 
-impl BuildAttribute {
+impl BuildPayload {
     /// The payload column, from columns with values, codes or row numbers.
     fn of(
         &self,
@@ -238,19 +238,19 @@ impl BuildAttribute {
             .iter()
             .filter_map(|&column| columns.get(column));
         let (of_codes, stands_for) = match &self.source {
-            Source::Computed(expr, schema) => {
+            PayloadSource::Computed(expr, schema) => {
                 let values = own.map(|column| column.values().map_err(error::gpu));
                 let values = values.collect::<Result<Vec<_>>>()?;
                 let computed = PayloadColumn::new(evaluated(expr, schema, &values)?);
                 (Some(computed), StandsFor::Values)
             }
-            Source::Column => (own.next().cloned(), StandsFor::Values),
-            Source::Code(lookup, attribute) => {
+            PayloadSource::Column => (own.next().cloned(), StandsFor::Values),
+            PayloadSource::Code(lookup, column) => {
                 let table = tables.get(*lookup).cloned();
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                (own.next().cloned(), StandsFor::KeyTable(table, *attribute))
+                (own.next().cloned(), StandsFor::KeyTable(table, *column))
             }
-            Source::Row(column) => {
+            PayloadSource::Row(column) => {
                 let rows = rows.cloned();
                 let rows = rows.ok_or_else(|| internal_datafusion_err!("no rows of files"))?;
                 (own.next().cloned(), StandsFor::Rows(rows, *column))
@@ -268,26 +268,27 @@ impl BuildAttribute {
 fn by_value(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), FallbackReason> {
+) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
     if let Some(join) = lowering.lookups.join_of(expr)
         && lowering.lookups.is_outer(join)
     {
         // An unmatched row, which has no code, may have the same value as a matched one.
         let of = Type::of(&lowering.type_of(expr)?);
         return match of.is_some_and(|of| !of.is_float()) {
-            true => Ok((vec![lowering.value(expr)?], Source::Column)),
+            true => Ok((vec![lowering.value(expr)?], PayloadSource::Column)),
             false => Err(FallbackReason::GroupKey(expr.to_string())),
         };
     }
     Ok(match lowering.group_key(expr)? {
-        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
+        Grouping::Key(GroupKey::Value(value)) => (vec![value], PayloadSource::Column),
         Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {
-            (vec![Expr::Numbered(column)], Source::Column)
+            (vec![Expr::Numbered(column)], PayloadSource::Column)
         }
         Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),
-        Grouping::PayloadColumn { lookup, attribute } => {
-            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
-        }
+        Grouping::PayloadColumn { lookup, column } => (
+            vec![Expr::Code(lookup)],
+            PayloadSource::Code(lookup, column),
+        ),
     })
 }
 
@@ -295,7 +296,7 @@ fn by_value(
 fn computed(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), FallbackReason> {
+) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
     let mut used: Vec<Column> = collect_columns(expr).into_iter().collect();
     used.sort_by_key(Column::index);
     if used.is_empty() || is_volatile(expr) {
@@ -312,17 +313,20 @@ fn computed(
     });
     let schema = Schema::new(fields.collect::<Result<Vec<_>, FallbackReason>>()?);
     let own = Arc::clone(expr).transform(|part| {
-        let place = part.downcast_ref::<Column>();
-        let place = place.and_then(|column| used.iter().position(|used| used == column));
-        Ok(match place {
-            Some(place) => {
-                let column = Column::new(schema.field(place).name(), place);
+        let index = part.downcast_ref::<Column>();
+        let index = index.and_then(|column| used.iter().position(|used| used == column));
+        Ok(match index {
+            Some(index) => {
+                let column = Column::new(schema.field(index).name(), index);
                 Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
             }
             None => Transformed::no(part),
         })
     });
-    Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
+    Ok((
+        outputs,
+        PayloadSource::Computed(own.data()?, Arc::new(schema)),
+    ))
 }
 
 /// Evaluates an expression over columns of machine types; with many rows, on several threads.

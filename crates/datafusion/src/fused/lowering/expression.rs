@@ -138,8 +138,8 @@ impl<'a> Lowering<'a> {
     /// Lowers a GROUP BY key.
     pub(crate) fn group_key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Result<Grouping> {
         if let Some(join) = self.lookups.join_of(key) {
-            let (lookup, attribute) = self.lookups.attribute(join, Purpose::Groups, key)?;
-            return Ok(Grouping::PayloadColumn { lookup, attribute });
+            let (lookup, column) = self.lookups.payload_column(join, Purpose::Groups, key)?;
+            return Ok(Grouping::PayloadColumn { lookup, column });
         }
         if is_volatile(key) {
             return Err(FallbackReason::GroupKey(key.to_string()));
@@ -192,8 +192,8 @@ impl<'a> Lowering<'a> {
     ) -> Result<(Expr, Option<(usize, usize)>)> {
         match self.lookups.join_of(expr) {
             Some(join) => {
-                let (lookup, attribute) = self.lookups.attribute(join, Purpose::Rows, expr)?;
-                Ok((Expr::Code(lookup), Some((lookup, attribute))))
+                let (lookup, column) = self.lookups.payload_column(join, Purpose::Rows, expr)?;
+                Ok((Expr::Code(lookup), Some((lookup, column))))
             }
             None => Ok((self.output(expr)?, None)),
         }
@@ -703,7 +703,7 @@ pub(crate) enum Grouping {
         /// Index of the lookup.
         lookup: usize,
         /// Index of the payload column in the lookup.
-        attribute: usize,
+        column: usize,
     },
 }
 
@@ -839,7 +839,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_with_a_base_tells_zeros_apart() {
+    fn a_case_with_a_base_distinguishes_zeros() {
         assert_eq!(
             lowered("CASE f WHEN 0.0 THEN i END"),
             "Case([(Compare(Equal, Column(0), Literal(F64(0.0))), Column(1))], None)"
@@ -887,7 +887,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lowered_has_a_reason() {
+    fn expressions_without_kernels_have_a_reason() {
         assert_eq!(lowered("s"), "no kernel for s, which is Utf8");
         assert_eq!(lowered("part + 1"), "part is not in the files");
         assert!(filter("CAST(l AS DOUBLE) > random()").starts_with("no kernel for"));

@@ -169,7 +169,7 @@ impl Function {
 
     /// Returns true if groups can be pruned by its result: the result over the kernel's totals must equal the CPU's to
     /// the last bit.
-    pub(super) fn tells_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
+    pub(super) fn can_prune_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
         match self {
             Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),
             _ => self.has_result(),
@@ -300,7 +300,7 @@ pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<Arr
     let finals = functions.iter_mut().map(|(function, aggregate)| {
         let own = totals.split_off(..function.width());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
-        if !function.tells_groups(aggregate) {
+        if !function.can_prune_groups(aggregate) {
             return Ok(new_null_array(&DataType::Null, groups.count));
         }
         let states = function.states(own, aggregate)?;

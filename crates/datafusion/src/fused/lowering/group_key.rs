@@ -11,7 +11,7 @@ use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
-use super::text_in_list::Listed;
+use super::text_in_list::ListedValues;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::reinterpret;
@@ -32,9 +32,9 @@ struct KeyColumn {
     /// Index of the kernel's key.
     key: usize,
     /// If the key is the code of a lookup: the index of the lookup, and of the payload column in it.
-    attribute: Option<(usize, usize)>,
+    payload: Option<(usize, usize)>,
     /// If the key is an index into a list of values: that list.
-    listed: Option<ArrayRef>,
+    list: Option<ArrayRef>,
 }
 
 impl Keys {
@@ -50,11 +50,11 @@ impl Keys {
             let expr = relation.over_table(expr)?;
             let column = match keys.column(&expr, lowering) {
                 Ok(column) => column,
-                Err(reason) => match Listed::of(&expr, &filters, lowering)? {
-                    Some(Listed { values, number }) => KeyColumn {
+                Err(reason) => match ListedValues::of(&expr, &filters, lowering)? {
+                    Some(ListedValues { values, number }) => KeyColumn {
                         key: keys.add(GroupKey::Value(number)),
-                        attribute: None,
-                        listed: Some(values),
+                        payload: None,
+                        list: Some(values),
                     },
                     None => return Err(reason),
                 },
@@ -81,16 +81,16 @@ impl Keys {
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
     ) -> Result<KeyColumn, FallbackReason> {
-        let (key, attribute) = match lowering.group_key(expr)? {
+        let (key, payload) = match lowering.group_key(expr)? {
             Grouping::Key(key) => (key, None),
-            Grouping::PayloadColumn { lookup, attribute } => {
-                (GroupKey::Code(lookup), Some((lookup, attribute)))
+            Grouping::PayloadColumn { lookup, column } => {
+                (GroupKey::Code(lookup), Some((lookup, column)))
             }
         };
         Ok(KeyColumn {
             key: self.add(key),
-            attribute,
-            listed: None,
+            payload,
+            list: None,
         })
     }
 
@@ -110,25 +110,25 @@ impl Keys {
 
     /// The keys of a nested aggregation over these groups, and the distinct expressions that it groups by. `columns`
     /// has, for each of `exprs`, the GROUP BY column here that it is, or `None` if it is computed.
-    pub(super) fn again(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
-        let (mut again, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
+    pub(super) fn nested(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
+        let (mut nested, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
         for (column, expr) in columns.iter().zip(exprs) {
             let inner = column.and_then(|column| self.columns.get(column));
             let of_kernel = inner.map(|inner| inner.key);
             let same = |other: &Option<usize>| other.is_some() && *other == of_kernel;
             let key = known.iter().position(same).unwrap_or_else(|| {
                 known.push(of_kernel);
-                again.kernel.push(GroupKey::Value(expr.clone()));
+                nested.kernel.push(GroupKey::Value(expr.clone()));
                 kept.push(expr);
                 known.len() - 1
             });
-            again.columns.push(KeyColumn {
+            nested.columns.push(KeyColumn {
                 key,
-                attribute: inner.and_then(|inner| inner.attribute),
-                listed: inner.and_then(|inner| inner.listed.clone()),
+                payload: inner.and_then(|inner| inner.payload),
+                list: inner.and_then(|inner| inner.list.clone()),
             });
         }
-        (again, kept)
+        (nested, kept)
     }
 
     /// Returns true if the groups of a nested aggregation by `columns` are distinct: a code that it groups by occurs
@@ -141,7 +141,7 @@ impl Keys {
         let some: Vec<&KeyColumn> = some.collect();
         let is_among = |column: &KeyColumn| {
             let mut same = some.iter().filter(|other| other.key == column.key);
-            same.any(|other| other.attribute == column.attribute)
+            same.any(|other| other.payload == column.payload)
         };
         let mut behind = self.columns.iter();
         behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
@@ -154,16 +154,16 @@ impl Keys {
 
     /// Returns true if a column is a payload column of a lookup. A code may stand for null, and a missing code for a
     /// value.
-    pub(super) fn is_attribute(&self, column: usize) -> bool {
+    pub(super) fn is_payload(&self, column: usize) -> bool {
         let column = self.columns.get(column);
-        column.is_some_and(|column| column.attribute.is_some())
+        column.is_some_and(|column| column.payload.is_some())
     }
 
     /// Returns true if the kernel has a code or a list index instead of the column's value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns
             .get(column)
-            .is_some_and(|column| column.attribute.is_some() || column.listed.is_some())
+            .is_some_and(|column| column.payload.is_some() || column.list.is_some())
     }
 
     /// The number of GROUP BY columns.
@@ -196,13 +196,13 @@ impl Keys {
     /// The strings with this index in `groups`, as `data_type`.
     pub(super) fn strings(
         &self,
-        number: usize,
+        index: usize,
         groups: &Groups,
         tables: &Tables,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
-        let strings = self.strings.get(number);
-        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {number}"))?;
+        let strings = self.strings.get(index);
+        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {index}"))?;
         strings.of(groups, tables, data_type)
     }
 }
@@ -212,15 +212,15 @@ impl KeyColumn {
     fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
         let key = groups.keys.get(self.key);
         let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
-        if let Some(values) = &self.listed {
+        if let Some(values) = &self.list {
             return of_type(&take(values, key, None)?, data_type);
         }
-        match self.attribute {
+        match self.payload {
             None => of_type(key, data_type),
-            Some((lookup, attribute)) => {
+            Some((lookup, column)) => {
                 let table = tables.get(lookup);
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                of_type(&table.values(attribute, key)?, data_type)
+                of_type(&table.values(column, key)?, data_type)
             }
         }
     }
@@ -258,18 +258,18 @@ mod tests {
             columns: vec![
                 KeyColumn {
                     key: 1,
-                    attribute: Some((0, 1)),
-                    listed: None,
+                    payload: Some((0, 1)),
+                    list: None,
                 },
                 KeyColumn {
                     key: 0,
-                    attribute: None,
-                    listed: None,
+                    payload: None,
+                    list: None,
                 },
                 KeyColumn {
                     key: 1,
-                    attribute: Some((0, 0)),
-                    listed: None,
+                    payload: Some((0, 0)),
+                    list: None,
                 },
             ],
             ..Keys::default()

@@ -110,11 +110,11 @@ impl GroupPruning {
 pub(crate) struct WantedGroups {
     /// Predicates over the results of functions; column `i` is function `i`.
     passing: Vec<Arc<dyn PhysicalExpr>>,
-    first: Option<First>,
+    first: Option<TopGroups>,
 }
 
 #[derive(Clone, Debug)]
-struct First {
+struct TopGroups {
     /// The index of the function whose result orders the groups, and its name.
     function: usize,
     name: String,
@@ -127,16 +127,16 @@ impl WantedGroups {
     /// by results that are known exactly; conjuncts over other columns are ignored.
     pub(crate) fn add(
         &mut self,
-        wanted: &GroupPruning,
+        pruning: &GroupPruning,
         keys: usize,
         functions: &[Named],
     ) -> Result<bool, FallbackReason> {
         let is_known = |column: &Column| {
             let function = column.index().checked_sub(keys);
             let function = function.and_then(|number| functions.get(number));
-            function.is_some_and(|(function, aggregate)| function.tells_groups(aggregate))
+            function.is_some_and(|(function, aggregate)| function.can_prune_groups(aggregate))
         };
-        match wanted {
+        match pruning {
             GroupPruning::Passing(filter) => {
                 // Columns of keys map to a placeholder, which no conjunct that is kept reads.
                 let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
@@ -160,7 +160,7 @@ impl WantedGroups {
                 let column = by
                     .downcast_ref::<Column>()
                     .filter(|column| is_known(column));
-                self.first = column.map(|column| First {
+                self.first = column.map(|column| TopGroups {
                     function: column.index() - keys,
                     name: column.name().to_owned(),
                     options: *options,
@@ -190,14 +190,14 @@ impl WantedGroups {
         let mut lowering = Lowering::over_groups(&table, &groups.averages);
         let mut conditions = Vec::new();
         for filter in &self.passing {
-            let mut with_this = lowering.clone();
-            let condition = match before_cast(filter, &mut with_this) {
+            let mut trial = lowering.clone();
+            let condition = match before_cast(filter, &mut trial) {
                 Some(condition) => Ok(condition),
-                None => with_this.value(filter),
+                None => trial.value(filter),
             };
             if let Ok(condition) = condition {
                 conditions.push(condition);
-                lowering = with_this;
+                lowering = trial;
             }
         }
         // If a predicate has no kernel, the first groups on the device may be ones that it rejects.
@@ -227,7 +227,7 @@ impl WantedGroups {
     /// Selects the groups to keep, by the results of `functions`.
     pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
         let results = finals(groups, functions)?;
-        let mut wanted = BooleanArray::from(vec![true; groups.count]);
+        let mut selected = BooleanArray::from(vec![true; groups.count]);
         if !self.passing.is_empty() {
             let fields = results
                 .iter()
@@ -240,7 +240,7 @@ impl WantedGroups {
             let filter = conjunction(self.passing.iter().cloned());
             let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
             let passing = passing.as_boolean();
-            wanted = match passing.null_count() {
+            selected = match passing.null_count() {
                 0 => passing.clone(),
                 _ => prep_null_mask_filter(passing),
             };
@@ -248,9 +248,9 @@ impl WantedGroups {
         if let Some(first) = &self.first
             && let Some(values) = results.get(first.function)
         {
-            wanted = first.of(values, &wanted)?;
+            selected = first.of(values, &selected)?;
         }
-        Ok(wanted)
+        Ok(selected)
     }
 }
 
@@ -305,20 +305,20 @@ fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> O
     Some(Expr::Or(tests.to_vec()))
 }
 
-impl First {
+impl TopGroups {
     /// Selects, from the `selected` rows, the first by `values` and those equal to the last of them.
-    fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
-        if wanted.true_count() <= self.count {
-            return Ok(wanted.clone());
+    fn of(&self, values: &ArrayRef, selected: &BooleanArray) -> Result<BooleanArray> {
+        if selected.true_count() <= self.count {
+            return Ok(selected.clone());
         }
-        let some = arrow::compute::filter(values, wanted)?;
+        let some = arrow::compute::filter(values, selected)?;
         let ordered = sort_to_indices(&some, Some(self.options), Some(self.count))?;
         let Some(last) = ordered.values().last().map(|last| *last as usize) else {
-            return Ok(BooleanArray::from(vec![false; wanted.len()]));
+            return Ok(BooleanArray::from(vec![false; selected.len()]));
         };
         let compare = make_comparator(values.as_ref(), some.as_ref(), self.options)?;
-        let is_first = |row| wanted.value(row) && compare(row, last) != Ordering::Greater;
-        Ok((0..wanted.len()).map(|row| Some(is_first(row))).collect())
+        let is_first = |row| selected.value(row) && compare(row, last) != Ordering::Greater;
+        Ok((0..selected.len()).map(|row| Some(is_first(row))).collect())
     }
 }
 
@@ -329,7 +329,7 @@ impl fmt::Display for WantedGroups {
             write!(f, ", having={}", conjunction(self.passing.iter().cloned()))?;
         }
         match &self.first {
-            Some(First { count, name, .. }) => write!(f, ", first={count} by {name}"),
+            Some(TopGroups { count, name, .. }) => write!(f, ", first={count} by {name}"),
             None => Ok(()),
         }
     }
@@ -390,11 +390,11 @@ mod tests {
     }
 
     /// The keys of the groups that all of these prunings leave.
-    fn wanted(all: &[GroupPruning]) -> Vec<i32> {
+    fn kept_keys(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
         let mut of = WantedGroups::default();
-        for wanted in all {
-            assert!(of.add(wanted, 1, &functions).unwrap());
+        for pruning in all {
+            assert!(of.add(pruning, 1, &functions).unwrap());
         }
         let some = of.of(&groups, &mut functions).unwrap();
         let some = groups.filtered(&some).unwrap();
@@ -404,25 +404,25 @@ mod tests {
     }
 
     #[test]
-    fn those_that_pass_are_wanted() {
-        assert_eq!(wanted(&[above(0)]), [1, 4, 5]);
-        assert_eq!(wanted(&[above(100)]), [0; 0]);
+    fn groups_that_pass_are_kept() {
+        assert_eq!(kept_keys(&[above(0)]), [1, 4, 5]);
+        assert_eq!(kept_keys(&[above(100)]), [0; 0]);
     }
 
     #[test]
-    fn those_that_are_equal_to_the_last_are_wanted_too() {
-        assert_eq!(wanted(&[first(1, true, false)]), [5]);
-        assert_eq!(wanted(&[first(2, true, false)]), [1, 4, 5]);
-        assert_eq!(wanted(&[first(1, false, false)]), [3]);
-        assert_eq!(wanted(&[first(1, false, true)]), [2]);
-        assert_eq!(wanted(&[first(2, true, true)]), [2, 5]);
-        assert_eq!(wanted(&[first(0, true, false)]), [0; 0]);
-        assert_eq!(wanted(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
-        assert_eq!(wanted(&[above(0), first(1, false, true)]), [1, 4]);
+    fn ties_with_the_last_group_are_kept() {
+        assert_eq!(kept_keys(&[first(1, true, false)]), [5]);
+        assert_eq!(kept_keys(&[first(2, true, false)]), [1, 4, 5]);
+        assert_eq!(kept_keys(&[first(1, false, false)]), [3]);
+        assert_eq!(kept_keys(&[first(1, false, true)]), [2]);
+        assert_eq!(kept_keys(&[first(2, true, true)]), [2, 5]);
+        assert_eq!(kept_keys(&[first(0, true, false)]), [0; 0]);
+        assert_eq!(kept_keys(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
+        assert_eq!(kept_keys(&[above(0), first(1, false, true)]), [1, 4]);
     }
 
     #[test]
-    fn what_is_known_of_keys_does_not_count() {
+    fn orders_by_keys_do_not_prune() {
         let (_, functions) = sums();
         let by_key = GroupPruning::First {
             by: Arc::new(Column::new("key", 0)),
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_tell_which_groups_are_wanted() {
+    fn averages_prune_groups() {
         let (groups, _) = sums();
         let mut functions = vec![average(DataType::Decimal128(10, 2))];
         let above = |least| {
@@ -462,8 +462,8 @@ mod tests {
             (vec![above(-15_000), first(1, false, true)], vec![1, 4]),
         ] {
             let mut of = WantedGroups::default();
-            for wanted in &all {
-                assert!(of.add(wanted, 1, &functions).unwrap());
+            for pruning in &all {
+                assert!(of.add(pruning, 1, &functions).unwrap());
             }
             let some = of.of(&groups, &mut functions).unwrap();
             let keys = groups.filtered(&some).unwrap().keys;

@@ -141,8 +141,8 @@ pub(crate) struct NestedAggregationPlan {
 }
 
 /// The lowered outer aggregate.
-pub(crate) struct Outer {
-    pub(crate) again: NestedAggregationPlan,
+pub(crate) struct OuterAggregate {
+    pub(crate) nested: NestedAggregationPlan,
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
     /// True if each group occurs once.
@@ -156,7 +156,7 @@ impl NestedAggregationPlan {
         of: AggregateOverGroups,
         keys: &Keys,
         functions: &[Named],
-    ) -> Result<Outer, FallbackReason> {
+    ) -> Result<OuterAggregate, FallbackReason> {
         let AggregateOverGroups {
             inner,
             filters,
@@ -182,7 +182,7 @@ impl NestedAggregationPlan {
             });
             own_keys.push(column);
         }
-        let (outer_keys, exprs) = keys.again(&own_keys, exprs);
+        let (outer_keys, exprs) = keys.nested(&own_keys, exprs);
         let mut own_functions = Vec::new();
         let mut aggregates: Vec<Aggregate> = Vec::new();
         let mut no_strings = Keys::default();
@@ -200,17 +200,17 @@ impl NestedAggregationPlan {
         }
         let needs = lowering.finish();
         let used = groups.columns(&needs.columns)?;
-        let again = NestedAggregation {
+        let nested = NestedAggregation {
             keys: exprs,
             aggregates,
         };
-        Ok(Outer {
-            again: Self {
+        Ok(OuterAggregate {
+            nested: Self {
                 post_aggregation: PostAggregation {
                     columns: used,
                     conditions,
                     first: None,
-                    again: Some(again),
+                    again: Some(nested),
                 },
                 inner,
                 filters,

@@ -26,7 +26,7 @@ struct RowColumn {
     /// Index of the kernel's output.
     output: usize,
     /// If the output is the code of a lookup: the index of the lookup, and of the payload column in it.
-    attribute: Option<(usize, usize)>,
+    payload: Option<(usize, usize)>,
 }
 
 impl RowColumns {
@@ -40,13 +40,13 @@ impl RowColumns {
             kernel: Vec::new(),
         };
         for column in relation.columns() {
-            let (output, attribute) = lowering.row_column(&column.expr)?;
+            let (output, payload) = lowering.row_column(&column.expr)?;
             let known = rows.kernel.iter().position(|known| *known == output);
             let output = known.unwrap_or_else(|| {
                 rows.kernel.push(output);
                 rows.kernel.len() - 1
             });
-            rows.columns.push(RowColumn { output, attribute });
+            rows.columns.push(RowColumn { output, payload });
         }
         match rows.columns.is_empty() {
             true => Err(FallbackReason::Join("no column of it is wanted".into())),
@@ -78,7 +78,7 @@ impl RowColumns {
                 values.ok_or_else(|| internal_datafusion_err!("no such output"))
             });
             let values: Vec<&ArrayRef> = values.collect::<Result<_>>()?;
-            let Some((lookup, attribute)) = column.attribute else {
+            let Some((lookup, payload)) = column.payload else {
                 for (columns, values) in columns.iter_mut().zip(values) {
                     columns.push(as_type(values, field.data_type())?);
                 }
@@ -87,7 +87,7 @@ impl RowColumns {
             let table = tables.get(lookup);
             let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
             let codes: Vec<&dyn Array> = values.iter().map(|codes| codes.as_ref()).collect();
-            let all = table.values(attribute, &concat(&codes)?)?;
+            let all = table.values(payload, &concat(&codes)?)?;
             let all = cast(&all, field.data_type())?;
             let mut first = 0;
             for (columns, rows) in columns.iter_mut().zip(&rows) {

@@ -73,7 +73,7 @@ impl<'a> GroupTable<'a> {
         let fields = fields.map(|(column, field)| {
             let field = field.as_ref().clone();
             match self.is_code(column) {
-                true if field.is_nullable() && self.keys.is_attribute(column) => {
+                true if field.is_nullable() && self.keys.is_payload(column) => {
                     field.with_data_type(DataType::Null)
                 }
                 true => field.with_data_type(DataType::Utf8),
@@ -146,11 +146,11 @@ pub(super) fn with_parameters(
     for condition in &mut of.conditions {
         *condition = known(condition)?;
     }
-    if let Some(again) = &mut of.again {
-        for key in &mut again.keys {
+    if let Some(nested) = &mut of.again {
+        for key in &mut nested.keys {
             *key = known(key)?;
         }
-        for aggregate in &mut again.aggregates {
+        for aggregate in &mut nested.aggregates {
             *aggregate = aggregate.over(&mut |value| known(value))?;
         }
     }

@@ -66,38 +66,35 @@ impl Wanted {
 #[derive(Clone)]
 pub(crate) struct Lookups<'a> {
     joins: &'a [Join],
-    wanted: Vec<Wanted>,
+    requested: Vec<Wanted>,
 }
 
 /// Stands for a payload column of a lookup, by its index, until its values are known.
-fn placeholder(attribute: usize) -> Arc<PayloadColumn> {
-    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
+fn placeholder(column: usize) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([column as u32])))
 }
 
 /// The index of the payload column that a placeholder stands for.
-pub(crate) fn placeheld(attribute: &PayloadColumn) -> Option<usize> {
-    let values = attribute.values().ok()?;
+pub(crate) fn placeheld(column: &PayloadColumn) -> Option<usize> {
+    let values = column.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
-    numbers
-        .values()
-        .first()
-        .map(|&attribute| attribute as usize)
+    numbers.values().first().map(|&column| column as usize)
 }
 
 impl<'a> Lookups<'a> {
     pub(crate) fn new(joins: &'a [Join]) -> Self {
-        let wanted = Vec::new();
-        Self { joins, wanted }
+        let requested = Vec::new();
+        Self { joins, requested }
     }
 
     /// The lookups that were requested. Each join has at least one, for the rows that it leaves.
     pub(crate) fn finish(mut self) -> Vec<Wanted> {
         for join in 0..self.joins.len() {
-            if !self.wanted.iter().any(|wanted| wanted.join == join) {
+            if !self.requested.iter().any(|lookup| lookup.join == join) {
                 self.number(join, Purpose::Groups);
             }
         }
-        self.wanted
+        self.requested
     }
 
     /// The join whose build side has all columns of `expr`; `None` if `expr` has columns of none or of several.
@@ -114,7 +111,7 @@ impl<'a> Lookups<'a> {
     }
 
     /// Requests a payload column of a join. Returns the index of the lookup, and of the payload column in it.
-    pub(crate) fn attribute(
+    pub(crate) fn payload_column(
         &mut self,
         join: usize,
         purpose: Purpose,
@@ -123,7 +120,7 @@ impl<'a> Lookups<'a> {
         if is_volatile(expr) {
             return Err(FallbackReason::Expr(expr.to_string()));
         }
-        let attribute = self.joins[join].moved(expr, 0)?;
+        let attribute = self.joins[join].renumbered(expr, 0)?;
         Ok(self.add(join, purpose, attribute))
     }
 
@@ -145,23 +142,23 @@ impl<'a> Lookups<'a> {
         if Type::of(data_type).is_none() {
             return Err(FallbackReason::Expr(expr.to_string()));
         }
-        let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
+        let (lookup, attribute) = self.payload_column(join, Purpose::Values, expr)?;
         let value = Expr::Payload(lookup, placeholder(attribute));
         if !self.is_outer(join) {
             return Ok(value);
         }
         // In an unmatched row, not every expression is null: `coalesce(name, 'none') = 'none'`.
         let missing = value_of_missing(
-            &self.wanted[lookup].attributes[attribute],
+            &self.requested[lookup].attributes[attribute],
             &self.joins[join],
         )?;
         if missing.is_null() {
             return Ok(value);
         }
         let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
-        let found = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
-        let (lookup, found) = self.add(join, Purpose::Values, found);
-        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(found))));
+        let matched = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
+        let (lookup, matched) = self.add(join, Purpose::Values, matched);
+        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(matched))));
         let branches = vec![(is_missing, Expr::Literal(missing))];
         Ok(Expr::Case(branches, Some(Box::new(value))))
     }
@@ -173,7 +170,7 @@ impl<'a> Lookups<'a> {
         attribute: Arc<dyn PhysicalExpr>,
     ) -> (usize, usize) {
         let lookup = self.number(join, purpose);
-        let attributes = &mut self.wanted[lookup].attributes;
+        let attributes = &mut self.requested[lookup].attributes;
         let known = attributes.iter().position(|known| known == &attribute);
         let number = known.unwrap_or_else(|| {
             attributes.push(attribute);
@@ -184,14 +181,14 @@ impl<'a> Lookups<'a> {
 
     /// The index of a join's lookup for a purpose, which is added unless it is there.
     fn number(&mut self, join: usize, purpose: Purpose) -> usize {
-        let is_it = |wanted: &Wanted| wanted.join == join && wanted.purpose == purpose;
-        self.wanted.iter().position(is_it).unwrap_or_else(|| {
-            self.wanted.push(Wanted {
+        let matches = |lookup: &Wanted| lookup.join == join && lookup.purpose == purpose;
+        self.requested.iter().position(matches).unwrap_or_else(|| {
+            self.requested.push(Wanted {
                 join,
                 purpose,
                 attributes: Vec::new(),
             });
-            self.wanted.len() - 1
+            self.requested.len() - 1
         })
     }
 }
@@ -254,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_numbered_once() {
+    fn payload_columns_are_numbered_once() {
         let joins = join(JoinKind::Inner);
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
@@ -268,10 +265,10 @@ mod tests {
             (Purpose::Groups, &column("key", 2), (0, 1)),
             (Purpose::Groups, &value, (0, 0)),
         ] {
-            assert_eq!(lookups.attribute(0, purpose, expr), Ok(expected));
+            assert_eq!(lookups.payload_column(0, purpose, expr), Ok(expected));
         }
-        let wanted = lookups.finish();
-        let attributes: Vec<String> = wanted[0]
+        let lookups = lookups.finish();
+        let attributes: Vec<String> = lookups[0]
             .attributes
             .iter()
             .map(ToString::to_string)
@@ -280,25 +277,25 @@ mod tests {
     }
 
     #[test]
-    fn a_join_without_attributes_has_a_lookup() {
+    fn a_join_without_payload_has_a_lookup() {
         let joins = join(JoinKind::Semi);
         let lookups = Lookups::new(&joins);
         assert_eq!(lookups.join_of(&column("value", 3)), None);
-        let wanted = lookups.finish();
-        assert_eq!(wanted.len(), 1);
-        assert!(wanted[0].attributes.is_empty());
+        let lookups = lookups.finish();
+        assert_eq!(lookups.len(), 1);
+        assert!(lookups[0].attributes.is_empty());
     }
 
     #[test]
-    fn what_is_missing_need_not_be_null() {
+    fn payloads_of_unmatched_rows_may_not_be_null() {
         let joins = join(JoinKind::Outer);
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
-        let looked = lookups.value(0, &value, &DataType::Int64).unwrap();
-        assert!(matches!(looked, Expr::Payload(0, _)));
+        let value_expr = lookups.value(0, &value, &DataType::Int64).unwrap();
+        assert!(matches!(value_expr, Expr::Payload(0, _)));
         let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
-        let looked = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
-        assert!(matches!(looked, Expr::Case(..)));
+        let value_expr = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
+        assert!(matches!(value_expr, Expr::Case(..)));
         assert_eq!(lookups.finish()[0].attributes.len(), 3);
     }
 }

@@ -144,9 +144,9 @@ impl Text<'_> {
             Operator::RegexIMatch => self.matched(Automaton::regex, left, right, true, false),
             Operator::RegexNotMatch => self.matched(Automaton::regex, left, right, false, true),
             Operator::RegexNotIMatch => self.matched(Automaton::regex, left, right, true, true),
-            Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.same(left, right),
+            Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.equal(left, right),
             Operator::NotEq | Operator::IsDistinctFrom if are_tests => {
-                Some(self.same(left, right)?.not())
+                Some(self.equal(left, right)?.not())
             }
             op if right.downcast_ref::<Literal>().is_some() => self.compared(left, *op, right),
             op => self.compared(right, op.swap()?, left),
@@ -154,7 +154,7 @@ impl Text<'_> {
     }
 
     /// Accepts the strings for which both predicates have the same value.
-    fn same(
+    fn equal(
         &self,
         left: &Arc<dyn PhysicalExpr>,
         right: &Arc<dyn PhysicalExpr>,
@@ -241,10 +241,10 @@ impl Text<'_> {
             }
             // The automaton shows whether the part occurs, not where.
             [of, part] if inner.is::<StrposFunc>() && constant <= 1 && passes(1) == passes(2) => {
-                let found = Automaton::contains(string(part)?)?;
+                let contains = Automaton::contains(string(part)?)?;
                 let passed = match (passes(0), passes(1)) {
-                    (missing, found) if missing == found => Automaton::constant(found),
-                    (missing, _) => negated(found, missing),
+                    (absent, present) if absent == present => Automaton::constant(present),
+                    (absent, _) => negated(contains, absent),
                 };
                 self.passing_text(of, passed)
             }
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_text_say_what_datafusion_does() {
+    fn automata_agree_with_datafusion() {
         for sql in [
             "# = 'ab'",
             "# <> 'ab'",
@@ -593,7 +593,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_patterns_are_as_the_expression() {
+    fn pattern_operators_are_like_expressions() {
         let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("Utf8", 0));
         let pattern: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from("%SPECIAL%")));
         for op in [

@@ -18,13 +18,13 @@ const MOST_VALUES: usize = 16;
 
 /// The values of an expression, and the kernel's index into them.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedValues {
     pub(super) values: ArrayRef,
     /// The index of each row's value.
     pub(super) number: Expr,
 }
 
-impl Listed {
+impl ListedValues {
     /// The values of `expr` in rows that pass all of `filters`. `None` if no filter lists them, or they have no kernel.
     /// Only text is supported: other values may be equal without being identical, as zeros are.
     pub(super) fn of(
@@ -47,13 +47,13 @@ impl Listed {
         // Each row has one of the values, so the last needs no test.
         let last = values.len() - 1;
         let mut whens = Vec::new();
-        for (place, value) in values.iter().enumerate().take(last) {
+        for (index, value) in values.iter().enumerate().take(last) {
             let value = Arc::new(PhysicalLiteral::new(value.clone()));
-            let is_it = BinaryExpr::new(Arc::clone(expr), Operator::Eq, value);
-            let Ok(is_it) = trial.value(&(Arc::new(is_it) as Arc<dyn PhysicalExpr>)) else {
+            let is_equal = BinaryExpr::new(Arc::clone(expr), Operator::Eq, value);
+            let Ok(is_equal) = trial.value(&(Arc::new(is_equal) as Arc<dyn PhysicalExpr>)) else {
                 return Ok(None);
             };
-            whens.push((is_it, number(place)));
+            whens.push((is_equal, number(index)));
         }
         *lowering = trial;
         Ok(Some(Self {
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<Listed> {
+    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<ListedValues> {
         let fields = [("text", DataType::Utf8), ("double", DataType::Float64)];
         let fields = fields.map(|(name, of)| Field::new(name, of, true));
         let schema = Arc::new(Schema::new(fields.to_vec()));
@@ -113,17 +113,17 @@ mod tests {
         let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, column));
         let list = values.iter().cloned().map(lit).collect();
         let filter = in_list(Arc::clone(&expr), list, &negated, &schema).unwrap();
-        Listed::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
+        ListedValues::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
     }
 
     #[test]
     fn text_has_the_listed_values() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<_>>();
-        let found = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
-        assert_eq!(found.values.len(), 2);
-        assert!(matches!(found.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
-        let found = listed(0, &texts(&["a"]), false).unwrap();
-        assert!(matches!(found.number, Expr::Literal(_)));
+        let list = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
+        assert_eq!(list.values.len(), 2);
+        assert!(matches!(list.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
+        let list = listed(0, &texts(&["a"]), false).unwrap();
+        assert!(matches!(list.number, Expr::Literal(_)));
         assert!(listed(0, &texts(&["a", "b"]), true).is_none());
         let many: Vec<ScalarValue> = (0..17).map(|i| i.to_string().as_str().into()).collect();
         assert!(listed(0, &many, false).is_none());

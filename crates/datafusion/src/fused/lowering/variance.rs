@@ -83,8 +83,8 @@ impl Variance {
     /// The kernel's aggregates of `value`.
     pub(crate) fn aggregates(self, value: Expr) -> Vec<Aggregate> {
         let square = |of: Expr| {
-            let again = Box::new(of.clone());
-            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), again)
+            let copy = Box::new(of.clone());
+            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), copy)
         };
         match self {
             Self::Exact { of, .. } => {
@@ -281,11 +281,11 @@ mod tests {
         (state, of)
     }
 
-    fn check(found: State, expected: State) {
-        assert_eq!(found.count, expected.count);
+    fn check(actual: State, expected: State) {
+        assert_eq!(actual.count, expected.count);
         let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-9 * b.abs();
-        assert!(close(found.mean, expected.mean), "{found:?} {expected:?}");
-        assert!(close(found.m2, expected.m2), "{found:?} {expected:?}");
+        assert!(close(actual.mean, expected.mean), "{actual:?} {expected:?}");
+        assert!(close(actual.m2, expected.m2), "{actual:?} {expected:?}");
     }
 
     #[test]
@@ -326,11 +326,11 @@ mod tests {
         assert!(!of.is_close);
         check(state, welford(&far));
         // There is no third attempt.
-        let again = Shifted {
+        let second = Shifted {
             is_close: true,
             ..of
         };
-        assert_eq!(Variance::Shifted(again).shifted(), None);
+        assert_eq!(Variance::Shifted(second).shifted(), None);
         let near: Vec<f64> = (0..1000).map(|i| f64::from(i % 7) * 0.1).collect();
         let (state, of) = shifted(&near, 0.0);
         assert!(!of.is_close);

@@ -23,8 +23,9 @@ impl Aggregates {
         use AggregateMode::{Final, FinalPartitioned, Partial};
         let last = plan.downcast_ref::<AggregateExec>()?;
         let partial = last.input().downcast_ref::<AggregateExec>()?;
-        let are = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
-        are.then(|| Self {
+        let is_two_step =
+            matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
+        is_two_step.then(|| Self {
             partial: Arc::new(partial.clone()),
             last: Arc::new(last.clone()),
         })

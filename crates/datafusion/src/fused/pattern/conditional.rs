@@ -43,14 +43,14 @@ pub(super) struct Conditional {
     /// Over `columns`.
     condition: Expr,
     /// The columns of the condition, by side.
-    columns: Vec<Place>,
+    columns: Vec<SideColumn>,
 }
 
 /// A column of one side of the join, by its index there.
 #[derive(Clone, Copy)]
-enum Place {
-    Fact(usize),
-    Dimension(usize),
+enum SideColumn {
+    Probe(usize),
+    Build(usize),
 }
 
 impl Conditional {
@@ -66,21 +66,21 @@ impl Conditional {
         if sides.kind.adds_columns() {
             return Ok(None);
         }
-        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let plan = Arc::clone(without_exchange(sides.build_plan));
         let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
-        let place = |of: &ColumnIndex| match of.side == sides.fact {
-            true => Place::Fact(of.index),
-            false => Place::Dimension(of.index),
+        let side_column = |of: &ColumnIndex| match of.side == sides.probe {
+            true => SideColumn::Probe(of.index),
+            false => SideColumn::Build(of.index),
         };
         let all = Self {
-            columns: filter.column_indices().iter().map(place).collect(),
+            columns: filter.column_indices().iter().map(side_column).collect(),
             condition: Arc::clone(filter.expression()),
             plan,
             keys,
         };
         match is_unique_by(&all.plan, &all.keys) {
             true => Ok(Some(all)),
-            false => all.of_extremes(filter),
+            false => all.by_min_max(filter),
         }
     }
 
@@ -91,7 +91,7 @@ impl Conditional {
             let reason = "it marks rows by a condition on both sides";
             return Self::of(join, sides)?.ok_or_else(|| FallbackReason::Join(reason.into()));
         }
-        let plan = without_exchange(sides.dimension_plan);
+        let plan = without_exchange(sides.build_plan);
         let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
         let (plan, keys) = match is_unique_by(plan, &keys) {
             true => (Arc::clone(plan), keys),
@@ -115,10 +115,10 @@ impl Conditional {
         own: &[ProjectionExpr],
         added: &[ProjectionExpr],
     ) -> Result<Expr, FallbackReason> {
-        let columns = self.columns.iter().map(|place| {
-            let column = match *place {
-                Place::Fact(index) => own.get(index),
-                Place::Dimension(index) => added.get(index),
+        let columns = self.columns.iter().map(|column| {
+            let column = match *column {
+                SideColumn::Probe(index) => own.get(index),
+                SideColumn::Build(index) => added.get(index),
             };
             column.cloned().ok_or_else(no_column)
         });
@@ -144,24 +144,26 @@ impl Conditional {
     }
 
     /// Converts the condition to one on the minimum and maximum of each key; `None` if they do not decide it.
-    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
-        let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
+    fn by_min_max(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
+        let (mut of_build, mut of_probe, mut of_both) = (vec![], vec![], vec![]);
         for conjunct in split_conjunction(&self.condition) {
             let columns = collect_columns(conjunct);
-            let places = columns
+            let used = columns
                 .iter()
                 .map(|column| self.columns.get(column.index()));
-            let places: Vec<Place> = places
-                .map(|place| place.copied().ok_or_else(no_column))
+            let used: Vec<SideColumn> = used
+                .map(|column| column.copied().ok_or_else(no_column))
                 .collect::<Result<_, _>>()?;
-            let has_fact = places.iter().any(|place| matches!(place, Place::Fact(_)));
-            let has_dimension = places
+            let has_probe = used
                 .iter()
-                .any(|place| matches!(place, Place::Dimension(_)));
-            match (has_fact, has_dimension) {
-                (false, true) => of_dimension.push(self.on_dimension(conjunct)?),
+                .any(|column| matches!(column, SideColumn::Probe(_)));
+            let has_build = used
+                .iter()
+                .any(|column| matches!(column, SideColumn::Build(_)));
+            match (has_probe, has_build) {
+                (false, true) => of_build.push(self.over_build_side(conjunct)?),
                 (true, true) => of_both.push(conjunct),
-                _ => of_fact.push(Arc::clone(conjunct)),
+                _ => of_probe.push(Arc::clone(conjunct)),
             }
         }
         let [compared] = of_both[..] else {
@@ -170,13 +172,13 @@ impl Conditional {
         let Some(compared) = compared.downcast_ref::<BinaryExpr>() else {
             return Ok(None);
         };
-        let is_of = |expr: &Expr, of_dimension: bool| {
+        let is_of = |expr: &Expr, of_build: bool| {
             let columns = collect_columns(expr);
-            let mut places = columns
+            let mut used = columns
                 .iter()
                 .filter_map(|column| self.columns.get(column.index()));
             !columns.is_empty()
-                && places.all(|place| matches!(place, Place::Dimension(_)) == of_dimension)
+                && used.all(|column| matches!(column, SideColumn::Build(_)) == of_build)
         };
         let (left, right) = (compared.left(), compared.right());
         let (own, operator, other) = match (is_of(left, false), is_of(right, false)) {
@@ -189,10 +191,10 @@ impl Conditional {
             }
             _ => return Ok(None),
         };
-        let input = match of_dimension.is_empty() {
+        let input = match of_build.is_empty() {
             true => Arc::clone(&self.plan),
             false => Arc::new(FilterExec::try_new(
-                conjunction(of_dimension),
+                conjunction(of_build),
                 Arc::clone(&self.plan),
             )?) as _,
         };
@@ -200,44 +202,44 @@ impl Conditional {
         if Type::of(&data_type).is_none_or(Type::is_float) || data_type == DataType::Boolean {
             return Ok(None);
         }
-        let plan = extremes(input, &self.keys, &self.on_dimension(other)?)?;
+        let plan = min_max_by(input, &self.keys, &self.over_build_side(other)?)?;
         let (smallest, largest) = (self.keys.len(), self.keys.len() + 1);
         // The columns of the condition, followed by minimum and maximum.
         let mut columns = self.columns.clone();
         let first = columns.len();
-        columns.extend([Place::Dimension(smallest), Place::Dimension(largest)]);
-        let extreme =
-            |place: usize| Arc::new(Column::new(["min", "max"][place], first + place)) as Expr;
-        let compare = |operator, extreme: Expr| {
-            Arc::new(BinaryExpr::new(Arc::clone(own), operator, extreme)) as Expr
+        columns.extend([SideColumn::Build(smallest), SideColumn::Build(largest)]);
+        let bound =
+            |index: usize| Arc::new(Column::new(["min", "max"][index], first + index)) as Expr;
+        let compare = |operator, bound: Expr| {
+            Arc::new(BinaryExpr::new(Arc::clone(own), operator, bound)) as Expr
         };
         let met = match operator {
             Operator::NotEq => Arc::new(BinaryExpr::new(
-                compare(Operator::NotEq, extreme(0)),
+                compare(Operator::NotEq, bound(0)),
                 Operator::Or,
-                compare(Operator::NotEq, extreme(1)),
+                compare(Operator::NotEq, bound(1)),
             )),
-            Operator::Gt | Operator::GtEq => compare(operator, extreme(0)),
-            Operator::Lt | Operator::LtEq => compare(operator, extreme(1)),
+            Operator::Gt | Operator::GtEq => compare(operator, bound(0)),
+            Operator::Lt | Operator::LtEq => compare(operator, bound(1)),
             _ => return Ok(None),
         };
-        of_fact.push(met);
+        of_probe.push(met);
         Ok(Some(Self {
             keys: columns_in_front(&plan, self.keys.len()),
             plan,
-            condition: conjunction(of_fact),
+            condition: conjunction(of_probe),
             columns,
         }))
     }
 
     /// Rewrites an expression over columns of the build side alone to one over its schema.
-    fn on_dimension(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
+    fn over_build_side(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
         let schema = self.plan.schema();
-        let columns = self.columns.iter().map(|place| {
-            let index = match *place {
-                Place::Dimension(index) => index,
+        let columns = self.columns.iter().map(|column| {
+            let index = match *column {
+                SideColumn::Build(index) => index,
                 // There are no such columns in `expr`.
-                Place::Fact(_) => 0,
+                SideColumn::Probe(_) => 0,
             };
             let field = schema.fields().get(index).ok_or_else(no_column)?;
             let column = Column::new(field.name(), index);
@@ -251,7 +253,7 @@ impl Conditional {
 fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
     let schema = plan.schema();
     let fields = schema.fields().iter().zip(0..count);
-    let columns = fields.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
+    let columns = fields.map(|(field, index)| Arc::new(Column::new(field.name(), index)) as Expr);
     columns.collect()
 }
 
@@ -260,7 +262,7 @@ fn no_column() -> FallbackReason {
 }
 
 /// Plans the minimum and maximum of an expression for each key.
-fn extremes(
+fn min_max_by(
     input: Arc<dyn ExecutionPlan>,
     keys: &[Expr],
     of: &Expr,

@@ -129,8 +129,8 @@ pub(crate) fn before_join(
         .iter()
         .enumerate()
         .map(|(number, function)| {
-            let place = first + number;
-            let value: Expr = Arc::new(Column::new(schema.field(place).name(), place));
+            let index = first + number;
+            let value: Expr = Arc::new(Column::new(schema.field(index).name(), index));
             let is_count = function.fun().inner().is::<Count>();
             let (fun, value) = match is_count {
                 true => (sum_udaf(), or_zero(value)?),

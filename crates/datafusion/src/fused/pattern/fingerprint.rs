@@ -36,16 +36,16 @@ use crate::source::VectileSource;
 /// It consists of the plan's own parts, never of their text, in which different parts may look alike.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Identity {
-    operator: Operator,
+    operator: PlanOperator,
     inputs: Vec<Identity>,
 }
 
 /// An operator with all that its rows depend on, except for its inputs.
 #[derive(Debug, PartialEq)]
-enum Operator {
+enum PlanOperator {
     Scan {
         table: SchemaRef,
-        files: Vec<File>,
+        files: Vec<FilePart>,
         predicate: Option<Arc<dyn PhysicalExpr>>,
         /// True if rows are dropped for which the predicate is not true.
         evaluates_filters: bool,
@@ -70,13 +70,13 @@ enum Operator {
     Aggregate {
         mode: AggregateMode,
         keys: Vec<Arc<dyn PhysicalExpr>>,
-        functions: Vec<Function>,
+        functions: Vec<AggregateCall>,
     },
 }
 
 /// An aggregate function with its arguments.
 #[derive(Debug, PartialEq)]
-struct Function {
+struct AggregateCall {
     function: AggregateUDF,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     /// Only rows for which this is true are aggregated.
@@ -87,7 +87,7 @@ struct Function {
 
 /// A part of a file.
 #[derive(Debug, PartialEq)]
-struct File {
+struct FilePart {
     /// Identifies the file and its version.
     key: Arc<str>,
     range: Option<FileRange>,
@@ -103,7 +103,7 @@ impl Identity {
         if plan.fetch().is_some() || !has_fixed_expressions(plan)? {
             return Ok(None);
         }
-        let Some(operator) = Operator::of(plan)? else {
+        let Some(operator) = PlanOperator::of(plan)? else {
             return Ok(None);
         };
         let inputs = plan.children().into_iter().map(Self::of);
@@ -112,7 +112,7 @@ impl Identity {
     }
 }
 
-impl Operator {
+impl PlanOperator {
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
             return match scan.downcast_to_file_source::<VectileSource>() {
@@ -169,7 +169,7 @@ impl Operator {
             }
             let arguments = expr.expressions();
             let arguments = arguments.iter().map(without_own_settings);
-            functions.push(Function {
+            functions.push(AggregateCall {
                 function: expr.fun().clone(),
                 arguments: arguments.collect::<Result<_>>()?,
                 filter: filter.as_ref().map(without_own_settings).transpose()?,
@@ -197,7 +197,7 @@ impl Operator {
         Ok(Some(Self::Scan {
             table: Arc::clone(source.table_schema().table_schema()),
             files: files
-                .map(|file| File::of(&config.object_store_url, file))
+                .map(|file| FilePart::of(&config.object_store_url, file))
                 .collect(),
             predicate: predicate.transpose()?,
             evaluates_filters: source.evaluates_filters(),
@@ -206,7 +206,7 @@ impl Operator {
     }
 }
 
-impl File {
+impl FilePart {
     fn of(store: &ObjectStoreUrl, file: &PartitionedFile) -> Self {
         Self {
             key: file_key(store, &file.object_meta),
@@ -291,7 +291,7 @@ mod tests {
     use datafusion::common::JoinSide;
     use datafusion::datasource::memory::MemorySourceConfig;
     use datafusion::datasource::physical_plan::FileScanConfigBuilder;
-    use datafusion::logical_expr::Operator as Sign;
+    use datafusion::logical_expr::Operator;
     use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
     use datafusion::physical_plan::joins::PartitionMode;
     use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -321,11 +321,11 @@ mod tests {
     /// A join whose condition compares the value of one side with that of the left one.
     fn join(side: JoinSide, null_equality: NullEquality) -> Arc<dyn ExecutionPlan> {
         let (left, right) = (column("value", 0), column("value", 1));
-        let places = [side, JoinSide::Left].map(|side| ColumnIndex { index: 1, side });
+        let columns = [side, JoinSide::Left].map(|side| ColumnIndex { index: 1, side });
         let field = Field::new("value", DataType::Int64, true);
         let condition = JoinFilter::new(
-            Arc::new(BinaryExpr::new(left, Sign::Lt, right)),
-            places.into(),
+            Arc::new(BinaryExpr::new(left, Operator::Lt, right)),
+            columns.into(),
             Arc::new(Schema::new(vec![field.clone(), field])),
         );
         let join = HashJoinExec::try_new(
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_over_other_sides_tell_joins_apart() {
+    fn conditions_over_other_sides_distinguish_joins() {
         let nulls = NullEquality::NullEqualsNothing;
         let one = identity(join(JoinSide::Left, nulls));
         assert!(one.is_some());
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn files_tell_scans_apart_and_exchanges_do_not() {
+    fn files_distinguish_scans_but_exchanges_do_not() {
         let one = identity(scan("a"));
         assert!(one.is_some());
         assert_ne!(one, identity(scan("b")));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_identity() {
+    fn unknown_operators_have_no_identity() {
         let memory = MemorySourceConfig::try_new_exec(&[vec![]], Arc::new(Schema::empty()), None);
         assert_eq!(identity(memory.unwrap()), None);
         let limit = GlobalLimitExec::new(scan("a"), 1, None);

@@ -122,7 +122,7 @@ impl Join {
         };
         let joined = HashJoinExec::try_new(
             Arc::clone(&self.plan),
-            Arc::clone(without_exchange(sides.dimension_plan)),
+            Arc::clone(without_exchange(sides.build_plan)),
             keys,
             None,
             &join_type,
@@ -144,15 +144,15 @@ impl Join {
         self.has_columns() && self.columns().contains(&column)
     }
 
-    /// Shifts the build side's columns in `expr` to indices from `first` on. From 0, the result is an expression over
-    /// the build side.
-    pub(crate) fn moved(
+    /// Renumbers the build side's columns in `expr` from `first` on. From 0, the result is an expression over the build
+    /// side.
+    pub(crate) fn renumbered(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
         first: usize,
     ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
         let own = self.columns();
-        let moved = Arc::clone(expr).transform_up(|expr| {
+        let renumbered = Arc::clone(expr).transform_up(|expr| {
             let Some(column) = expr.downcast_ref::<Column>() else {
                 return Ok(Transformed::no(expr));
             };
@@ -163,19 +163,19 @@ impl Join {
             let column = Column::new(column.name(), index - own.start + first);
             Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
         });
-        Ok(moved.data()?)
+        Ok(renumbered.data()?)
     }
 }
 
 /// The probe side and the build side of a hash join.
 pub(crate) struct Sides<'a> {
     /// The side of the join that is the probe side.
-    pub(crate) fact: JoinSide,
+    pub(crate) probe: JoinSide,
     pub(crate) kind: JoinKind,
     /// True if all rows remain, and one more column marks those that the join would leave.
     pub(crate) is_mark: bool,
-    pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
-    pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) probe_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) build_plan: &'a Arc<dyn ExecutionPlan>,
     /// Pairs of the probe side's key and the build side's.
     pub(crate) keys: JoinOn,
 }
@@ -184,12 +184,12 @@ impl<'a> Sides<'a> {
     /// The sides of `join`; `None` if neither side reads a Vectile table.
     pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, FallbackReason> {
         let sides = [join.left(), join.right()];
-        let [left_rows, right_rows] = sides.map(fact_rows);
+        let [left_rows, right_rows] = sides.map(probe_rows);
         if left_rows.is_none() && right_rows.is_none() {
             return Ok(None);
         }
         use JoinType::*;
-        let (fact, kind) = match join.join_type() {
+        let (probe, kind) = match join.join_type() {
             Inner if left_rows > right_rows => (JoinSide::Left, JoinKind::Inner),
             Inner => (JoinSide::Right, JoinKind::Inner),
             Left => (JoinSide::Left, JoinKind::Outer),
@@ -220,7 +220,7 @@ impl<'a> Sides<'a> {
         }
         let [left, right] = sides;
         let pairs = join.on().iter().cloned();
-        let (rows, plans, keys) = match fact {
+        let (rows, plans, keys) = match probe {
             JoinSide::Left => ((left_rows, right_rows), (left, right), pairs.collect()),
             _ => {
                 let keys = pairs.map(|(left, right)| (right, left)).collect();
@@ -233,20 +233,20 @@ impl<'a> Sides<'a> {
                 "the joined table has more rows".into(),
             ));
         }
-        let (fact_plan, dimension_plan) = plans;
+        let (probe_plan, build_plan) = plans;
         Ok(Some(Self {
-            fact,
+            probe,
             kind,
             is_mark: matches!(join.join_type(), LeftMark | RightMark),
-            fact_plan,
-            dimension_plan,
+            probe_plan,
+            build_plan,
             keys,
         }))
     }
 }
 
 /// Rows of the largest Vectile table that could be the probe side of `plan`; `None` if there is none.
-fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+fn probe_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let (config, _) = scan.downcast_to_file_source::<VectileSource>()?;
         return Some(num_rows(config).unwrap_or_default());
@@ -254,9 +254,9 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         use JoinType::*;
         return match join.join_type() {
-            Inner => fact_rows(join.left()).max(fact_rows(join.right())),
-            Left | LeftSemi | LeftAnti | LeftMark => fact_rows(join.left()),
-            Right | RightSemi | RightAnti | RightMark => fact_rows(join.right()),
+            Inner => probe_rows(join.left()).max(probe_rows(join.right())),
+            Left | LeftSemi | LeftAnti | LeftMark => probe_rows(join.left()),
+            Right | RightSemi | RightAnti | RightMark => probe_rows(join.right()),
             Full => None,
         };
     }
@@ -264,7 +264,7 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let [input] = plan.children()[..] else {
         return None;
     };
-    passes.then(|| fact_rows(input)).flatten()
+    passes.then(|| probe_rows(input)).flatten()
 }
 
 /// The key by which kernels look up rows of a build side.
@@ -288,7 +288,11 @@ pub(crate) struct Part {
 impl Join {
     /// The key by which kernels look rows up. `schema` is that of the relation, whose first columns are those of
     /// `table`.
-    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, FallbackReason> {
+    pub(crate) fn key_source(
+        &self,
+        schema: &Schema,
+        table: &Schema,
+    ) -> Result<Found, FallbackReason> {
         if let [key] = &self.keys[..]
             && let Some((column, data_type)) = key_column(&key.of_fact, table)?
         {
@@ -400,7 +404,7 @@ mod tests {
         let schema = Schema::new([own, others].concat());
         let column =
             |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
-        let found = |keys: &[Arc<dyn PhysicalExpr>]| {
+        let key_source = |keys: &[Arc<dyn PhysicalExpr>]| {
             let keys = keys.iter().map(|key| JoinKey {
                 of_fact: Arc::clone(key),
                 of_dimension: column("other", 0),
@@ -412,28 +416,28 @@ mod tests {
                 first: 4,
                 condition: None,
             };
-            join.found(&schema, &table)
+            join.key_source(&schema, &table)
         };
         let (k, j, f) = (column("k", 0), column("j", 2), column("f", 3));
         let by_column = Found::ByColumn(0, DataType::Int32);
-        assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
+        assert_eq!(key_source(std::slice::from_ref(&k)), Ok(by_column));
         let part = |data_type, text| Part { data_type, text };
         let both = vec![
             part(DataType::Int32, None),
             part(DataType::Decimal128(15, 2), None),
         ];
         assert_eq!(
-            found(&[k, Arc::clone(&j)]),
+            key_source(&[k, Arc::clone(&j)]),
             Ok(Found::ByComputed(both.clone()))
         );
         assert_eq!(
-            found(std::slice::from_ref(&j)),
+            key_source(std::slice::from_ref(&j)),
             Ok(Found::ByComputed(both[1..].to_vec()))
         );
         let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(1))];
         let t = column("t", 1);
-        assert_eq!(found(&[j, t]), Ok(Found::ByComputed(with_text)));
-        let reason = found(&[f]).unwrap_err();
+        assert_eq!(key_source(&[j, t]), Ok(Found::ByComputed(with_text)));
+        let reason = key_source(&[f]).unwrap_err();
         assert_eq!(reason.to_string(), "join: its key is f@3");
     }
 }

@@ -72,7 +72,7 @@ impl Relation {
             let Some(sides) = Sides::of(join)? else {
                 return Ok(None);
             };
-            match Self::of(sides.fact_plan)? {
+            match Self::of(sides.probe_plan)? {
                 Some(relation) => relation.join(join, &sides)?,
                 None => return Ok(None),
             }
@@ -151,13 +151,13 @@ impl Relation {
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
         let added = match self
-            .dimension_of(&keys)
+            .join_with_keys(&keys)
             .filter(|_| !is_conditional && !sides.is_mark)
         {
             None if sides.is_mark => vec![self.mark(join, sides, keys)?],
-            Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
+            Some(index) => self.join_build_side(index, join, sides, keys)?,
             None if sides.kind == JoinKind::Outer => {
-                let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                let added = self.join_table(sides.build_plan, sides.kind, keys)?;
                 match self.condition(join, sides, &added)? {
                     Some(condition) => {
                         if let Some(join) = self.joins.last_mut() {
@@ -174,7 +174,7 @@ impl Relation {
                     Vec::new()
                 }
                 None => {
-                    let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                    let added = self.join_table(sides.build_plan, sides.kind, keys)?;
                     if is_conditional {
                         self.read_matches(join, sides, &added)?;
                     }
@@ -188,7 +188,7 @@ impl Relation {
         }
         if sides.kind.adds_columns() || sides.is_mark {
             let own = std::mem::take(&mut self.columns);
-            self.columns = match sides.fact {
+            self.columns = match sides.probe {
                 _ if sides.is_mark => own.into_iter().chain(added).collect(),
                 JoinSide::Left => own.into_iter().chain(added).collect(),
                 _ => added.into_iter().chain(own).collect(),
@@ -216,7 +216,7 @@ impl Relation {
     }
 
     /// The join whose build side has all of `keys`, if it is an inner join.
-    fn dimension_of(&self, keys: &JoinOn) -> Option<usize> {
+    fn join_with_keys(&self, keys: &JoinOn) -> Option<usize> {
         self.joins.iter().position(|join| {
             let has_key = |key: &Arc<dyn PhysicalExpr>| {
                 let columns = collect_columns(key);
@@ -244,17 +244,19 @@ impl Relation {
         let keys = keys.into_iter();
         let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
         let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
-        let (found_by, compared) = match of_table == 1 && kind == JoinKind::Inner {
+        let (looked_up, compared) = match of_table == 1 && kind == JoinKind::Inner {
             true => keys.into_iter().partition(|(key, _)| is_own(key)),
             false => (keys, vec![]),
         };
         let plan = Arc::clone(without_exchange(plan));
         let first = self.schema.fields().len();
         let added = columns_from(&plan.schema(), first);
-        let keys = found_by.into_iter().map(|(of_fact, of_dimension)| JoinKey {
-            of_fact,
-            of_dimension,
-        });
+        let keys = looked_up
+            .into_iter()
+            .map(|(of_fact, of_dimension)| JoinKey {
+                of_fact,
+                of_dimension,
+            });
         let join = Join {
             plan,
             keys: keys.collect(),
@@ -262,8 +264,9 @@ impl Relation {
             first,
             condition: None,
         };
-        let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
-        if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
+        let key_source =
+            join.key_source(&self.schema, self.source.table_schema().table_schema())?;
+        if kind == JoinKind::NotIn && matches!(key_source, Found::ByComputed(_)) {
             return Err(FallbackReason::Join(
                 "it is aware of nulls, of a computed key".into(),
             ));
@@ -354,39 +357,36 @@ impl Relation {
 
     /// Joins the build side of a join with another table, so that both become one build side, and returns the other's
     /// columns. The columns of the build side get new indices.
-    fn join_dimension(
+    fn join_build_side(
         &mut self,
-        dimension: usize,
+        index: usize,
         join: &HashJoinExec,
         sides: &Sides<'_>,
         keys: JoinOn,
     ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
-        let before = self.joins.remove(dimension);
+        let before = self.joins.remove(index);
         let keys = keys
             .into_iter()
-            .map(|(key, other)| Ok((before.moved(&key, 0)?, other)));
+            .map(|(key, other)| Ok((before.renumbered(&key, 0)?, other)));
         let plan = before.joined_with(join, sides, keys.collect::<Result<_, FallbackReason>>()?)?;
         let first = self.schema.fields().len();
         for filter in &mut self.filters {
-            *filter = before.moved(filter, first)?;
+            *filter = before.renumbered(filter, first)?;
         }
         for column in &mut self.columns {
-            column.expr = before.moved(&column.expr, first)?;
+            column.expr = before.renumbered(&column.expr, first)?;
         }
         for join in &mut self.joins {
             for key in &mut join.keys {
-                key.of_fact = before.moved(&key.of_fact, first)?;
+                key.of_fact = before.renumbered(&key.of_fact, first)?;
             }
             if let Some(condition) = &mut join.condition {
-                *condition = before.moved(condition, first)?;
+                *condition = before.renumbered(condition, first)?;
             }
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
         let added = match sides.kind.adds_columns() {
-            true => columns_from(
-                &sides.dimension_plan.schema(),
-                first + before.columns().len(),
-            ),
+            true => columns_from(&sides.build_plan.schema(), first + before.columns().len()),
             false => Vec::new(),
         };
         self.joins.push(Join {
@@ -407,15 +407,14 @@ impl Relation {
         let Some(filter) = join.filter() else {
             return Ok(None);
         };
-        let columns = filter.column_indices().iter().map(|place| {
-            let of = match place.side == sides.fact {
+        let columns = filter.column_indices().iter().map(|used| {
+            let of = match used.side == sides.probe {
                 true => self.columns.as_slice(),
                 false => added,
             };
-            let column = of.get(place.index).cloned();
-            column.ok_or_else(|| {
-                FallbackReason::Defect(format!("there is no column {}", place.index))
-            })
+            let column = of.get(used.index).cloned();
+            column
+                .ok_or_else(|| FallbackReason::Defect(format!("there is no column {}", used.index)))
         });
         let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, FallbackReason>>()?;
         over(filter.expression(), &columns).map(Some)
