@@ -177,7 +177,7 @@ async fn wide_rows_are_decoded_a_few_at_a_time() {
     assert_eq!(limited.iter().map(RecordBatch::num_rows).sum::<usize>(), 21);
 }
 
-/// There is memory for the megabyte in the file, and not for another one.
+/// There is memory for the megabyte in the file, but not for a second one.
 #[tokio::test]
 async fn a_row_without_memory_for_it_is_an_error() {
     let fixture = Fixture::empty();

@@ -1,10 +1,10 @@
-//! What `EXPLAIN ANALYZE` tells of each stage.
+//! The stages in the output of `EXPLAIN ANALYZE`.
 
 use vectile_datafusion::Gpu;
 
 use crate::support::{Fixture, emulator};
 
-/// The stages in a plan that has run, without times and sizes.
+/// The stages in the plan of a finished query, without times and sizes.
 fn stages(plan: &str) -> String {
     let (_, rest) = plan.split_once("stages=[").expect(plan);
     let mut depth = 1;
@@ -86,7 +86,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
         "s_day = d_day: ",
         "s_region = r_region: ",
     );
-    // small tables are for the CPU, those that the device looks up, too
+    // The CPU builds small tables, also those that a build on the device looks up.
     let first = fixture.stages(&all).await;
     assert_eq!(
         first,
@@ -97,12 +97,12 @@ async fn explain_analyze_tells_what_each_stage_took() {
             made(30, 24)
         )
     );
-    // what is kept has read nothing, and asked for no other stage
+    // A cached table read nothing, and needed no other stage.
     assert_eq!(
         fixture.stages(&all).await,
         format!("{days}{}; {regions}{}", kept(800), kept(24))
     );
-    // other rows of what is looked up are another stage, over the same one
+    // Other rows of the build side are another stage, over the same inner one.
     assert_eq!(
         fixture.stages(&some).await,
         format!(
@@ -126,7 +126,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
         );
     }
     assert_eq!(fixture.answer(&some).await, expected);
-    // a plan that has not run has none, nor has a query without joins
+    // Neither a plan that has not run nor a query without joins has stages.
     let plan = fixture.answer(&format!("EXPLAIN {some}")).await;
     assert!(!plan.contains("stages="), "{plan}");
     let plan = fixture.answer("EXPLAIN ANALYZE SELECT sum(v) FROM sales");
@@ -134,7 +134,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
     assert!(!plan.contains("stages="), "{plan}");
 }
 
-/// Lookups that tell what passes, or what groups are, whoever makes the tables that are made with them.
+/// Inner lookups that filter rows or define groups give the same answers, regardless of where tables are built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stages_have_the_answers_of_their_own_lookups() {
     let Some(fixture) = Fixture::on_emulator() else {
@@ -195,7 +195,7 @@ async fn stages_have_the_answers_of_their_own_lookups() {
     }
 }
 
-/// What the device keeps of joins for other queries is no reason to refuse columns.
+/// Columns are not refused because of key tables that the device caches for other queries: these are evicted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_that_are_kept_leave_room_for_columns() {
     let Some(fixture) = Fixture::on_emulator() else {
@@ -224,7 +224,7 @@ async fn tables_that_are_kept_leave_room_for_columns() {
         assert!(fixture.plan(&sql).await.contains("built on the GPU"));
         fixture.run(&sql).await.unwrap();
     }
-    // less than these tables take
+    // Less than these tables take.
     set(".memory_limit", "200000").await;
     let sql = "SELECT count(*) FROM f WHERE v > 4";
     assert!(fixture.answer(sql).await.contains("30000"));

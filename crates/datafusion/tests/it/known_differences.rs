@@ -1,4 +1,4 @@
-//! What `docs/known-differences.md` says of DataFusion's answers.
+//! Checks the answers in `docs/known-differences.md`.
 
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::error::Result;
@@ -11,9 +11,9 @@ const PAGE: &str = include_str!("../../../../docs/known-differences.md");
 /// A query of the page.
 struct Example<'a> {
     sql: &'a str,
-    /// What a session of DataFusion alone answers, if one that knows Vectile is right.
+    /// The answer of a session without Vectile, if a session with Vectile is right.
     plain: Option<&'a str>,
-    /// What a session that knows Vectile answers.
+    /// The answer of a session with Vectile.
     answers: &'a str,
     right: &'a str,
     upstream: &'a str,
@@ -50,7 +50,7 @@ fn examples() -> Vec<Example<'static>> {
     examples.collect()
 }
 
-/// The only value that the last statement answers.
+/// The single value that the last statement returns.
 async fn answer(ctx: &SessionContext, sql: &str) -> Result<String> {
     let mut batches = vec![];
     for statement in sql.split(';') {

@@ -1,4 +1,4 @@
-//! Columns of ORC files on a GPU, which answers as the CPU does: of each type, and of files that are damaged.
+//! ORC columns on the GPU: answers equal the CPU's for each type, and for damaged files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use vectile_orc::{Metadata, StreamKind};
 use crate::orc::{data, fixture_metadata};
 use crate::support::{Fixture, metric};
 
-/// An answer as text, and where it is from.
+/// An answer as text, with metrics of its origin.
 struct Answer {
     text: String,
     on_gpu: bool,
@@ -50,7 +50,7 @@ impl Fixture {
         })
     }
 
-    /// Two values of a column as literals, the lesser one first; none of a type without literals.
+    /// Two values of a column as literals, in ascending order; `None` for types without literals.
     async fn literals(&self, column: &str) -> Option<[String; 2]> {
         let sql = format!("SELECT DISTINCT {column} FROM t WHERE {column} IS NOT NULL ORDER BY 1");
         let batches = self.run(&sql).await.unwrap();
@@ -73,7 +73,7 @@ fn literal(values: &RecordBatch, row: usize) -> String {
     }
 }
 
-/// What is asked of a column, `{c}`. Each of these is a kernel, which takes a second to compile.
+/// The queries of a column `{c}`. Each compiles a kernel, which takes a second.
 fn queries(of_type: &DataType, nullable: bool, literals: Option<[String; 2]>) -> Vec<String> {
     if of_type.is_nested() {
         return vec!["SELECT {c} FROM t WHERE {c} IS NULL".into()];
@@ -113,7 +113,7 @@ fn queries(of_type: &DataType, nullable: bool, literals: Option<[String; 2]>) ->
     queries
 }
 
-/// Asks all of each column of a file.
+/// Compares GPU and CPU for all queries of each column of a file.
 async fn compare(name: &str) {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
@@ -183,9 +183,9 @@ async fn several_stripes() {
     compare("scan.stripes.orc").await;
 }
 
-/// Files to damage, and what is asked of which of their columns. These are not several at once, since the CPU does not
-/// decode others where no row passes a filter. Statistics rule no rows out: those of damaged values are wrong, and only
-/// the CPU uses those of vectors.
+/// Files to damage, with columns and their queries. Each query reads one column, since the CPU does not decode others
+/// where no row passes a filter. Statistics prune no rows: those of damaged values are wrong, and only the CPU uses
+/// those of vectors.
 const DAMAGED: [(&str, &[(&str, &str)]); 5] = [
     (
         "types.v1-zlib.orc",
@@ -259,22 +259,22 @@ const SUM: &str = "sum({c}), count({c})";
 
 const TEXT: &str = "count(*) FROM t WHERE {c} LIKE '%b%'";
 
-/// Files of a usual run. `ORC_DAMAGED_FILES` says how many others, and `ORC_DAMAGED_FIRST` from which on.
+/// Number of files by default. `ORC_DAMAGED_FILES` overrides it, and `ORC_DAMAGED_FIRST` sets the first seed.
 const DAMAGED_FILES: u64 = 250;
 
-/// Few bytes can stand for many rows; files of more are left out.
+/// Files with more rows are skipped: few bytes can encode many rows.
 const MAX_ROWS: u64 = 1 << 20;
 
-/// The longest that a query may take.
+/// Time limit of a query.
 const MOST_TIME: Duration = Duration::from_secs(120);
 
-/// Numbers that look random, the same ones for each seed.
+/// Pseudo-random numbers, reproducible by seed.
 struct Random(u64);
 
 impl Random {
     fn of(seed: u64) -> Self {
         let mut random = Self(seed);
-        // Seeds that follow each other begin alike.
+        // Consecutive seeds begin alike.
         for _ in 0..4 {
             random.below(1);
         }
@@ -310,8 +310,8 @@ fn damage(bytes: &mut Vec<u8>, ranges: &[Range<u64>], random: &mut Random) {
     }
 }
 
-/// Where a query of a column may meet damage: in the column's streams, with those of its children, and anywhere if it
-/// has no filter. With one, the CPU reads statistics of vectors.
+/// The byte ranges to damage for a query of a column: the streams of the column and its children. Without a filter,
+/// also all other bytes; with one, the CPU reads statistics of vectors.
 fn places(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>> {
     let columns = &metadata.root().children;
     let at = columns.iter().position(|of_type| of_type.path == column);
@@ -403,7 +403,7 @@ async fn damaged_files_have_the_same_answers_or_errors() {
     assert!(count < 100 || (on_gpu > 0 && errors > 0));
 }
 
-/// The answer to a query of one file, in one of the modes. There is no panic, and it comes in time.
+/// Answers a query of one file, in one of the modes. Fails the test on a panic or a timeout.
 async fn ask(
     fixture: &Arc<Fixture>,
     path: &Path,
@@ -424,7 +424,7 @@ async fn ask(
         answer
     });
     let Ok(answer) = tokio::time::timeout(MOST_TIME, asked).await else {
-        // The test cannot end while a thread hangs, and what a test prints is shown at its end.
+        // The test cannot end while a thread hangs, and its output would be shown only at its end.
         drop(writeln!(io::stderr(), "{what}, {mode}: no answer in time"));
         std::process::abort();
     };
@@ -436,7 +436,7 @@ async fn ask(
     answer
 }
 
-/// Where an index says that values begin elsewhere, the CPU decodes the column of it, and no other.
+/// If an index has wrong positions, the CPU decodes that column, and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
     let Some(fixture) = Fixture::on_emulator() else {

@@ -417,12 +417,12 @@ async fn an_empty_table() {
     assert!(text.contains("| 0 |   |"), "{text}");
 }
 
-/// Whatever lies in memory below a null struct, in row groups of all kinds.
+/// Fields of null structs are null regardless of the values below them, in row groups of all kinds.
 #[tokio::test]
 async fn fields_of_null_structs_are_null() {
     let fixture = Fixture::empty();
     let path = fixture.path("structs.vectile");
-    // all structs are null, some, none
+    // All structs are null, some, none.
     let copy = format!(
         "COPY (SELECT value AS i, nullif(named_struct('a', value), named_struct('a',
             CASE WHEN value < 2048 OR value < 4096 AND value % 2 = 0 THEN value END)) AS s

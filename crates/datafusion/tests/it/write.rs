@@ -57,7 +57,7 @@ async fn copies_to_one_file_or_to_many() {
     assert_eq!(fixture.executed("SELECT * FROM many").await.1, ROWS);
 }
 
-/// DataFusion takes `[`, `*` and `?` for those of a glob, and writes to the directory before it.
+/// DataFusion takes `[`, `*` and `?` for those of a glob, and would write to the directory before them.
 #[tokio::test]
 async fn copies_are_where_they_are_named() {
     let fixture = Fixture::empty();
