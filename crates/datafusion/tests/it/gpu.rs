@@ -352,7 +352,7 @@ async fn compressed_values_have_the_same_answers() {
 
 /// Build sides that differ only in the side of a column in a join filter have key tables of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn similar_dimensions_are_told_apart() {
+async fn similar_build_sides_have_tables_of_their_own() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for (name, rows) in [
@@ -698,7 +698,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
 
 /// Prunes 40,000 groups, some of which have no values.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_are_wanted_by_their_averages() {
+async fn averages_prune_groups() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("means.vectile");
@@ -778,7 +778,7 @@ async fn groups_are_wanted_by_their_averages() {
 
 /// Only `auto` leaves very many groups to the CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn very_many_groups_are_on_the_gpu_where_that_is_asked_for() {
+async fn very_many_groups_are_on_the_gpu_unless_auto() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("many.vectile");
@@ -798,7 +798,7 @@ async fn very_many_groups_are_on_the_gpu_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn without_a_gpu_plans_are_what_they_were() {
+async fn without_a_gpu_plans_do_not_change() {
     let with = fixture(Gpu::none("there is none"), "on").await;
     for sql in [
         "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
@@ -818,7 +818,7 @@ async fn without_a_gpu_plans_are_what_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_required_and_impossible_is_an_error() {
+async fn impossible_queries_are_errors_with_require() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "require").await;
     let error = fixture.error("SELECT list FROM packed").await;
@@ -1061,8 +1061,8 @@ async fn many_row_groups_take_few_launches() {
         assert_eq!(metric(&plan, "fallbacks"), 0);
         assert_eq!(metric(&plan, "bytes_sent"), 0);
         let bytes = metric(&plan, "bytes_cached");
-        let (again, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
-        assert!(bytes > 0 && metric(&again, "bytes_cached") == bytes);
+        let (second, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        assert!(bytes > 0 && metric(&second, "bytes_cached") == bytes);
     }
     // Later ranges of the file continue with the window size of earlier ones.
     fixture
@@ -1110,14 +1110,14 @@ async fn nothing_is_selected_beyond_a_limit() {
             let (plan, rows) = fixture.executed(&sql.replace("{t}", "packed")).await;
             assert_eq!(rows, limit);
             // A third of the rows pass.
-            let (looked_at, needed) = (metric(&plan, "gpu_rows"), limit * 3 + 128);
-            assert!(looked_at <= 2 * needed, "{looked_at} rows for {limit}");
+            let (inspected, needed) = (metric(&plan, "gpu_rows"), limit * 3 + 128);
+            assert!(inspected <= 2 * needed, "{inspected} rows for {limit}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_top_k_rules_out_what_was_to_come() {
+async fn a_top_k_rules_out_later_row_groups() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     fixture.repack(128).await;
@@ -1243,7 +1243,7 @@ async fn rows_that_wait_are_accounted_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_device_is_said_and_left_alone() {
+async fn a_lost_device_is_reported_and_not_used() {
     let Some(device) = device() else { return };
     let engine = Engine::new(Arc::clone(&device) as _);
     let fixture = fixture(Gpu::new(engine), "on").await;
@@ -1365,7 +1365,7 @@ async fn settings_are_shown() {
 
 /// Blocks are decoded in shared memory, which tests use as well.
 #[tokio::test]
-async fn keys_in_blocks_are_read_again_after_tests() {
+async fn keys_in_blocks_are_reread_after_tests() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     let rows =
@@ -1531,7 +1531,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
     }
 }
 
-const ASKED: [&str; 3] = [
+const FUSED_QUERIES: [&str; 3] = [
     "SELECT sum(int) FROM {t} WHERE byte > 9",
     "SELECT byte, count(*) FROM {t} GROUP BY byte ORDER BY byte",
     "SELECT id FROM {t} WHERE int > 100 ORDER BY id",
@@ -1542,7 +1542,7 @@ async fn a_kernel_that_does_not_compile_is_an_error_on_the_emulator() {
     let Ok(device) = CpuDevice::new() else { return };
     let device = Arc::new(device.with_broken_compiler());
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
-    for sql in ASKED {
+    for sql in FUSED_QUERIES {
         let error = fixture.error(&sql.replace("{t}", "packed")).await;
         assert!(error.contains("a kernel does not compile"), "{error}");
     }
@@ -1553,7 +1553,7 @@ async fn a_kernel_that_does_not_compile_is_left_to_the_cpu_but_with_require() {
     let Ok(device) = CpuDevice::new() else { return };
     let device = Arc::new(device.as_a_gpu().with_broken_compiler());
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
-    for sql in ASKED {
+    for sql in FUSED_QUERIES {
         fixture.set("vectile.gpu", "on").await;
         fixture.same(sql).await;
         let sql = sql.replace("{t}", "packed");

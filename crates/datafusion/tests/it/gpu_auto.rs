@@ -18,7 +18,7 @@ async fn fixture() -> Option<Fixture> {
     Some(with_table(Fixture::on_emulator()?).await)
 }
 
-/// The same, with a GPU that opens when the sender sends.
+/// Like [`fixture`], with a GPU that opens once the sender is used.
 async fn opened_later() -> Option<(Fixture, Arc<Engine>, Sender<()>)> {
     let engine = emulator()?;
     let (opened, (send, receive)) = (Arc::clone(&engine), channel());
@@ -150,7 +150,7 @@ async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_required_waits_for_the_gpu() {
+async fn require_waits_for_the_gpu() {
     for opens in [true, false] {
         let Some((fixture, _, open)) = opened_later().await else {
             return;
@@ -219,7 +219,7 @@ async fn keys_of_text_are_numbered_once_the_gpu_is_ready() {
 
 /// A predicate without an automaton is tested on dictionary values. Only the chunks show which text has a dictionary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_gpu_cannot_do_is_planned_for_the_cpu() {
+async fn unsupported_queries_are_planned_for_the_cpu() {
     let Some(fixture) = fixture().await else {
         return;
     };
@@ -241,7 +241,7 @@ async fn what_the_gpu_cannot_do_is_planned_for_the_cpu() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_made_ready_where_nobody_wants_that() {
+async fn nothing_is_prepared_without_background() {
     let Some(fixture) = fixture().await else {
         return;
     };

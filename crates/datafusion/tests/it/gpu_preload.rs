@@ -18,7 +18,7 @@ use vectile_gpu::Engine;
 
 use crate::support::{Fixture, metric};
 
-/// Of five columns.
+/// Reads five columns.
 const QUERY: &str =
     "SELECT sum(int), sum(big), sum(byte), sum(price), sum(void) FROM packed WHERE int > 100";
 const COLUMNS: [&str; 5] = ["int", "big", "byte", "price", "void"];
@@ -77,7 +77,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_are_there_until_they_are_unloaded() {
+async fn columns_stay_until_they_are_unloaded() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
@@ -112,7 +112,7 @@ async fn columns_are_there_until_they_are_unloaded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_columns_are_loaded_that_can_be() {
+async fn all_supported_columns_are_loaded() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };
@@ -144,7 +144,7 @@ async fn all_columns_are_loaded_that_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_in_directories_are_loaded_without_what_their_names_say() {
+async fn files_in_directories_are_loaded_without_partition_columns() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };
@@ -192,7 +192,7 @@ async fn pins_survive_pressure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_not_pinned() {
+async fn columns_that_do_not_fit_are_not_pinned() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
@@ -262,7 +262,7 @@ async fn pins_of_earlier_files_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_column_is_there_as_long_as_any_table_has_it_pinned() {
+async fn a_column_stays_while_any_table_pins_it() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
@@ -301,11 +301,11 @@ async fn a_plan_loads_each_time_it_runs() {
         .await
         .unwrap();
     let (state, query) = ctx.sql(LOAD).await.unwrap().into_parts();
-    let again = physical_plan(&state, &query).await.unwrap();
+    let reused = physical_plan(&state, &query).await.unwrap();
     for run in 0..6 {
         match run {
             0 | 1 => _ = fixture.run("EXECUTE load").await.unwrap(),
-            2 | 3 => _ = collect(Arc::clone(&again), ctx.task_ctx()).await.unwrap(),
+            2 | 3 => _ = collect(Arc::clone(&reused), ctx.task_ctx()).await.unwrap(),
             4 => _ = fixture.run("SELECT count(*) FROM load").await.unwrap(),
             _ => {
                 let plan = physical_plan(&state, &query).await.unwrap();
@@ -347,7 +347,7 @@ async fn a_load_that_is_dropped_pins_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_are_wrong() {
+async fn wrong_calls_are_errors() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };

@@ -39,7 +39,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_analyze_tells_what_each_stage_took() {
+async fn explain_analyze_shows_each_stage() {
     let Some(engine) = emulator() else { return };
     let fixture = Fixture::on(Gpu::new(engine));
     let set = async |key: &str, value: &str| {
@@ -79,7 +79,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
     set("", "require").await;
     set(".build_from_rows", "100").await;
 
-    let made = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
+    let built = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
     let kept = |keys| format!("kept, keys={keys}, memory=..");
     let (shops, days, regions) = (
         "d_shop = h_shop: ",
@@ -92,9 +92,9 @@ async fn explain_analyze_tells_what_each_stage_took() {
         first,
         format!(
             "{days}GPU, {}, stages=[{shops}CPU, {}]; {regions}CPU, {}",
-            made(800, 800),
-            made(60, 60),
-            made(30, 24)
+            built(800, 800),
+            built(60, 60),
+            built(30, 24)
         )
     );
     // A cached table read nothing, and needed no other stage.
@@ -107,7 +107,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
         fixture.stages(&some).await,
         format!(
             "{days}GPU, {}, stages=[{shops}{}]; {regions}{}",
-            made(800, 400),
+            built(800, 400),
             kept(60),
             kept(24)
         )
@@ -119,9 +119,9 @@ async fn explain_analyze_tells_what_each_stage_took() {
             fixture.stages(&some).await,
             format!(
                 "{days}GPU, {}, stages=[{shops}GPU, {}]; {regions}GPU, {}",
-                made(800, 400),
-                made(60, 60),
-                made(30, 24)
+                built(800, 400),
+                built(60, 60),
+                built(30, 24)
             )
         );
     }
@@ -197,7 +197,7 @@ async fn stages_have_the_answers_of_their_own_lookups() {
 
 /// Columns are not refused because of key tables that the device caches for other queries: these are evicted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_kept_leave_room_for_columns() {
+async fn cached_tables_leave_room_for_columns() {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
     };

@@ -107,8 +107,8 @@ async fn text_is_decoded_on_the_gpu() {
 /// Orders by all columns.
 fn order(columns: &str) -> String {
     let count = columns.split(',').count();
-    let places: Vec<String> = (1..=count).map(|place| place.to_string()).collect();
-    format!("ORDER BY {}", places.join(", "))
+    let positions: Vec<String> = (1..=count).map(|position| position.to_string()).collect();
+    format!("ORDER BY {}", positions.join(", "))
 }
 
 /// Row groups whose text is in dictionaries, constant, null, in `fsst` and in `plain`.
@@ -251,7 +251,7 @@ async fn extremes_of_text_are_on_the_gpu() {
 
 /// The error appears when the file shows that its text has no dictionary.
 #[tokio::test]
-async fn other_tests_of_text_are_not() {
+async fn other_tests_of_text_are_not_on_the_gpu() {
     let Some(fixture) = fixture().await else {
         return;
     };
@@ -310,11 +310,11 @@ async fn random_tests_of_text() {
                 .await
                 .map(|batches| format!("{batches:?}"))
         };
-        let Ok(found) = answer("packed").await else {
+        let Ok(actual) = answer("packed").await else {
             continue;
         };
         on_gpu += 1;
-        assert_eq!(found, answer("plain").await.unwrap(), "{test}");
+        assert_eq!(actual, answer("plain").await.unwrap(), "{test}");
     }
     assert!(on_gpu > 100, "{on_gpu}");
 }

@@ -88,24 +88,24 @@ impl Fixture {
 
     /// Asserts that `sql` has the same answer on both tables, and on the second one twice.
     async fn close(&self, sql: &str) {
-        let [plain, packed, again] = [
+        let [plain, packed, repeated] = [
             self.numbers(&sql.replace("{t}", "plain")).await,
             self.numbers(&sql.replace("{t}", "packed")).await,
             self.numbers(&sql.replace("{t}", "packed")).await,
         ];
         assert_eq!(plain.num_rows(), packed.num_rows(), "{sql}");
         let columns = plain.columns().iter().zip(packed.columns());
-        for ((plain, packed), again) in columns.zip(again.columns()) {
-            let [plain, packed, again] = [plain, packed, again]
+        for ((plain, packed), repeated) in columns.zip(repeated.columns()) {
+            let [plain, packed, repeated] = [plain, packed, repeated]
                 .map(|column| cast(column, &DataType::Float64).unwrap())
                 .map(|column| column.as_primitive::<Float64Type>().clone());
-            for (row, (expected, found)) in plain.iter().zip(&packed).enumerate() {
-                let is_close = are_close(found, expected);
-                assert!(is_close, "{sql}, row {row}: {found:?} for {expected:?}");
-                let again = again.is_valid(row).then(|| again.value(row));
+            for (row, (expected, actual)) in plain.iter().zip(&packed).enumerate() {
+                let is_close = are_close(actual, expected);
+                assert!(is_close, "{sql}, row {row}: {actual:?} for {expected:?}");
+                let repeated = repeated.is_valid(row).then(|| repeated.value(row));
                 assert!(
-                    are_close(again, found),
-                    "{sql}, row {row}: {again:?}, {found:?}"
+                    are_close(repeated, actual),
+                    "{sql}, row {row}: {repeated:?}, {actual:?}"
                 );
             }
         }

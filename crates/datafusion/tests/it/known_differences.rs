@@ -25,8 +25,8 @@ fn examples() -> Vec<Example<'static>> {
         let (sql, rest) = block.split_once("```").unwrap();
         let line = |name: &str| {
             let start = format!("- {name}: ");
-            let found = rest.lines().find_map(|line| line.strip_prefix(&start));
-            found.map(|line| line.trim_matches('`'))
+            let value = rest.lines().find_map(|line| line.strip_prefix(&start));
+            value.map(|line| line.trim_matches('`'))
         };
         let needed = |name| line(name).unwrap_or_else(|| panic!("no '{name}' behind {sql}"));
         let upstream = needed("upstream");
@@ -63,17 +63,17 @@ async fn answer(ctx: &SessionContext, sql: &str) -> Result<String> {
 }
 
 async fn assert_answers(ctx: &SessionContext, sql: &str, answers: &str) {
-    let found = match answer(ctx, sql).await {
-        Ok(found) => found,
+    let actual = match answer(ctx, sql).await {
+        Ok(actual) => actual,
         Err(error) => format!("error: {}", error.strip_backtrace()),
     };
     let is_as_said = match answers.strip_prefix("error: ") {
-        Some(error) => found.starts_with("error: ") && found.contains(error),
-        None => found == answers,
+        Some(error) => actual.starts_with("error: ") && actual.contains(error),
+        None => actual == answers,
     };
     assert!(
         is_as_said,
-        "the answer is {found}, and no longer {answers}: see docs/known-differences.md\n{sql}"
+        "the answer is {actual}, and no longer {answers}: see docs/known-differences.md\n{sql}"
     );
 }
 

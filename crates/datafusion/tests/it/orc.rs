@@ -113,12 +113,12 @@ async fn every_type_can_be_queried() {
         fixture.create("types", &data(name), "").await;
         for (index, field) in expected.schema().fields().iter().enumerate() {
             let sql = format!("SELECT \"{}\" FROM types", field.name());
-            let found = fixture.run(&sql).await.unwrap();
-            let found = concat_batches(&found[0].schema(), &found).unwrap();
+            let actual = fixture.run(&sql).await.unwrap();
+            let actual = concat_batches(&actual[0].schema(), &actual).unwrap();
             let expected = expected.column(index);
-            let same = |expected: &ArrayRef| found.column(0) == expected;
+            let same = |expected: &ArrayRef| actual.column(0) == expected;
             // Field names of maps differ, and unions have no casts.
-            let expected = cast(expected, found.column(0).data_type());
+            let expected = cast(expected, actual.column(0).data_type());
             let expected =
                 expected.unwrap_or_else(|_| Arc::clone(rows("types.arrow").column(index)));
             let has_nan = field.name().starts_with("double");
@@ -163,7 +163,7 @@ async fn directories_globs_and_partitions() {
 }
 
 #[tokio::test]
-async fn what_is_not_needed_is_not_read() {
+async fn only_needed_data_is_read() {
     let fixture = fixture().await;
     let (plan, rows) = fixture
         .executed("SELECT id FROM packed WHERE id >= 5990")
@@ -188,7 +188,7 @@ async fn what_is_not_needed_is_not_read() {
 }
 
 #[tokio::test]
-async fn errors_name_the_place() {
+async fn errors_name_the_location() {
     let fixture = Fixture::empty();
     let mut bytes = fs::read(data("scan.stripes.orc")).unwrap();
     // The first values of the first stripe: an integer run without an end.

@@ -120,7 +120,7 @@ async fn compare(name: &str) {
     };
     fixture.create("t", &data(name), "").await;
     let schema = fixture.ctx.table("t").await.unwrap().schema().clone();
-    let (mut asked, mut on_gpu, mut fell_back, mut decoded) = (0, 0, 0, 0);
+    let (mut compared, mut on_gpu, mut fell_back, mut decoded) = (0, 0, 0, 0);
     for field in schema.fields() {
         let column = format!("\"{}\"", field.name());
         fixture.gpu("off").await;
@@ -142,16 +142,16 @@ async fn compare(name: &str) {
                 (cpu, gpu) => panic!("{name}, {sql}: {:?}, {:?}", cpu.err(), gpu.err()),
             };
             assert_eq!(gpu.text, cpu.text, "{name}, {sql}");
-            asked += 1;
+            compared += 1;
             on_gpu += usize::from(gpu.on_gpu);
             fell_back += usize::from(gpu.fallbacks > 0);
             decoded += gpu.decoded;
         }
     }
     println!(
-        "{name}: {asked} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU, {decoded} chunks decoded"
+        "{name}: {compared} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU, {decoded} chunks decoded"
     );
-    assert!(on_gpu - fell_back > asked / 3, "{name}");
+    assert!(on_gpu - fell_back > compared / 3, "{name}");
     assert!(decoded > 0, "{name}: the CPU decoded all of it");
 }
 
@@ -298,13 +298,13 @@ fn damage(bytes: &mut Vec<u8>, ranges: &[Range<u64>], random: &mut Random) {
     }
     for _ in 0..1 + random.below(3) {
         let range = &ranges[random.below(ranges.len())];
-        let place = range.start as usize + random.below((range.end - range.start) as usize);
+        let offset = range.start as usize + random.below((range.end - range.start) as usize);
         match random.below(3) {
-            0 => bytes[place] ^= 1 << random.below(8),
-            1 => bytes[place] = random.below(256) as u8,
+            0 => bytes[offset] ^= 1 << random.below(8),
+            1 => bytes[offset] = random.below(256) as u8,
             _ => {
-                let end = bytes.len().min(place + 8);
-                bytes[place..end].fill([0, 0xff][random.below(2)]);
+                let end = bytes.len().min(offset + 8);
+                bytes[offset..end].fill([0, 0xff][random.below(2)]);
             }
         }
     }
@@ -312,7 +312,7 @@ fn damage(bytes: &mut Vec<u8>, ranges: &[Range<u64>], random: &mut Random) {
 
 /// The byte ranges to damage for a query of a column: the streams of the column and its children. Without a filter,
 /// also all other bytes; with one, the CPU reads statistics of vectors.
-fn places(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>> {
+fn damage_ranges(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>> {
     let columns = &metadata.root().children;
     let at = columns.iter().position(|of_type| of_type.path == column);
     let at = at.expect("a column of the file");
@@ -328,12 +328,12 @@ fn places(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>
             && !(has_filter && statistics.contains(&stream.kind))
             && !stream.bytes.is_empty()
     });
-    let mut places: Vec<Range<u64>> = streams.map(|stream| stream.bytes.clone()).collect();
+    let mut damage_ranges: Vec<Range<u64>> = streams.map(|stream| stream.bytes.clone()).collect();
     if !has_filter {
         let last = metadata.stripes().last().expect("a file with rows");
-        places.push(0..last.bytes.end + 100);
+        damage_ranges.push(0..last.bytes.end + 100);
     }
-    places
+    damage_ranges
 }
 
 fn number_from(variable: &str, otherwise: u64) -> u64 {
@@ -364,7 +364,7 @@ async fn damaged_files_have_the_same_answers_or_errors() {
         let has_filter = query.contains("WHERE");
         damage(
             &mut bytes,
-            &places(metadata, column, has_filter),
+            &damage_ranges(metadata, column, has_filter),
             &mut random,
         );
         let path = fixture.path(&format!("{number}.orc"));
@@ -384,8 +384,8 @@ async fn damaged_files_have_the_same_answers_or_errors() {
         };
         let sql = format!("SELECT {query}{from}").replace("{c}", column);
         let what = format!("{name}, damaged as ORC_DAMAGED_FIRST={number}, {sql}");
-        let cpu = ask(&fixture, &path, "off", &sql, &what).await;
-        let gpu = ask(&fixture, &path, "on", &sql, &what).await;
+        let cpu = run_query(&fixture, &path, "off", &sql, &what).await;
+        let gpu = run_query(&fixture, &path, "on", &sql, &what).await;
         match (cpu, gpu) {
             (Ok(cpu), Ok(gpu)) => {
                 assert_eq!(gpu.text, cpu.text, "{what}");
@@ -404,7 +404,7 @@ async fn damaged_files_have_the_same_answers_or_errors() {
 }
 
 /// Answers a query of one file, in one of the modes. Fails the test on a panic or a timeout.
-async fn ask(
+async fn run_query(
     fixture: &Arc<Fixture>,
     path: &Path,
     mode: &'static str,
@@ -416,14 +416,14 @@ async fn ask(
         path.display()
     );
     let (fixture, sql) = (Arc::clone(fixture), sql.to_string());
-    let asked = tokio::spawn(async move {
+    let query = tokio::spawn(async move {
         fixture.gpu(mode).await;
         fixture.run(&create).await?;
         let answer = fixture.traced(&sql).await;
         fixture.run("DROP TABLE t").await.unwrap();
         answer
     });
-    let Ok(answer) = tokio::time::timeout(MOST_TIME, asked).await else {
+    let Ok(answer) = tokio::time::timeout(MOST_TIME, query).await else {
         // The test cannot end while a thread hangs, and its output would be shown only at its end.
         drop(writeln!(io::stderr(), "{what}, {mode}: no answer in time"));
         std::process::abort();
@@ -438,7 +438,7 @@ async fn ask(
 
 /// If an index has wrong positions, the CPU decodes that column, and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
+async fn a_column_that_the_device_cannot_decode_affects_no_other() {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
     };
@@ -457,19 +457,22 @@ async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
     let of = async |damaged: Option<u64>, mode| {
         let mut bytes = whole.clone();
         let path = fixture.path(&format!("{mode}-{damaged:?}.orc"));
-        if let Some(place) = damaged {
-            bytes[place as usize] ^= 1;
+        if let Some(offset) = damaged {
+            bytes[offset as usize] ^= 1;
         }
         fs::write(&path, bytes).unwrap();
-        ask(&fixture, &path, mode, sql, "a damaged index").await
+        run_query(&fixture, &path, mode, sql, "a damaged index").await
     };
     let (cpu, gpu) = (of(None, "off").await, of(None, "on").await);
     let (cpu, all) = (cpu.unwrap(), gpu.unwrap().decoded);
     let mut without_one = 0;
-    for place in index.bytes.clone().step_by(3) {
-        let gpu = of(Some(place), "on").await.unwrap();
-        assert_eq!(gpu.text, cpu.text, "byte {place}");
-        assert!(gpu.decoded == all || gpu.decoded + 1 == all, "byte {place}");
+    for offset in index.bytes.clone().step_by(3) {
+        let gpu = of(Some(offset), "on").await.unwrap();
+        assert_eq!(gpu.text, cpu.text, "byte {offset}");
+        assert!(
+            gpu.decoded == all || gpu.decoded + 1 == all,
+            "byte {offset}"
+        );
         without_one += usize::from(gpu.decoded < all);
     }
     assert!(without_one > 0, "{:?}", index.bytes);

@@ -476,8 +476,8 @@ async fn an_aggregate_filters_a_column_only_if_it_is_the_key() {
     let key = (col("a") + lit(100_000_i64)).alias("a");
     let groups = fixture.ctx.table("t").await.unwrap();
     let groups = groups.aggregate(vec![key], Vec::new()).unwrap();
-    let wanted = fixture.ctx.table("e").await.unwrap();
-    let joined = wanted.join(groups, JoinType::Inner, &["k"], &["a"], None);
+    let keys = fixture.ctx.table("e").await.unwrap();
+    let joined = keys.join(groups, JoinType::Inner, &["k"], &["a"], None);
     assert_eq!(joined.unwrap().count().await.unwrap(), 100);
 }
 

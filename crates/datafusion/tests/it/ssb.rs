@@ -288,7 +288,7 @@ async fn answers_over_orc_files_are_those_of_the_cpu() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dimensions_are_kept_for_the_next_query() {
+async fn key_tables_are_cached_for_the_next_query() {
     let Some(ssb) = ssb().await else { return };
     let query = QUERIES[3].1;
     let joins = query[1].split(' ').count();

@@ -60,7 +60,8 @@ pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<Val
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
         let passed = stack::evaluated(&expr, &batch)?.into_array(rows)?;
         let passed = passed.as_boolean_opt();
-        let passed = passed.ok_or_else(|| internal_datafusion_err!("a test that is none"))?;
+        let passed =
+            passed.ok_or_else(|| internal_datafusion_err!("a predicate that is not boolean"))?;
         Ok(passed.clone())
     };
     Ok(ValueTest::new(Arc::new(move |values| {

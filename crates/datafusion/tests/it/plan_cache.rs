@@ -317,7 +317,7 @@ async fn copies_prune_as_the_first_plan_did() {
 }
 
 #[tokio::test]
-async fn answers_that_may_change_are_not_kept() {
+async fn plans_whose_answers_may_change_are_not_cached() {
     let session = Session::new().await;
     for sql in [
         "SELECT count(*) FROM t WHERE now() > TIMESTAMP '2020-01-01T00:00:00Z'",
@@ -575,7 +575,7 @@ async fn a_run_that_was_cancelled_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn few_plans_are_kept() {
+async fn few_plans_are_cached() {
     let session = Session::new().await;
     let query = |number: usize| format!("SELECT count(*) FROM t WHERE id < {number}");
     for number in 0..100 {
