@@ -572,7 +572,7 @@ impl<'a> Fusing<'a> {
         } = lowering.finish();
         let mut has_whole_groups = true;
         for lookup in &lookups {
-            has_whole_groups &= lookup.are_codes_whole(&relation.joins)?;
+            has_whole_groups &= lookup.has_code_per_group(&relation.joins)?;
         }
         let (selectivity, output_bytes) = match target {
             FusionTarget::Aggregate(aggregate) => match relation.joins.is_empty() {
@@ -653,7 +653,7 @@ impl<'a> Fusing<'a> {
                 keys: text_keys,
             },
             auto,
-            has_whole_groups: keys.are_of_kernel() && has_whole_groups,
+            has_whole_groups: keys.match_kernel_groups() && has_whole_groups,
             again: None,
             functions,
             keys,

@@ -266,7 +266,7 @@ const DAMAGED_FILES: u64 = 250;
 const MAX_ROWS: u64 = 1 << 20;
 
 /// Time limit of a query.
-const MOST_TIME: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// Pseudo-random numbers, reproducible by seed.
 struct Random(u64);
@@ -423,7 +423,7 @@ async fn run_query(
         fixture.run("DROP TABLE t").await.unwrap();
         answer
     });
-    let Ok(answer) = tokio::time::timeout(MOST_TIME, query).await else {
+    let Ok(answer) = tokio::time::timeout(TIME_LIMIT, query).await else {
         // The test cannot end while a thread hangs, and its output would be shown only at its end.
         drop(writeln!(io::stderr(), "{what}, {mode}: no answer in time"));
         std::process::abort();

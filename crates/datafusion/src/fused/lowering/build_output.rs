@@ -27,7 +27,7 @@ use crate::fused::table::{BuiltPayload, StandsFor, Table, Tables};
 use crate::stack;
 
 /// Minimum number of rows for each thread.
-const ROWS_OF_A_THREAD: usize = 1 << 16;
+const MIN_ROWS_PER_THREAD: usize = 1 << 16;
 
 /// The key tables of a build side, as outputs of the kernel from which the device builds them.
 #[derive(Clone, Debug)]
@@ -344,7 +344,7 @@ fn evaluated(
     };
     let rows = batch.num_rows();
     let threads = available_parallelism().map_or(1, usize::from);
-    let each = rows.div_ceil(threads).max(ROWS_OF_A_THREAD);
+    let each = rows.div_ceil(threads).max(MIN_ROWS_PER_THREAD);
     let values = match rows <= each {
         true => of(batch),
         false => thread::scope(|scope| {

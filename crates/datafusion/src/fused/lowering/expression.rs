@@ -99,7 +99,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Permits rounded doubles. The caller has a second kernel in case they are too large to round.
-    pub(super) fn rounding(self) -> Self {
+    pub(super) fn with_rounding(self) -> Self {
         Self {
             may_round: true,
             ..self
@@ -125,10 +125,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The result of `lower`; if that fails, `self` is unchanged.
-    pub(super) fn if_lowered<T>(
-        &mut self,
-        lower: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Option<T> {
+    pub(super) fn try_lower<T>(&mut self, lower: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
         let mut trial = self.clone();
         let lowered = lower(&mut trial).ok()?;
         *self = trial;
@@ -244,7 +241,7 @@ impl<'a> Lowering<'a> {
             });
             return Ok(Expr::Parameter(number, of));
         }
-        if let Some(tested) = self.tested_text(expr)? {
+        if let Some(tested) = self.text_test(expr)? {
             return Ok(tested);
         }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
@@ -282,7 +279,7 @@ impl<'a> Lowering<'a> {
 
     /// Lowers a predicate over one text column to an automaton; `None` if it has none. Automata test strings that are
     /// not null, so a `CASE` adds the result for null unless that is null.
-    fn tested_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
+    fn text_test(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
         let columns = collect_columns(expr);
         let mut columns = columns.iter().map(Column::index);
         let (Some(column), None) = (columns.next(), columns.next()) else {
@@ -634,7 +631,7 @@ impl<'a> Lowering<'a> {
         if let Some(to) = Decimal::of(to) {
             let digits = match Decimal::of(&from) {
                 Some(from) => from,
-                None if self.rounds(of.expr(), &from)? => {
+                None if self.can_round(of.expr(), &from)? => {
                     let value = self.value(of.expr())?;
                     return rounded(value, &to, machine).ok_or_else(unsupported);
                 }
@@ -685,7 +682,7 @@ impl<'a> Lowering<'a> {
 impl Lowering<'_> {
     /// Returns true if a double may be rounded to a decimal. A kernel cannot report that it does not fit: the decimals
     /// that it is computed from must rule that out.
-    fn rounds(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
+    fn can_round(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
         let mut rounds = self.may_round && of == &DataType::Float64;
         for column in collect_columns(expr) {
             rounds &= Decimal::of(self.data_type(column.index())?).is_some();

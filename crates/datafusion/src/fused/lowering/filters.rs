@@ -126,7 +126,7 @@ impl Lowering<'_> {
         if self.is_of_table(filter) {
             return Ok(JoinedFilter {
                 in_parts: self.filters(std::slice::from_ref(filter))?,
-                whole: self.if_lowered(|trial| trial.value(filter)),
+                whole: self.try_lower(|trial| trial.value(filter)),
             });
         }
         if self.lookups.join_of(filter).is_none()

@@ -28,7 +28,7 @@ use super::group_key::Keys;
 use super::variance::Variance;
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::pattern::columns::over;
+use crate::fused::pattern::columns::substituted;
 use crate::fused::scalar;
 use crate::fused::table::Tables;
 use crate::fused::types::is_text;
@@ -71,8 +71,10 @@ pub(crate) fn lower(
     let [argument] = arguments.as_slice() else {
         return Err(unsupported());
     };
-    let argument = over(argument, columns)?;
-    let filter = filter.map(|filter| over(filter, columns)).transpose()?;
+    let argument = substituted(argument, columns)?;
+    let filter = filter
+        .map(|filter| substituted(filter, columns))
+        .transpose()?;
     let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
     let only_where = |value: Expr| match condition.clone() {
         Some(condition) => Expr::Case(vec![(condition, value)], None),
@@ -295,7 +297,7 @@ fn result_of(
 }
 
 /// The results of functions by which groups can be pruned; nulls for the others.
-pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
+pub(super) fn pruning_results(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
     let mut totals = groups.totals.as_slice();
     let finals = functions.iter_mut().map(|(function, aggregate)| {
         let own = totals.split_off(..function.width());

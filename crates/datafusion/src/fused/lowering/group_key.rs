@@ -133,7 +133,7 @@ impl Keys {
 
     /// Returns true if the groups of a nested aggregation by `columns` are distinct: a code that it groups by occurs
     /// with all payload columns that are keys here.
-    pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
+    pub(super) fn has_distinct_groups(&self, columns: &[Option<usize>]) -> bool {
         let some = columns
             .iter()
             .flatten()
@@ -172,7 +172,7 @@ impl Keys {
     }
 
     /// Returns true if the kernel's groups are those of the aggregate, provided that codes are distinct.
-    pub(crate) fn are_of_kernel(&self) -> bool {
+    pub(crate) fn match_kernel_groups(&self) -> bool {
         self.strings.is_empty()
     }
 

@@ -27,11 +27,11 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
 
 use super::expression::Lowering;
-use super::function::{Named, finals};
+use super::function::{Named, pruning_results};
 use super::group_key::Keys;
 use super::post_aggregation::{GroupTable, with_parameters};
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::pattern::columns::over;
+use crate::fused::pattern::columns::substituted;
 use crate::fused::pattern::exchange::is_exchange;
 use crate::fused::scalar::value_of;
 use crate::stack;
@@ -95,9 +95,9 @@ impl GroupPruning {
         };
         let columns = projection.expr();
         Ok(Some(match self {
-            Self::Passing(filter) => Self::Passing(over(filter, columns)?),
+            Self::Passing(filter) => Self::Passing(substituted(filter, columns)?),
             Self::First { by, options, count } => Self::First {
-                by: over(by, columns)?,
+                by: substituted(by, columns)?,
                 options: *options,
                 count: *count,
             },
@@ -151,7 +151,7 @@ impl WantedGroups {
                 for conjunct in split_conjunction(filter) {
                     let used = collect_columns(conjunct);
                     if !used.is_empty() && used.iter().all(is_known) {
-                        self.passing.push(over(conjunct, &columns)?);
+                        self.passing.push(substituted(conjunct, &columns)?);
                     }
                 }
                 Ok(!self.passing.is_empty())
@@ -226,7 +226,7 @@ impl WantedGroups {
 
     /// Selects the groups to keep, by the results of `functions`.
     pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
-        let results = finals(groups, functions)?;
+        let results = pruning_results(groups, functions)?;
         let mut selected = BooleanArray::from(vec![true; groups.count]);
         if !self.passing.is_empty() {
             let fields = results

@@ -20,7 +20,7 @@ pub(crate) fn of(
         if join.reads_matches() {
             return lowering.value(condition).map(Some);
         }
-        Ok(lowering.if_lowered(|trial| trial.value(condition)))
+        Ok(lowering.try_lower(|trial| trial.value(condition)))
     });
     conditions.collect()
 }

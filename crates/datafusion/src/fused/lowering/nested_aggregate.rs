@@ -22,7 +22,7 @@ use super::group_key::Keys;
 use super::post_aggregation::{GroupTable, with_parameters};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::aggregates::Aggregates;
-use crate::fused::pattern::columns::{columns_from, over, projected, some};
+use crate::fused::pattern::columns::{columns_from, projected, selected, substituted};
 use crate::fused::pattern::exchange::is_exchange;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
@@ -74,10 +74,10 @@ impl AggregateOverGroups {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             input.columns = projected(projection.expr(), &input.columns)?;
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            let passing = over(filter.predicate(), &input.columns)?;
+            let passing = substituted(filter.predicate(), &input.columns)?;
             input.filters.push(passing);
             if let Some(kept) = filter.projection() {
-                input.columns = some(kept, &input.columns);
+                input.columns = selected(kept, &input.columns);
             }
         } else if !is_exchange(plan) {
             return Ok(None);
@@ -110,12 +110,12 @@ impl BuildFromGroups {
         let table = of.schema();
         let lowering = Lowering::over_groups(&table, &of.averages);
         let mut lowering = match may_round {
-            true => lowering.rounding(),
+            true => lowering.with_rounding(),
             false => lowering,
         };
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
-        let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
+        let columns = build(&|expr| substituted(expr, &groups.columns), &mut lowering)?;
         let needs = lowering.finish();
         if let Some(parameter) = needs.parameters.first() {
             return Err(FallbackReason::Expr(parameter.to_string()));
@@ -170,7 +170,7 @@ impl NestedAggregationPlan {
         let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
         let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());
         for (key, _) in outer.partial.group_expr().expr() {
-            let key = over(key, &columns)?;
+            let key = substituted(key, &columns)?;
             let column = key.downcast_ref::<Column>().map(Column::index);
             let column = column.filter(|&column| column < keys.len());
             exprs.push(match column {
@@ -216,7 +216,7 @@ impl NestedAggregationPlan {
                 filters,
                 parameters: needs.parameters,
             },
-            has_whole_groups: keys.has_whole(&own_keys),
+            has_whole_groups: keys.has_distinct_groups(&own_keys),
             keys: outer_keys,
             functions: own_functions,
         })

@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
 impl Wanted {
     /// Returns true if each code, and a missing key, is a group of its own. Not so for floats, which may be equal in
     /// several rows, and for outer joins, where a missing key equals one whose payload is null.
-    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
+    pub(crate) fn has_code_per_group(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
         if self.purpose != Purpose::Groups || self.attributes.is_empty() {
             return Ok(true);
         }

@@ -14,7 +14,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::types::is_text;
 
 /// Maximum number of values: the kernel reads the column once for each.
-const MOST_VALUES: usize = 16;
+const MAX_VALUES: usize = 16;
 
 /// The values of an expression, and the kernel's index into them.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl ListedValues {
         let Some(values) = lists.min_by_key(Vec::len) else {
             return Ok(None);
         };
-        if values.is_empty() || values.len() > MOST_VALUES {
+        if values.is_empty() || values.len() > MAX_VALUES {
             return Ok(None);
         }
         let mut trial = lowering.clone();

@@ -23,11 +23,11 @@ use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
 
 /// Maximum share of `m2` that may be lost to rounding.
-const LOSS: f64 = 1e-9;
+const MAX_LOSS: f64 = 1e-9;
 
 /// Maximum number of additions assumed to round a sum of doubles: those of a slot, with room for the longer ones of a
 /// table, where most errors cancel each other.
-const MOST_ROUNDED: u64 = 1 << 12;
+const MAX_ROUNDED_ADDITIONS: u64 = 1 << 12;
 
 /// How the variance of an argument is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -237,8 +237,8 @@ impl Shifted {
         }
         let m2 = squares - sum * (sum / n);
         // The distance, its square and the other terms are rounded, as is each addition.
-        let lost = (count.min(MOST_ROUNDED) + 4) as f64 * f64::EPSILON * squares;
-        self.is_close |= !(squares.is_finite() && lost <= LOSS * m2);
+        let lost = (count.min(MAX_ROUNDED_ADDITIONS) + 4) as f64 * f64::EPSILON * squares;
+        self.is_close |= !(squares.is_finite() && lost <= MAX_LOSS * m2);
         state(mean, m2)
     }
 }

@@ -10,7 +10,7 @@ use datafusion::physical_expr::projection::{ProjectionExpr, update_expr};
 use crate::fused::fallback_reason::FallbackReason;
 
 /// Replaces the columns of `expr` by the expressions behind them.
-pub(crate) fn over(
+pub(crate) fn substituted(
     expr: &Arc<dyn PhysicalExpr>,
     columns: &[ProjectionExpr],
 ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
@@ -24,15 +24,15 @@ pub(crate) fn projected<'a>(
     columns: &[ProjectionExpr],
 ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
     let projected = projection.into_iter().map(|projected| {
-        let expr = over(&projected.expr, columns)?;
+        let expr = substituted(&projected.expr, columns)?;
         Ok(ProjectionExpr::new(expr, projected.alias.clone()))
     });
     projected.collect()
 }
 
 /// The columns with these indices.
-pub(crate) fn some(numbers: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
-    let some = numbers.iter().filter_map(|&number| columns.get(number));
+pub(crate) fn selected(indices: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
+    let some = indices.iter().filter_map(|&number| columns.get(number));
     some.cloned().collect()
 }
 

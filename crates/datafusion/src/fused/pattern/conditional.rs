@@ -28,7 +28,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::Type;
 
 use super::aggregates::grouped;
-use super::columns::over;
+use super::columns::substituted;
 use super::exchange::without_exchange;
 use super::join::Sides;
 use crate::fused::fallback_reason::FallbackReason;
@@ -122,7 +122,7 @@ impl Conditional {
             };
             column.cloned().ok_or_else(no_column)
         });
-        over(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
+        substituted(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// An expression that is true if there is no match or the condition is not true. The key of a missing row is null.
@@ -132,7 +132,7 @@ impl Conditional {
         condition: Expr,
     ) -> Result<Expr, FallbackReason> {
         let key = self.keys.first().ok_or_else(no_column)?;
-        let is_there: Expr = Arc::new(IsNotNullExpr::new(over(key, added)?));
+        let is_there: Expr = Arc::new(IsNotNullExpr::new(substituted(key, added)?));
         let is_met: Expr = Arc::new(BinaryExpr::new(is_there, Operator::And, condition));
         let truth = |value: bool| Arc::new(Literal::new(value.into())) as Expr;
         let branches = vec![(is_met, truth(false))];
@@ -245,7 +245,7 @@ impl Conditional {
             let column = Column::new(field.name(), index);
             Ok(ProjectionExpr::new(Arc::new(column), field.name().clone()))
         });
-        over(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
+        substituted(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
     }
 }
 

@@ -21,7 +21,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::aggregates::grouped;
-use super::columns::{columns_from, over, projected, some};
+use super::columns::{columns_from, projected, selected, substituted};
 use super::exchange::without_exchange;
 use crate::fused::fallback_reason::FallbackReason;
 
@@ -64,7 +64,7 @@ pub(crate) fn before_join(
 
     let mut group_by = Vec::new();
     for (key, name) in partial.group_expr().expr() {
-        let key = over(key, &columns)?;
+        let key = substituted(key, &columns)?;
         let used = collect_columns(&key);
         if used.is_empty() || !used.iter().all(|used| kept_columns.contains(&used.index())) {
             return Ok(None);
@@ -81,7 +81,7 @@ pub(crate) fn before_join(
         let [argument] = &arguments[..] else {
             return Ok(None);
         };
-        let argument = over(argument, &columns)?;
+        let argument = substituted(argument, &columns)?;
         // In an unmatched row, the argument is null.
         let column = argument.downcast_ref::<Column>();
         let Some(column) = column.filter(|column| added_columns.contains(&column.index())) else {
@@ -120,7 +120,7 @@ pub(crate) fn before_join(
     let none = (0..first_kept).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
     let own: Vec<ProjectionExpr> = none.chain(own).collect();
     for (key, _) in &mut group_by {
-        *key = over(key, &own)?;
+        *key = substituted(key, &own)?;
     }
     let schema = joined.schema();
     let first = kept_columns.len() + of_added.len();
@@ -171,7 +171,7 @@ fn join_below(
     let mut columns = columns_from(&join.left().schema(), 0);
     columns.extend(columns_from(&join.right().schema(), columns.len()));
     if let Some(kept) = &join.projection {
-        columns = some(kept, &columns);
+        columns = selected(kept, &columns);
     }
     Ok(Some((join, columns)))
 }

@@ -18,7 +18,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
-use super::columns::{columns_from, over, projected, some};
+use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
 use super::join::{Found, Join, JoinKey, JoinKind, Sides};
@@ -125,7 +125,7 @@ impl Relation {
         &self,
         expr: &Arc<dyn PhysicalExpr>,
     ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
-        over(expr, &self.columns)
+        substituted(expr, &self.columns)
     }
 
     /// The columns of the plan, as expressions over the relation's schema.
@@ -195,7 +195,7 @@ impl Relation {
             };
         }
         if let Some(kept) = &join.projection {
-            self.columns = some(kept, &self.columns);
+            self.columns = selected(kept, &self.columns);
         }
         Ok(self)
     }
@@ -279,7 +279,7 @@ impl Relation {
             if key.data_type(&self.schema)?.is_floating() {
                 return Err(FallbackReason::Join(format!("its key is {key}")));
             }
-            let dimension_key = over(&dimension_key, &added)?;
+            let dimension_key = substituted(&dimension_key, &added)?;
             let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
             self.filters.push(Arc::new(equal));
         }
@@ -417,7 +417,7 @@ impl Relation {
                 .ok_or_else(|| FallbackReason::Defect(format!("there is no column {}", used.index)))
         });
         let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, FallbackReason>>()?;
-        over(filter.expression(), &columns).map(Some)
+        substituted(filter.expression(), &columns).map(Some)
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, FallbackReason> {
@@ -428,7 +428,7 @@ impl Relation {
     fn filter(mut self, filter: &FilterExec) -> Result<Self, FallbackReason> {
         self.filters.push(self.over_table(filter.predicate())?);
         if let Some(kept) = filter.projection() {
-            self.columns = some(kept, &self.columns);
+            self.columns = selected(kept, &self.columns);
         }
         Ok(self)
     }
