@@ -4,11 +4,11 @@ use arrow::datatypes::DataType;
 use vectile_gpu::plan::Type;
 
 /// Maximum nesting depth of an expression in a kernel; the CUDA compiler nests as deep.
-pub(crate) const MOST_LEVELS: usize = 128;
+pub(crate) const MAX_LEVELS: usize = 128;
 
 /// Maximum number of nodes, not counting constants, in a filter or an expression of a kernel: larger kernels take too
 /// long to compile.
-pub(crate) const MOST_PARTS: usize = 256;
+pub(crate) const MAX_NODES: usize = 256;
 
 /// Returns true for strings and binary, which kernels read as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {

@@ -31,7 +31,7 @@ use super::text;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::literal;
-use crate::fused::types::{MOST_LEVELS, MOST_PARTS, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
 use crate::stack;
 
 type Result<T> = std::result::Result<T, FallbackReason>;
@@ -210,10 +210,10 @@ impl<'a> Lowering<'a> {
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
         // The CPU evaluates the payload columns of a build side.
         if self.lookups.join_of(expr).is_none() {
-            if stack::levels([expr]) > MOST_LEVELS {
+            if stack::levels([expr]) > MAX_LEVELS {
                 return Err(FallbackReason::TooDeep);
             }
-            if stack::parts([expr]) > MOST_PARTS {
+            if stack::parts([expr]) > MAX_NODES {
                 return Err(FallbackReason::ManyParts);
             }
         }

@@ -23,7 +23,7 @@ use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::types::{MOST_LEVELS, MOST_PARTS, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
 use crate::lower::lower;
 use crate::stack;
 
@@ -59,7 +59,7 @@ impl JoinedFilter {
 }
 
 fn check_parts(filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
-    match stack::parts(filters) > MOST_PARTS {
+    match stack::parts(filters) > MAX_NODES {
         true => Err(FallbackReason::ManyParts),
         false => Ok(()),
     }
@@ -112,7 +112,7 @@ impl Lowering<'_> {
         level: usize,
         filter: &Arc<dyn PhysicalExpr>,
     ) -> Result<JoinedFilter> {
-        match level > MOST_LEVELS {
+        match level > MAX_LEVELS {
             true => Err(FallbackReason::TooDeep),
             false => stack::grown(|| self.joined_filter_at(level, filter)),
         }

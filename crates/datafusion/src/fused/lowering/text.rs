@@ -28,13 +28,13 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use vectile_gpu::plan::{Automaton, ValueTest};
 
-use crate::fused::types::{MOST_LEVELS, is_lossless, is_text};
+use crate::fused::types::{MAX_LEVELS, is_lossless, is_text};
 use crate::stack;
 
 /// The automaton for the strings of its one column that pass `expr`, whose columns are those of `schema`. `None` if no
 /// automaton decides it.
 pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
-    if stack::levels([expr]) > MOST_LEVELS {
+    if stack::levels([expr]) > MAX_LEVELS {
         return None;
     }
     Text { schema }.test(expr)
