@@ -1,4 +1,4 @@
-//! The optimizer rules: they put on the GPU what can be, and where it is expected to pay.
+//! The optimizer rules that move aggregates, joins and scans to the GPU where that is supported and expected to pay.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -57,36 +57,36 @@ use crate::pushdown::Rule;
 use crate::source::{GpuNote, VectileSource, scan_of};
 use crate::stack;
 
-/// Puts aggregates on the GPU, with the scans and joins below them.
+/// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
 ///
-/// It comes before the rules about joins, filters, distribution and order. Of what is fused they see the
-/// dimensions only. If the CPU has to take over, they and all after them are applied to what was there before.
+/// Runs before the rules about joins, filters, distribution and order, which see only the build sides of fused nodes.
+/// If the CPU has to take over, they and all later rules are applied to the original plan.
 #[derive(Debug)]
 struct FuseGpuAggregates {
     gpu: Gpu,
-    /// The rules behind it.
+    /// The rules that run after it.
     later: Arc<[Rule]>,
-    /// Here, because plans hold the rules behind it, and tasks that end with the session hold plans.
+    /// Held here and not by a later rule: plans hold the later rules, and tasks that end with the session hold plans.
     session: Session,
 }
 
-/// Puts what scans filter and project on the GPU, once it is known what that is.
+/// Moves filters and projections of scans to the GPU. Runs late, when they are known.
 #[derive(Debug)]
 struct FuseGpuScans {
     gpu: Gpu,
     end: SessionEnd,
-    /// Where there is no rule for aggregates.
+    /// The session, if there is no rule for aggregates to hold it.
     _session: Option<Session>,
 }
 
-/// The names of the rules, and of those that they come before.
+/// The name of each rule, and of the rule before which it runs.
 const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
 const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 
-/// Adds the rules, or puts them in the place of those for another GPU.
+/// Adds the rules, or replaces those of another GPU.
 pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
-    let place_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    let position_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
     let session = Session::new();
     let scans = |session: Option<Session>, end| FuseGpuScans {
         gpu: gpu.clone(),
@@ -94,19 +94,19 @@ pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
         _session: session,
     };
     let end = session.end();
-    let of_scans = place_of(rules, SCANS[1]).unwrap_or(rules.len());
-    // Where others have other rules, nothing may give operators above the partitions that they need.
-    let joins = place_of(rules, nullable::JOINS);
-    match place_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
-        Some(place) => {
+    let of_scans = position_of(rules, SCANS[1]).unwrap_or(rules.len());
+    // With other rules than ours, the partitions that operators above need may not be restored.
+    let joins = position_of(rules, nullable::JOINS);
+    match position_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
+        Some(index) => {
             rules.insert(of_scans, Arc::new(scans(None, end)));
-            let place = place + usize::from(of_scans <= place);
+            let index = index + usize::from(of_scans <= index);
             let aggregates = FuseGpuAggregates {
-                later: rules[place..].into(),
+                later: rules[index..].into(),
                 gpu,
                 session,
             };
-            rules.insert(place, Arc::new(aggregates));
+            rules.insert(index, Arc::new(aggregates));
         }
         None => rules.insert(of_scans, Arc::new(scans(Some(session), end))),
     }
@@ -121,10 +121,12 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         let Some(fusing) = Fusing::new(&self.gpu, self.session.end(), config) else {
             return Ok(plan);
         };
-        // It tells which groups are asked for, and depends on nothing that comes before it otherwise.
+        // It shows which groups the query needs, and depends on no earlier rule.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
-        let plan = fusing.aggregates(plan, Above::default(), &self.later)?.data;
-        // they are in no plan, so that nobody else would optimize what is below them
+        let plan = fusing
+            .aggregates(plan, ParentContext::default(), &self.later)?
+            .data;
+        // These nodes are in no plan, so that the optimizer does not reach what is below them.
         let waiting = fusing.waiting.into_inner().into_iter();
         let waiting = waiting.filter_map(|Waiting { node, reason }| {
             let mut rules = self.later.iter();
@@ -172,64 +174,64 @@ impl PhysicalOptimizerRule for FuseGpuScans {
     }
 }
 
-/// What is wanted of a relation.
-enum WantedOf<'a> {
+/// The result to compute from a relation.
+enum FusionTarget<'a> {
     Aggregate(&'a AggregateExec),
-    /// Its groups, of which tables are made.
+    /// Groups from which key tables are built.
     Groups(&'a AggregateExec),
-    /// Its rows, of which the plan says how many there may be.
+    /// The rows of a join; the plan has an estimate of their number.
     Rows(&'a Arc<dyn ExecutionPlan>),
-    /// The tables of a dimension.
+    /// The key tables of a build side.
     Tables(&'a Dimension),
 }
 
-/// The columns that a kernel puts out.
-enum Columns {
-    /// Results of aggregates.
+/// The output columns of a kernel.
+enum OutputColumns {
+    /// Results of aggregate functions.
     Results,
     Rows(RowColumns),
     Tables(BuildColumns),
 }
 
-/// What is known of the operators above.
+/// Decisions about the operators above, passed down the plan.
 #[derive(Clone, Copy, Default)]
-struct Above<'a> {
-    /// Why the one that reads it was not fused with it.
+struct ParentContext<'a> {
+    /// Why the operator that reads the plan was not fused with it.
     reason: Option<&'a FallbackReason>,
-    /// Whether one of them was weighed up together with the joins below it, and is for the CPU.
+    /// True if an operator's cost was estimated together with the joins below it, and the CPU is faster.
     is_for_cpu: bool,
-    /// Which rows they want, if not all.
-    wanted: Option<&'a GroupPruning>,
+    /// How they restrict the rows, if they do.
+    pruning: Option<&'a GroupPruning>,
 }
 
-/// Joins that are put on the GPU by themselves.
+/// Joins that become fused nodes of their own.
 #[derive(Clone, Copy, PartialEq)]
 enum Joins {
     All,
-    /// Those of a large table: others are not worth a kernel.
+    /// Joins of a large table; others are not worth a kernel.
     Large,
     None,
 }
 
-/// Rows of a table from which on it is large.
+/// Minimum number of rows of a large table.
 const LARGE_ROWS: usize = 1 << 20;
 
-/// A rule at work.
+/// One run of a rule, with its settings.
 struct Fusing<'a> {
     gpu: &'a Gpu,
     session: SessionEnd,
     options: VectileOptions,
-    /// Cores that the CPU would use.
+    /// Number of cores that the CPU would use.
     cores: usize,
     joins: Joins,
-    /// True if an aggregate has the device opened, once the CPU has answered.
+    /// True if an aggregate opens the device once the CPU has answered.
     is_opened: bool,
-    /// What could be on the GPU.
+    /// Nodes that could run on the GPU, but are left to the CPU for now.
     waiting: RefCell<Vec<Waiting>>,
 }
 
 impl<'a> Fusing<'a> {
-    /// `None` if nothing is to be put on a GPU.
+    /// `None` if the GPU is switched off.
     fn new(gpu: &'a Gpu, session: SessionEnd, config: &ConfigOptions) -> Option<Self> {
         let options = VectileOptions::of(config);
         (options.gpu != GpuMode::Off).then_some(Self {
@@ -243,17 +245,17 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// `plan` with what can be of its aggregates and joins on the GPU.
+    /// Fuses the aggregates and joins of `plan` where possible.
     fn aggregates(
         &self,
         plan: Arc<dyn ExecutionPlan>,
-        above: Above<'_>,
+        parent: ParentContext<'_>,
         later: &Arc<[Rule]>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-        let mut reason = above.reason.cloned();
-        let mut is_for_cpu = above.is_for_cpu;
+        let mut reason = parent.reason.cloned();
+        let mut is_for_cpu = parent.is_for_cpu;
         if let Some(aggregates) = Aggregates::of(&plan) {
-            match self.fuse(&plan, aggregates, above.wanted, later) {
+            match self.fuse(&plan, aggregates, parent.pruning, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => reason = None,
                 Err(why) => {
@@ -262,11 +264,11 @@ impl<'a> Fusing<'a> {
                     reason = Some(why);
                 }
             }
-        } else if is_of_join(&plan) && !is_for_cpu {
+        } else if may_contain_join(&plan) && !is_for_cpu {
             match self.fuse_join(&plan, later) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}
-                // that the join does not pay says nothing of the filters of its scans
+                // The filters of its scans may pay even if the join does not.
                 Err(why) if why.is_for_cpu() => is_for_cpu = true,
                 Err(why) => {
                     self.check(&why)?;
@@ -278,25 +280,25 @@ impl<'a> Fusing<'a> {
             && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
             && let Some(reason) = reason
         {
-            return Ok(match self.noted(source, &reason) {
+            return Ok(match self.with_note(source, &reason) {
                 Some(noted) => Transformed::yes(scan_of(config, noted)),
                 None => Transformed::no(plan),
             });
         }
-        let handed_on = || above.wanted?.below(&plan).ok().flatten();
-        let wanted = GroupPruning::of(&plan).or_else(handed_on);
-        let below = Above {
+        let propagated = || parent.pruning?.below(&plan).ok().flatten();
+        let pruning = GroupPruning::of(&plan).or_else(propagated);
+        let below = ParentContext {
             reason: reason.as_ref(),
             is_for_cpu,
-            wanted: wanted.as_ref(),
+            pruning: pruning.as_ref(),
         };
         plan.map_children(|child| stack::grown(|| self.aggregates(child, below, later)))
     }
 
-    /// `plan` with what can be of its scans on the GPU.
+    /// Moves the scans of `plan` to the GPU where possible.
     fn scans(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         if plan.is::<FusedAggregateExec>() {
-            // The scan that the query is about is that of the kernel.
+            // The fused node has the main scan of the query.
             let lenient = self.lenient(Joins::None);
             return plan.map_children(|child| lenient.scans(child));
         }
@@ -306,8 +308,8 @@ impl<'a> Fusing<'a> {
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(Transformed::no(plan));
         };
-        if source.gpu_note().is_some_and(|above| above.is_of_cost) {
-            // nor does it pay to have the GPU filter for what the CPU does
+        if source.gpu_note().is_some_and(|note| note.is_of_cost) {
+            // If the CPU is cheaper for the operator above, filtering for it on the GPU does not pay either.
             return Ok(Transformed::no(plan));
         }
         let own = match self.fuse_scan(config, source) {
@@ -316,13 +318,13 @@ impl<'a> Fusing<'a> {
         };
         self.check(&own)?;
         if self.options.gpu == GpuMode::Require {
-            let above = source.gpu_note().map(|above| Arc::clone(&above.reason));
+            let above = source.gpu_note().map(|note| Arc::clone(&note.reason));
             let reason = above.unwrap_or_else(|| own.to_string().into());
             return plan_err!("vectile.gpu = require: {reason}");
         }
         let noted = match source.gpu_note() {
             Some(_) => None,
-            None => self.noted(source, &own),
+            None => self.with_note(source, &own),
         };
         Ok(match noted {
             Some(noted) => Transformed::yes(scan_of(config, noted)),
@@ -330,7 +332,7 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// Does not let a defect of ours pass in silence.
+    /// Reports a defect of Vectile instead of hiding it behind the CPU's answer.
     ///
     /// # Errors
     ///
@@ -346,8 +348,8 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// The scan with the reason why it, or what reads it, is not fused; `None` where nobody asks.
-    fn noted(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
+    /// Records in the scan why it, or the operator that reads it, is not fused; `None` if no GPU may be present.
+    fn with_note(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
         let may_be_there = self.gpu.may_be_there();
         may_be_there.then(|| {
             source.clone().with_gpu_note(GpuNote {
@@ -357,16 +359,16 @@ impl<'a> Fusing<'a> {
         })
     }
 
-    /// The aggregate on the GPU; `None` if it is not over a scan of a Vectile table.
+    /// Fuses an aggregate; `None` if it is not over a scan of a Vectile table.
     fn fuse(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         aggregates: Aggregates,
-        wanted: Option<&GroupPruning>,
+        pruning: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         let Some((partial, relation)) = relation_of(&aggregates)? else {
-            return self.fuse_again(plan, aggregates, wanted, later);
+            return self.fuse_nested(plan, aggregates, pruning, later);
         };
         if !partial.group_expr().is_single() {
             return Err(FallbackReason::GroupingSets);
@@ -374,29 +376,31 @@ impl<'a> Fusing<'a> {
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::AnyGroups);
         }
-        let (fused, _) = self.fused(&WantedOf::Aggregate(&partial), relation, later)?;
-        // A join may turn out to be no lookup: then what is below it is on the GPU, each for itself.
+        let (fused, _) =
+            self.lower_relation(&FusionTarget::Aggregate(&partial), relation, later)?;
+        // A join may turn out not to be a lookup: the operators below are then fused one by one.
         let cpu = match fused.star.dimensions.is_empty() {
             true => Arc::clone(plan),
             false => {
                 let below = self.lenient(Joins::None);
                 Arc::clone(plan)
                     .map_children(|partial| {
-                        partial
-                            .map_children(|input| below.aggregates(input, Above::default(), later))
+                        partial.map_children(|input| {
+                            below.aggregates(input, ParentContext::default(), later)
+                        })
                     })?
                     .data
             }
         };
-        self.placed(fused, Replaced::Aggregates(aggregates), cpu, wanted, later)
+        self.fused_node(fused, Replaced::Aggregates(aggregates), cpu, pruning, later)
     }
 
-    /// An aggregate over the groups of another one on the GPU; `None` if it is something else.
-    fn fuse_again(
+    /// Fuses an aggregate over the groups of another one; `None` if `plan` is something else.
+    fn fuse_nested(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         outer: Aggregates,
-        wanted: Option<&GroupPruning>,
+        pruning: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         let Some(groups) = AggregateOverGroups::of(&outer)? else {
@@ -405,31 +409,31 @@ impl<'a> Fusing<'a> {
         let Some((inner, relation)) = relation_of(&groups.inner)? else {
             return Ok(None);
         };
-        let wanted_of = WantedOf::Aggregate(&inner);
-        let (mut fused, _) = self.fused(&wanted_of, relation, later)?;
-        // by their names before
+        let target = FusionTarget::Aggregate(&inner);
+        let (mut fused, _) = self.lower_relation(&target, relation, later)?;
+        // The original expressions have the names that the plan uses.
         let inner = &groups.inner.partial;
-        // without keys there is a group even of no rows
+        // Without keys there is a group even for empty input.
         if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
             return Ok(None);
         }
         let functions = fused.functions.iter().copied();
         let functions: Vec<Named> = functions.zip(inner.aggr_expr().iter().cloned()).collect();
         let outer_groups = NestedAggregationPlan::lower(&outer, groups, &fused.keys, &functions)?;
-        fused.again = Some(outer_groups.again);
+        fused.again = Some(outer_groups.nested);
         fused.keys = outer_groups.keys;
         fused.functions = outer_groups.functions;
         fused.has_whole_groups = outer_groups.has_whole_groups;
-        // where it takes several launches to have all groups, the lower one is on the GPU by itself
+        // If the groups take several launches, the inner aggregate is fused by itself.
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan).map_children(|partial| {
-            partial.map_children(|input| below.aggregates(input, Above::default(), later))
+            partial.map_children(|input| below.aggregates(input, ParentContext::default(), later))
         })?;
         let replaced = Replaced::Aggregates(outer);
-        self.placed(fused, replaced, cpu.data, wanted, later)
+        self.fused_node(fused, replaced, cpu.data, pruning, later)
     }
 
-    /// The rows of a join on the GPU; `None` if it is not one with a Vectile table.
+    /// Fuses a join to compute its rows; `None` if it is not one with a Vectile table.
     fn fuse_join(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -446,24 +450,24 @@ impl<'a> Fusing<'a> {
         if self.joins == Joins::Large && !is_large {
             return Ok(None);
         }
-        let (fused, columns) = self.fused(&WantedOf::Rows(plan), relation, later)?;
-        let Columns::Rows(columns) = columns else {
+        let (fused, columns) = self.lower_relation(&FusionTarget::Rows(plan), relation, later)?;
+        let OutputColumns::Rows(columns) = columns else {
             return Err(FallbackReason::Failed("rows without columns".into()));
         };
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan)
-            .map_children(|input| below.aggregates(input, Above::default(), later))?;
+            .map_children(|input| below.aggregates(input, ParentContext::default(), later))?;
         let replaced = Replaced::Join(Arc::clone(plan), columns);
-        self.placed(fused, replaced, cpu.data, None, later)
+        self.fused_node(fused, replaced, cpu.data, None, later)
     }
 
-    /// A node in the place of what `cpu` does, or why the CPU is to do it.
-    fn placed(
+    /// The fused node that replaces `cpu`, or the reason why the CPU is used.
+    fn fused_node(
         &self,
         fused: Fused,
         replaced: Replaced,
         cpu: Arc<dyn ExecutionPlan>,
-        wanted: Option<&GroupPruning>,
+        pruning: Option<&GroupPruning>,
         later: &Arc<[Rule]>,
     ) -> Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason> {
         if reads_work_table(&cpu) {
@@ -474,9 +478,9 @@ impl<'a> Fusing<'a> {
             rules: Arc::clone(later),
         };
         let node = FusedAggregateExec::new(fused, replaced, cpu, self.options.clone());
-        let narrowed = wanted.map(|wanted| node.narrowed(wanted)).transpose()?;
-        let node = match narrowed.flatten() {
-            Some(narrowed) => narrowed,
+        let pruned = pruning.map(|pruning| node.narrowed(pruning)).transpose()?;
+        let node = match pruned.flatten() {
+            Some(pruned) => pruned,
             None => {
                 node.check_groups()?;
                 node
@@ -484,7 +488,7 @@ impl<'a> Fusing<'a> {
         };
         let node = Arc::new(node);
         let reason = node.is_for_cpu(self.cores);
-        // where the CPU is to answer, it is opened to be made ready
+        // If the CPU answers, opening the device is part of prewarming.
         if reason.is_none() {
             self.gpu.open_in_background();
         }
@@ -501,23 +505,23 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// What is to be computed on the device of `relation`, and the columns that its kernel puts out.
-    fn fused(
+    /// Lowers `relation` to a fused pipeline, and returns the output columns of its kernel too.
+    fn lower_relation(
         &self,
-        wanted: &WantedOf<'_>,
+        target: &FusionTarget<'_>,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<(Fused, Columns), FallbackReason> {
+    ) -> Result<(Fused, OutputColumns), FallbackReason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
         let filter = lowering.filters(&filters.of_table)?;
         let joins = relation.joins.iter();
-        let found = joins
+        let key_sources = joins
             .clone()
-            .map(|join| join.found(&relation.schema, table.table_schema()));
-        let found: Vec<Found> = found.collect::<Result<_, FallbackReason>>()?;
-        let joined = joins.zip(&found).map(|(join, found)| match found {
+            .map(|join| join.key_source(&relation.schema, table.table_schema()));
+        let key_sources: Vec<Found> = key_sources.collect::<Result<_, FallbackReason>>()?;
+        let lookup_keys = joins.zip(&key_sources).map(|(join, source)| match source {
             Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
             Found::ByComputed(parts) => {
                 let keys = join.keys.iter().zip(parts);
@@ -530,22 +534,22 @@ impl<'a> Fusing<'a> {
                 ))
             }
         });
-        let joined: Vec<LookupKey> = joined.collect::<Result<_, FallbackReason>>()?;
+        let lookup_keys: Vec<LookupKey> = lookup_keys.collect::<Result<_, FallbackReason>>()?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;
         let conditions = join_filter::of(&relation.joins, &mut lowering)?;
         let mut keys = Keys::default();
         let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
-        let mut put_out = Columns::Results;
-        match wanted {
-            WantedOf::Rows(_) => {
-                put_out = Columns::Rows(RowColumns::lower(&relation, &mut lowering)?);
+        let mut output_columns = OutputColumns::Results;
+        match target {
+            FusionTarget::Rows(_) => {
+                output_columns = OutputColumns::Rows(RowColumns::lower(&relation, &mut lowering)?);
             }
-            WantedOf::Tables(dimension) => {
+            FusionTarget::Tables(dimension) => {
                 let over = |expr: &Arc<dyn PhysicalExpr>| relation.over_table(expr);
                 let columns = dimension.build_columns(over, &mut lowering)?;
-                put_out = Columns::Tables(columns);
+                output_columns = OutputColumns::Tables(columns);
             }
-            WantedOf::Aggregate(aggregate) | WantedOf::Groups(aggregate) => {
+            FusionTarget::Aggregate(aggregate) | FusionTarget::Groups(aggregate) => {
                 keys = Keys::lower(aggregate.group_expr(), &relation, &mut lowering)?;
                 let exprs = aggregate.aggr_expr().iter();
                 for (expr, only_where) in exprs.zip(aggregate.filter_expr()) {
@@ -567,64 +571,67 @@ impl<'a> Fusing<'a> {
             parameters,
         } = lowering.finish();
         let mut has_whole_groups = true;
-        for wanted in &lookups {
-            has_whole_groups &= wanted.are_codes_whole(&relation.joins)?;
+        for lookup in &lookups {
+            has_whole_groups &= lookup.has_code_per_group(&relation.joins)?;
         }
-        let (passing, returned) = match wanted {
-            WantedOf::Aggregate(aggregate) => match relation.joins.is_empty() {
-                true => (passing(aggregate, &relation.config)?, 0),
+        let (selectivity, output_bytes) = match target {
+            FusionTarget::Aggregate(aggregate) => match relation.joins.is_empty() {
+                true => (selectivity(aggregate, &relation.config)?, 0),
                 false => (0.0, 0),
             },
-            WantedOf::Rows(plan) => (0.0, returned(plan, &relation.config)?),
-            WantedOf::Tables(_) | WantedOf::Groups(_) => (0.0, 0),
+            FusionTarget::Rows(plan) => (0.0, output_bytes(plan, &relation.config)?),
+            FusionTarget::Tables(_) | FusionTarget::Groups(_) => (0.0, 0),
         };
         let work = Work {
             joins: relation.joins.len(),
             states: keys.of_kernel().len() + aggregates.len(),
-            passing,
-            returned,
+            passing: selectivity,
+            returned: output_bytes,
             ..work(&relation.config, columns.len())
         };
-        let auto = match wanted {
-            // that depends on what looks them up
-            WantedOf::Tables(_) | WantedOf::Groups(_) => None,
-            _ => self.weighed(work)?,
+        let auto = match target {
+            // The cost depends on the kernel that looks the tables up.
+            FusionTarget::Tables(_) | FusionTarget::Groups(_) => None,
+            _ => self.estimated(work)?,
         };
         let schema = table.table_schema();
         let most_rows = self.options.gpu_max_build_rows;
-        let mut dimensions = build_side::dimensions(&relation.joins, &lookups, &found, most_rows)?;
-        let is_aggregated = matches!(wanted, WantedOf::Aggregate(_) | WantedOf::Groups(_));
+        let mut dimensions =
+            build_side::dimensions(&relation.joins, &lookups, &key_sources, most_rows)?;
+        let is_aggregated = matches!(target, FusionTarget::Aggregate(_) | FusionTarget::Groups(_));
         let joins = relation.joins.iter().zip(&conditions);
         for (dimension, (join, condition)) in dimensions.iter_mut().zip(joins) {
             let has_kernel = join.condition.is_some() == condition.is_some();
             dimension.may_repeat_keys(has_kernel && (is_aggregated || join.reads_matches()));
-            if let Some(building) = self.building(dimension, later) {
+            if let Some(building) = self.plan_build(dimension, later) {
                 dimension.built_by(building.map(|building| Arc::new(building) as _));
             }
             dimension.check_rows()?;
-            // What cannot be on the GPU is no failure: the scan that the query is about is the table's.
+            // The build side need not be on the GPU, even with `require`: the main scan of the query is the table's.
             let plan = Arc::clone(&dimension.plan);
             let lenient = self.lenient(Joins::Large);
-            dimension.plan = lenient.aggregates(plan, Above::default(), later)?.data;
+            dimension.plan = lenient
+                .aggregates(plan, ParentContext::default(), later)?
+                .data;
         }
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
             matches: vec![],
             filter,
-            output: match (&put_out, keys.of_kernel()) {
-                (Columns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
-                (Columns::Tables(tables), _) => Output::Rows(tables.of_kernel().to_vec()),
-                (Columns::Results, []) => Output::Aggregates(aggregates),
-                (Columns::Results, keys) => Output::Groups(keys.to_vec(), aggregates),
+            output: match (&output_columns, keys.of_kernel()) {
+                (OutputColumns::Rows(rows), _) => Output::Rows(rows.of_kernel().to_vec()),
+                (OutputColumns::Tables(tables), _) => Output::Rows(tables.of_kernel().to_vec()),
+                (OutputColumns::Results, []) => Output::Aggregates(aggregates),
+                (OutputColumns::Results, keys) => Output::Groups(keys.to_vec(), aggregates),
             },
         };
         let coded = coded_columns(&template).into_iter();
         let coded = coded.map(|column| columns[column]).collect();
-        let parts = found.iter().zip(&joined);
-        let parts = parts.flat_map(|(found, key)| key.columns_of(found));
-        let looked_up: Vec<usize> = parts.collect();
-        let text_keys = template.key_columns().chain(looked_up);
+        let parts = key_sources.iter().zip(&lookup_keys);
+        let parts = parts.flat_map(|(source, key)| key.columns_of(source));
+        let lookup_columns: Vec<usize> = parts.collect();
+        let text_keys = template.key_columns().chain(lookup_columns);
         let text_keys = text_keys.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
@@ -635,7 +642,7 @@ impl<'a> Fusing<'a> {
                 joined_filters,
                 dimensions,
                 conditions,
-                lookups: StarLookup::all(&lookups, &joined),
+                lookups: StarLookup::all(&lookups, &lookup_keys),
                 parameters,
             },
             input: Input {
@@ -646,17 +653,17 @@ impl<'a> Fusing<'a> {
                 keys: text_keys,
             },
             auto,
-            has_whole_groups: keys.are_of_kernel() && has_whole_groups,
+            has_whole_groups: keys.match_kernel_groups() && has_whole_groups,
             again: None,
             functions,
             keys,
             filter: (!all.is_empty()).then(|| conjunction(all)),
         };
-        Ok((fused, put_out))
+        Ok((fused, output_columns))
     }
 
-    /// How the device makes the tables of a dimension, or why it cannot; `None` if that is not worth it.
-    fn building(
+    /// Plans how the device builds the key tables of a build side, or why it cannot; `None` if it is too small.
+    fn plan_build(
         &self,
         dimension: &Dimension,
         later: &Arc<[Rule]>,
@@ -664,7 +671,7 @@ impl<'a> Fusing<'a> {
         let rows = dimension.scanned_rows()?;
         let is_large = rows >= self.options.gpu_build_from_rows;
         is_large.then(|| {
-            // of subqueries, a kept plan knows those in its own nodes only
+            // A cached plan knows the subqueries of its own nodes only.
             if !dimension.is_fixed() {
                 let reason = "what it reads may be another thing the next time";
                 return Err(FallbackReason::Join(reason.into()));
@@ -675,23 +682,24 @@ impl<'a> Fusing<'a> {
                 ));
             }
             match Relation::of(&dimension.plan)? {
-                Some(relation) => self.built_of_rows(dimension, relation, later),
-                None => self.built_from_groups(dimension, later),
+                Some(relation) => self.build_from_rows(dimension, relation, later),
+                None => self.build_from_groups(dimension, later),
             }
         })
     }
 
-    fn built_of_rows(
+    fn build_from_rows(
         &self,
         dimension: &Dimension,
         relation: Relation,
         later: &Arc<[Rule]>,
     ) -> Result<Building, FallbackReason> {
-        let (fused, columns) = self.fused(&WantedOf::Tables(dimension), relation, later)?;
+        let (fused, columns) =
+            self.lower_relation(&FusionTarget::Tables(dimension), relation, later)?;
         match columns {
-            Columns::Tables(columns) => {
+            OutputColumns::Tables(columns) => {
                 let post_aggregation = None;
-                Ok(building(
+                Ok(into_building(
                     fused,
                     vec![BuildOutput {
                         columns,
@@ -704,7 +712,7 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    fn built_from_groups(
+    fn build_from_groups(
         &self,
         dimension: &Dimension,
         later: &Arc<[Rule]>,
@@ -715,11 +723,11 @@ impl<'a> Fusing<'a> {
         if !inner.group_expr().is_single() || inner.limit_options().is_some() {
             return Err(FallbackReason::GroupingSets);
         }
-        let (fused, _) = self.fused(&WantedOf::Groups(&inner), relation, later)?;
+        let (fused, _) = self.lower_relation(&FusionTarget::Groups(&inner), relation, later)?;
         if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
             return Err(no_groups());
         }
-        // by their names before
+        // The original expressions have the names that the plan uses.
         let functions = fused.functions.iter().copied();
         let named = groups.inner.partial.aggr_expr().iter().cloned();
         let functions: Vec<Named> = functions.zip(named).collect();
@@ -730,7 +738,7 @@ impl<'a> Fusing<'a> {
             })
         };
         let rounding = lower(true)?;
-        // the CPU computes what kernels may not be able to round
+        // The alternative leaves to the CPU what kernels may be unable to round.
         let others = lower(false).ok();
         let others =
             others.filter(|others| others.columns.of_kernel() != rounding.columns.of_kernel());
@@ -740,10 +748,10 @@ impl<'a> Fusing<'a> {
             post_aggregation: Some(built.post_aggregation),
         });
         let outputs = outputs.collect();
-        Ok(building(fused, outputs, later))
+        Ok(into_building(fused, outputs, later))
     }
 
-    /// The same, for plans whose scans need not be on the GPU.
+    /// The settings for plans whose scans need not be on the GPU.
     fn lenient(&self, joins: Joins) -> Self {
         let mut options = self.options.clone();
         if options.gpu == GpuMode::Require {
@@ -758,13 +766,13 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// With `auto`, weighs up what CPU and GPU may take. That is looked at again once zone maps and the device's memory
-    /// have been.
+    /// With `auto`, estimates the time on the CPU and on the GPU. The estimate is revised once zone maps and the
+    /// device's memory have been inspected.
     ///
     /// # Errors
     ///
-    /// If there is no device, or the CPU would be faster than one with all that it needs in place.
-    fn weighed(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
+    /// There is no device, or the CPU would be faster than a device with all data in its memory.
+    fn estimated(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
         self.gpu
             .opened()
             .transpose()
@@ -788,7 +796,7 @@ impl<'a> Fusing<'a> {
         }))
     }
 
-    /// The scan with its filters on the GPU, and with its projection where there is a kernel.
+    /// Moves the filters of a scan to the GPU, and its projection if that has a kernel.
     fn fuse_scan(
         &self,
         config: &FileScanConfig,
@@ -817,10 +825,10 @@ impl<'a> Fusing<'a> {
             ..
         } = lowering.finish();
         if let Some(parameter) = parameters.first() {
-            // kernels of scans are made when they are planned
+            // Kernels of scans are generated when they are planned, before parameters are known.
             return Err(FallbackReason::Expr(parameter.to_string()));
         }
-        let auto = self.weighed(work(config, columns.len()))?;
+        let auto = self.estimated(work(config, columns.len()))?;
         if let Some(auto) = &auto
             && self.gpu.opened().is_none()
         {
@@ -859,11 +867,11 @@ impl<'a> Fusing<'a> {
     }
 }
 
-/// Has the device make tables of what is fused.
-fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
+/// Turns a fused pipeline into one from which the device builds key tables.
+fn into_building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
     let mut star = fused.star;
     for dimension in &mut star.dimensions {
-        // they are in no plan, so that nobody else applies these to them
+        // These build sides are in no plan, so that the optimizer does not reach them.
         dimension.rules = Arc::clone(later);
     }
     Building {
@@ -873,7 +881,8 @@ fn building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Bui
     }
 }
 
-/// The relation that an aggregate is over, and the aggregate: another one, if that is over a relation and this is not.
+/// The relation that an aggregate reads, and the aggregate: a rewritten one (eager aggregation) if only that is over a
+/// relation.
 fn relation_of(
     aggregates: &Aggregates,
 ) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
@@ -890,18 +899,18 @@ fn relation_of(
     own.map(|_| None)
 }
 
-/// Whether `plan` reads the work table of a recursive query that it is a part of. That has its rows for one reader,
-/// which the recursive query finds among the children of operators: a plan to fall back on is none of them.
+/// Returns true if `plan` reads the work table of a recursive query that it is a part of. The work table has its rows
+/// for one reader, which the recursive query finds among the children of operators; a fallback plan is not one of them.
 fn reads_work_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
     match plan.downcast_ref::<RecursiveQueryExec>() {
-        // the recursive term reads its own
+        // The recursive term reads the query's own work table.
         Some(query) => reads_work_table(query.static_term()),
         None => plan.is::<WorkTableExec>() || plan.children().into_iter().any(reads_work_table),
     }
 }
 
-/// Whether it joins, or filters or computes something of what may be joined.
-fn is_of_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+/// Returns true for joins, and for filters and projections, which may be over joins.
+fn may_contain_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
 }
 
@@ -910,13 +919,13 @@ fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
     fields.map(|field| field.data_type().clone()).collect()
 }
 
-/// What there is to do for a query that reads so many columns of a table, and no more than that.
+/// The minimal work of a query that reads this many columns of a table.
 fn work(config: &FileScanConfig, columns: usize) -> Work {
     let schema = config.file_source.table_schema().table_schema();
     let all = schema.fields().len().max(1);
     let bytes = num_bytes(config) / all as u64;
     Work {
-        // without statistics, as if a value took a byte
+        // Without statistics, assumes a byte for each value.
         rows: num_rows(config).map_or(bytes, |rows| rows as u64),
         columns,
         bytes: bytes * columns as u64,
@@ -924,8 +933,11 @@ fn work(config: &FileScanConfig, columns: usize) -> Work {
     }
 }
 
-/// Bytes of the rows that a join is expected to have.
-fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u64, FallbackReason> {
+/// Estimated bytes of a join's rows.
+fn output_bytes(
+    plan: &Arc<dyn ExecutionPlan>,
+    config: &FileScanConfig,
+) -> Result<u64, FallbackReason> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let rows = statistics.num_rows.get_value().copied();
     let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
@@ -937,11 +949,11 @@ fn returned(plan: &Arc<dyn ExecutionPlan>, config: &FileScanConfig) -> Result<u6
     Ok(rows.saturating_mul(widths.sum()))
 }
 
-/// Bytes that a text is expected to take.
+/// Estimated bytes of a string.
 const TEXT_BYTES: usize = 32;
 
-/// The share of a table's rows that an aggregate is expected to read.
-fn passing(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
+/// Estimated share of a table's rows that an aggregate reads.
+fn selectivity(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
     let input = aggregate.input().as_ref();
     let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;
     let rows = num_rows(config).unwrap_or_default();

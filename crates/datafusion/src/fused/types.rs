@@ -1,15 +1,16 @@
-//! What kernels make of Arrow's types.
+//! Arrow types as kernels see them, and limits on the expressions that kernels compute.
 
 use arrow::datatypes::DataType;
 use vectile_gpu::plan::Type;
 
-/// Levels of expressions that kernels compute. The compiler nests as deep.
-pub(crate) const MOST_LEVELS: usize = 128;
+/// Maximum nesting depth of an expression in a kernel; the CUDA compiler nests as deep.
+pub(crate) const MAX_LEVELS: usize = 128;
 
-/// Most parts of a filter or an expression that kernels compute, without constants: larger kernels compile for too long.
-pub(crate) const MOST_PARTS: usize = 256;
+/// Maximum number of nodes, not counting constants, in a filter or an expression of a kernel: larger kernels take too
+/// long to compile.
+pub(crate) const MAX_NODES: usize = 256;
 
-/// Columns that kernels see as dictionaries only.
+/// Returns true for strings and binary, which kernels read as dictionaries only.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
@@ -18,14 +19,14 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether kernels look values of this type up.
+/// Returns true if kernels can look values of this type up in a key table.
 pub(crate) fn is_key(data_type: &DataType) -> bool {
     use Type::*;
     let of = Type::of(data_type);
     is_text(data_type) || matches!(of, Some(I8 | I16 | I32 | I64 | U8 | U16 | U32))
 }
 
-/// Whether values of this type are integers of 64 bits or fewer, several of which make a key.
+/// Returns true for integers and decimals of at most 64 bits, several of which can be packed into one join key.
 pub(crate) fn is_packed_key(data_type: &DataType) -> bool {
     use Type::*;
     match data_type {
@@ -34,10 +35,10 @@ pub(crate) fn is_packed_key(data_type: &DataType) -> bool {
     }
 }
 
-/// Digits of decimals that 64 bits have room for.
+/// Maximum precision of a decimal that fits 64 bits.
 const MAX_DIGITS: u8 = 18;
 
-/// Whether a cast keeps values apart, and back again gives the same.
+/// Returns true if a cast maps distinct values to distinct values and casting back restores them.
 pub(crate) fn is_lossless(from: &DataType, to: &DataType) -> bool {
     use DataType::*;
     let is_string = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);

@@ -1,4 +1,4 @@
-//! Filters that are known only once the query runs.
+//! Dynamic filters, which are known only when the query runs.
 
 use datafusion::prelude::SessionConfig;
 

@@ -19,12 +19,12 @@ fn file_error(error: &DataFusionError) -> Option<&vectile_file::Error> {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(DataFusionError::External(inner)) = current.downcast_ref()
-            && let Some(found) = inner.downcast_ref()
+            && let Some(file_error) = inner.downcast_ref()
         {
-            return Some(found);
+            return Some(file_error);
         }
-        if let Some(found) = current.downcast_ref() {
-            return Some(found);
+        if let Some(file_error) = current.downcast_ref() {
+            return Some(file_error);
         }
         cause = current.source();
     }
@@ -77,7 +77,7 @@ async fn a_damaged_column_is_named() {
 }
 
 #[tokio::test]
-async fn what_is_no_table_is_refused() {
+async fn files_that_are_no_tables_are_refused() {
     let fixture = Fixture::new().await;
     let whole = fs::read(fixture.path("packed.vectile")).unwrap();
     for (name, bytes) in [
@@ -177,7 +177,7 @@ async fn wide_rows_are_decoded_a_few_at_a_time() {
     assert_eq!(limited.iter().map(RecordBatch::num_rows).sum::<usize>(), 21);
 }
 
-/// There is memory for the megabyte in the file, and not for another one.
+/// There is memory for the megabyte in the file, but not for a second one.
 #[tokio::test]
 async fn a_row_without_memory_for_it_is_an_error() {
     let fixture = Fixture::empty();

@@ -1,4 +1,4 @@
-//! What `EXPLAIN` and `EXPLAIN ANALYZE` tell.
+//! The output of `EXPLAIN` and `EXPLAIN ANALYZE`.
 
 use crate::support::{Fixture, ROWS, metric};
 
@@ -115,7 +115,7 @@ async fn zone_maps_of_dictionaries_and_fields_prune() {
 async fn bloom_filters_rule_out_row_groups() {
     let fixture = Fixture::empty();
     let path = fixture.path("packed.vectile");
-    // Keys in no order: zone maps say nothing of them.
+    // Keys are unordered, so that zone maps cannot prune.
     let sql = "
       SELECT value AS id, (value * 7919) % 100003 AS key,
         CASE WHEN value % 6 > 0 THEN concat('k', (value * 7919) % 100003) END AS text,
@@ -149,7 +149,7 @@ async fn bloom_filters_rule_out_row_groups() {
         ("key > 63352", 0),
         ("key = 63352 OR text = 'k63352'", 3),
         ("key = 63352 OR other = 63352", 0),
-        // zone maps say where id may be 5000
+        // Zone maps restrict where id may be 5000.
         ("key = 63352 OR id = 5000", 2),
         ("text = 'k63352'", 3),
         ("text IN ('k63352', 'none')", 3),
@@ -159,7 +159,7 @@ async fn bloom_filters_rule_out_row_groups() {
         ("price = arrow_cast(63353, 'Decimal128(20, 3)')", 4),
         ("float = 31676.0", 3),
         ("float = 31676.25", 4),
-        // zeros of both signs are equal, so it is a range
+        // Zeros of both signs are equal, so the condition is a range.
         ("float = 0.0", 0),
         ("other = 63352", 0),
     ] {
@@ -183,7 +183,7 @@ async fn bloom_filters_rule_out_row_groups() {
         .await;
     assert_eq!(metric(&filtered, "rows_filtered"), 0);
     assert_eq!(metric(&read, "rows_filtered"), 8192);
-    // without pushdown, the filters only prune
+    // Without pushdown, the filters only prune.
     fixture
         .run("SET vectile.pushdown_filters = false")
         .await

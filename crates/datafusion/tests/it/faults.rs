@@ -1,4 +1,4 @@
-//! What a query leaves when its store fails, and what a scan says when its file changes.
+//! Files that a query leaves when its store fails, and errors of a scan whose file changes.
 
 use std::fmt::{self, Display, Formatter};
 use std::fs;
@@ -24,7 +24,7 @@ use vectile_datafusion::register;
 
 use crate::support::Fixture;
 
-/// A store in memory that completes so many uploads and no more.
+/// A store in memory that fails after a number of completed uploads.
 #[derive(Debug)]
 struct Full {
     objects: InMemory,
@@ -188,7 +188,7 @@ async fn writers_take_their_memory_from_the_pool() {
     let one = fixture.path("one.vectile");
     let sql = format!("COPY ({rows}) TO '{}' STORED AS VECTILE", one.display());
     fixture.run(&sql).await.unwrap();
-    // 400 files cannot be written at once in so little.
+    // So little memory does not suffice for 400 files at once.
     let many = fixture.path("many");
     let rows = "SELECT random() AS a, repeat('x', 500) AS b, value % 400 AS p FROM generate_series(1, 100000)";
     let sql = format!(
@@ -225,7 +225,7 @@ fn is_changed(error: &DataFusionError) -> bool {
     error.to_string().contains("changed while it was read")
 }
 
-/// A file that gets another's name stays open, so that the scan ends as it began; one that is written in place does not.
+/// A file that is renamed over stays open, so that the scan ends as it began; after a write in place it fails.
 #[tokio::test]
 async fn a_file_replaced_while_it_is_scanned_is_read_as_one_version_or_not_at_all() {
     type Replace = fn(&FilePath, &FilePath);

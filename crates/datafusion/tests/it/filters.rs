@@ -2,7 +2,7 @@
 
 use crate::support::{Fixture, ROWS};
 
-/// Each is also asked negated, for null, combined with others, and with other columns projected.
+/// Each is also run negated, tested for null, combined with others, and with other columns projected.
 const PREDICATES: &[&str] = &[
     // Comparisons.
     "id = 5000",
@@ -199,7 +199,7 @@ async fn select_the_same_rows_when_they_only_prune() {
 #[tokio::test]
 async fn an_error_of_an_expression_is_one_of_rows_that_reach_it() {
     let fixture = Fixture::new().await;
-    // All rows that are left have the same value, but the dictionary of the row group has more.
+    // All remaining rows have the same value, but the dictionary of the row group has more.
     fixture
         .run("CREATE VIEW digits AS SELECT id, CASE WHEN id < 1000 THEN '7' ELSE 'x' END AS n FROM plain")
         .await
@@ -235,7 +235,7 @@ async fn no_column_is_needed_to_count() {
     assert_eq!(rows, ROWS);
 }
 
-/// A term of a condition is a level of its expression, of which the stack of a thread has room for some hundred.
+/// Each term of a condition is a level of its expression; the stack of a thread has room for some hundred.
 #[tokio::test]
 async fn long_conditions_take_no_long_stack() {
     let fixture = Fixture::empty();
@@ -253,7 +253,7 @@ async fn long_conditions_take_no_long_stack() {
         (all(400, &pair, " OR "), 400),
         (all(400, &either, " AND "), 2000),
         (all(400, &computed, " OR "), 2000),
-        // DataFusion names these, which takes more of the stack
+        // DataFusion names these, which takes more stack.
         (format!("NOT ({})", all(200, &pair, " OR ")), 1800),
         (format!("n{} > 200", " + 1".repeat(200)), 1999),
         (
@@ -292,7 +292,7 @@ async fn deep_expressions_are_for_the_cpu() {
             "| 1999 ",
             "nested too deep",
         ),
-        // the compiler takes minutes for it
+        // The compiler takes minutes for it.
         (
             format!("SELECT count(*) FROM t WHERE ({})", long.join(") OR (")),
             "| 300 ",

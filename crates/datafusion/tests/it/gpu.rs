@@ -1,4 +1,4 @@
-//! Queries on the GPU: a CPU in its place runs the same kernels.
+//! Queries on the GPU. The emulator runs the same kernels on the CPU.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use vectile_gpu::Engine;
 
 use crate::support::{Fixture, ROWS, metric};
 
-/// A device; `None`, and said so, where there is no C++ compiler.
+/// A device; `None`, with a message, without a C++ compiler.
 fn device() -> Option<Arc<CpuDevice>> {
     match CpuDevice::new() {
         Ok(device) => Some(Arc::new(device.without_optimization())),
@@ -46,7 +46,7 @@ impl Fixture {
         self.run(sql).await.unwrap_err().to_string()
     }
 
-    /// Puts a file with row groups of `rows` rows, scanned in one go, in the place of `packed`.
+    /// Replaces `packed` by a file with row groups of `rows` rows, scanned in one partition.
     async fn repack(&self, rows: usize) {
         self.set("datafusion.execution.target_partitions", "1")
             .await;
@@ -63,7 +63,7 @@ impl Fixture {
     }
 }
 
-/// Aggregates that are fused, of `{t}`.
+/// Aggregates of `{t}` that are fused.
 const AGGREGATES: &[&str] = &[
     "count(*)",
     "count(int), count(float), count(void), count(flag)",
@@ -145,7 +145,7 @@ async fn groups_have_the_same_answers() {
             .map(|key| (key + 1).to_string())
             .collect();
         let order = order.join(", ");
-        // Where there are NaNs, the least float of a group depends for DataFusion on their order.
+        // With NaNs, the minimum float of a group depends in DataFusion on their order.
         let aggregates = AGGREGATES.iter().filter(|of| !of.contains("(float)"));
         for (j, aggregates) in aggregates.enumerate() {
             let filter = FILTERS[(i * 5 + j) % FILTERS.len()];
@@ -188,12 +188,12 @@ async fn joins_have_the_same_answers() {
     }
 }
 
-/// As on the CPU: before anything of a row group is read.
+/// Bloom filters rule out row groups before any data of them is read, as on the CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bloom_filters_rule_out_row_groups() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
-    // Keys in no order: zone maps say nothing of them.
+    // Keys are unordered, so that zone maps cannot prune.
     let plain = "CREATE TABLE keys_plain AS SELECT value AS id, (value * 7919) % 100003 AS key, \
                  concat('k', (value * 7919) % 100003) AS text FROM range(1, 8193)";
     let path = fixture.path("keys.vectile");
@@ -245,7 +245,7 @@ async fn bloom_filters_rule_out_row_groups() {
         let metric = |name| metric(&plan, name);
         assert_eq!(metric("row_groups_pruned_by_bloom_filter"), pruned, "{sql}");
         assert_eq!(metric("fallbacks"), 0, "{sql}");
-        // a kernel that groups, joins or adds up counts the rows that it looks at
+        // Kernels that group, join or aggregate count the rows that they inspect.
         let rows = metric("gpu_rows");
         assert!(rows <= (4 - pruned) * 2048, "{sql}: {rows}");
         let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
@@ -256,12 +256,12 @@ async fn bloom_filters_rule_out_row_groups() {
     }
 }
 
-/// The CPU decompresses what the GPU then reads as it would anything else.
+/// The CPU decompresses these values; the GPU then reads them like any others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compressed_values_have_the_same_answers() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
-    // every column repeats after rows of more than a vector
+    // Every column repeats with a period longer than a vector.
     let repeated = "CREATE TABLE repeated AS SELECT * EXCLUDE (id), value * 10000 + id AS id, \
                     md5(CAST(id AS VARCHAR)) AS hash FROM range(4), \
                     (SELECT * FROM plain WHERE id % 4 = 1)";
@@ -314,7 +314,7 @@ async fn compressed_values_have_the_same_answers() {
             .into(),
         "SELECT id, hash, name, price FROM {t} WHERE hash > 'f' AND int > 100 ORDER BY id".into(),
     ]);
-    // zone maps answer it
+    // Zone maps answer it.
     let counted = "SELECT count(*) FROM {t} WHERE true";
     let mut left = 0;
     for sql in &queries {
@@ -330,9 +330,9 @@ async fn compressed_values_have_the_same_answers() {
             left += 1;
         }
     }
-    // Of plain decimals, kernels know no bounds.
+    // Kernels know no bounds of decimals in `plain`.
     assert!(left <= queries.len() / 3, "{left} of {}", queries.len());
-    // What is decompressed is not a dictionary.
+    // Decompressed text has no dictionary.
     let sql = "SELECT count(*) FROM packed WHERE upper(hash) = 'X'";
     fixture.same(&sql.replace("packed", "{t}")).await;
     let (plan, _) = fixture.executed(sql).await;
@@ -350,9 +350,9 @@ async fn compressed_values_have_the_same_answers() {
     assert!(analyzed.contains(reason), "{analyzed}");
 }
 
-/// Dimensions that differ only in which side a column of a join's condition is from have tables of their own.
+/// Build sides that differ only in the side of a column in a join filter have key tables of their own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn similar_dimensions_are_told_apart() {
+async fn similar_build_sides_have_tables_of_their_own() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     for (name, rows) in [
@@ -396,7 +396,7 @@ async fn similar_dimensions_are_told_apart() {
     }
 }
 
-/// Functions know the settings of their session.
+/// Functions carry the settings of their session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lookups_outlast_settings() {
     let Some(device) = device() else { return };
@@ -427,7 +427,7 @@ async fn lookups_outlast_settings() {
     }
 }
 
-/// arrow-rs knows parts of the dates of years -262143 to 262142: of other dates they are null.
+/// arrow-rs extracts parts of dates in years -262143 to 262142; for other dates they are null.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dates_beyond_known_years_have_no_parts() {
     let Some(device) = device() else { return };
@@ -462,7 +462,7 @@ async fn dates_beyond_known_years_have_no_parts() {
     }
 }
 
-/// The least and most groups that are made into results in one partition, and in several.
+/// Results of no groups and of very many, in one partition and in several.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn groups_are_finished_in_as_many_partitions_as_they_need() {
     let Some(device) = device() else { return };
@@ -481,7 +481,7 @@ async fn groups_are_finished_in_as_many_partitions_as_they_need() {
         let setting = "datafusion.execution.target_partitions";
         fixture.set(setting, partitions).await;
         for filter in ["true", "x < 40000", "x < 0"] {
-            // What reads groups needs them by another key, in order, or not at all.
+            // The operators above need the groups by another key, in order, or not at all.
             for sql in [
                 "SELECT id, count(*), avg(x) FROM many_{t} WHERE {f} GROUP BY id ORDER BY id",
                 "SELECT id % 10, sum(n), max(a) FROM (SELECT id, count(*) AS n, avg(x) AS a \
@@ -505,7 +505,7 @@ async fn groups_come_to_joins_by_their_keys() {
     for partitions in ["1", "2"] {
         let setting = "datafusion.execution.target_partitions";
         fixture.set(setting, partitions).await;
-        // The first join is by a column that groups are by, the second by what it is cast to.
+        // The first join is by a GROUP BY column, the second by a cast of one.
         for key in ["big", "byte"] {
             let groups =
                 format!("SELECT {key}, count(*) AS n, avg(price) FROM {{t}} GROUP BY {key}");
@@ -527,11 +527,11 @@ async fn groups_come_to_joins_by_their_keys() {
 async fn scans_have_the_same_answers() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
-    // Without an order, rows come in that of the file.
+    // Without an order, rows come in the order of the file.
     fixture
         .set("datafusion.execution.target_partitions", "1")
         .await;
-    // Numbers are projected on the device, of text and lists it selects the rows.
+    // The device projects numbers; for text and lists it only selects rows.
     let columns = [
         "int, flag, id",
         "date, text, name",
@@ -558,7 +558,7 @@ async fn scans_have_the_same_answers() {
     ] {
         fixture.same(sql).await;
     }
-    // Keys that several rows have are in no lookup for rows: that is a join of scans that are fused.
+    // Joins that return rows have no lookup for duplicate keys: their scans are fused instead.
     fixture.set("vectile.gpu", "on").await;
     for (columns, fallbacks) in [("count(*) AS n, sum(a.int)", 0), ("a.int AS n, b.id", 1)] {
         for tests in [
@@ -696,9 +696,9 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     assert!(!plan.contains("gpu") && !plan.contains("Gpu"), "{plan}");
 }
 
-/// Of 40,000 groups, some of which have no values.
+/// Prunes 40,000 groups, some of which have no values.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn groups_are_wanted_by_their_averages() {
+async fn averages_prune_groups() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("means.vectile");
@@ -767,7 +767,7 @@ async fn groups_are_wanted_by_their_averages() {
         fixture.set("vectile.gpu", "require").await;
         assert_eq!(fixture.answer(&sql).await, expected, "{sql}");
     }
-    // the last digits of such averages depend on the order of rows
+    // The last digits of such averages depend on the order of rows.
     let sql = "SELECT id, avg(float) FROM means GROUP BY id HAVING avg(float) > 14000";
     let plan = fixture.plan(sql).await;
     assert!(
@@ -776,9 +776,9 @@ async fn groups_are_wanted_by_their_averages() {
     );
 }
 
-/// Only `auto` leaves them to the CPU.
+/// Only `auto` leaves very many groups to the CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn very_many_groups_are_on_the_gpu_where_that_is_asked_for() {
+async fn very_many_groups_are_on_the_gpu_unless_auto() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
     let path = fixture.path("many.vectile");
@@ -798,7 +798,7 @@ async fn very_many_groups_are_on_the_gpu_where_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn without_a_gpu_plans_are_what_they_were() {
+async fn without_a_gpu_plans_do_not_change() {
     let with = fixture(Gpu::none("there is none"), "on").await;
     for sql in [
         "SELECT sum(int), count(*) FROM packed WHERE byte > 3",
@@ -818,13 +818,13 @@ async fn without_a_gpu_plans_are_what_they_were() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_required_and_impossible_is_an_error() {
+async fn impossible_queries_are_errors_with_require() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(Arc::clone(&device) as _)), "require").await;
     let error = fixture.error("SELECT list FROM packed").await;
     let expected = "vectile.gpu = require: there is no filter";
     assert!(error.contains(expected), "{error}");
-    // Some calls may fail without harm.
+    // Some calls may fail without affecting the query.
     let mut errors = Vec::new();
     for n in 1..8 {
         device.fail_after(n);
@@ -930,7 +930,7 @@ async fn tables_larger_than_the_memory_limit_pass_through() {
         .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
         .await;
     assert!(engine.cached_bytes() <= all * 2 / 3);
-    // What came before the device was full is read once more, and so may be what had to leave for it.
+    // Columns loaded before the device was full are read once more, and so may be those evicted for them.
     for _ in 0..2 {
         fixture
             .same("SELECT sum(int), sum(byte), sum(price) FROM {t}")
@@ -981,7 +981,7 @@ async fn a_dropped_query_gives_everything_back() {
     until("nothing is reserved", || pool.reserved() == 0).await;
 }
 
-/// Waits for what tasks and threads do soon.
+/// Waits up to 5 s until `holds` returns true, for effects of other tasks and threads.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..500 {
         if holds() {
@@ -992,7 +992,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     panic!("not seen in 5 s: {what}");
 }
 
-/// Threads that read and copy are not interrupted, but what they have taken is given back.
+/// Threads that read and copy are not interrupted, but they release what they hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_dropped_while_it_loads_gives_everything_back() {
     for last in [1, 2, 7] {
@@ -1015,7 +1015,7 @@ async fn a_query_dropped_while_it_loads_gives_everything_back() {
         let sql = "SELECT sum(int), sum(big), sum(id) FROM {t}";
         let packed = sql.replace("{t}", "packed");
         let frame = fixture.ctx.sql(&packed).await.unwrap();
-        // from now on: what was written before has been compressed there
+        // Counts from here on: the device has compressed what was written before.
         copies.store(0, Ordering::SeqCst);
         is_held.store(true, Ordering::SeqCst);
         let query = tokio::spawn(async move { frame.collect().await });
@@ -1045,7 +1045,7 @@ async fn many_row_groups_take_few_launches() {
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     fixture.repack(128).await;
     let row_groups = ROWS.div_ceil(128);
-    // Which rows pass takes one kernel, numbers one more, a column of text two.
+    // Selecting rows takes one kernel, projecting numbers one more, a text column two.
     for (columns, kernels) in [
         ("id, int", 2),
         ("id, list", 1),
@@ -1061,10 +1061,10 @@ async fn many_row_groups_take_few_launches() {
         assert_eq!(metric(&plan, "fallbacks"), 0);
         assert_eq!(metric(&plan, "bytes_sent"), 0);
         let bytes = metric(&plan, "bytes_cached");
-        let (again, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
-        assert!(bytes > 0 && metric(&again, "bytes_cached") == bytes);
+        let (second, _) = fixture.executed(&sql.replace("{t}", "packed")).await;
+        assert!(bytes > 0 && metric(&second, "bytes_cached") == bytes);
     }
-    // Ranges of the file go on with windows as large as those before.
+    // Later ranges of the file continue with the window size of earlier ones.
     fixture
         .set("datafusion.optimizer.repartition_file_scans", "true")
         .await;
@@ -1079,7 +1079,7 @@ async fn many_row_groups_take_few_launches() {
     fixture
         .set("datafusion.optimizer.repartition_file_scans", "false")
         .await;
-    // The zone maps of `id` rule out row groups at both ends, and of others say that all rows pass.
+    // The zone maps of `id` rule out row groups at both ends, and show for others that all rows pass.
     let sql =
         "SELECT id, list FROM {t} WHERE id >= 1000 AND id < 9000 AND (int > 400 OR id < 2000)";
     fixture.same(sql).await;
@@ -1094,7 +1094,7 @@ async fn nothing_is_selected_beyond_a_limit() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     fixture.repack(128).await;
-    // All rows have such an id, as zone maps tell.
+    // Zone maps show that all rows have such an id.
     for (limit, row_groups) in [(100, 1), (200, 2), (300, 3), (500, 4), (800, 7)] {
         let sql = format!("SELECT id, byte FROM {{t}} WHERE id >= 0 LIMIT {limit}");
         fixture.same(&sql).await;
@@ -1102,7 +1102,7 @@ async fn nothing_is_selected_beyond_a_limit() {
         assert_eq!(rows, limit);
         assert_eq!(metric(&plan, "gpu_rows"), row_groups * 128, "{limit}");
     }
-    // How many rows pass is not known before: windows grow.
+    // The number of rows that pass is unknown: windows grow.
     for columns in ["id, int", "id, text"] {
         for limit in [5, 150, 1000] {
             let sql = format!("SELECT {columns} FROM {{t}} WHERE int > 100 LIMIT {limit}");
@@ -1110,14 +1110,14 @@ async fn nothing_is_selected_beyond_a_limit() {
             let (plan, rows) = fixture.executed(&sql.replace("{t}", "packed")).await;
             assert_eq!(rows, limit);
             // A third of the rows pass.
-            let (looked_at, needed) = (metric(&plan, "gpu_rows"), limit * 3 + 128);
-            assert!(looked_at <= 2 * needed, "{looked_at} rows for {limit}");
+            let (inspected, needed) = (metric(&plan, "gpu_rows"), limit * 3 + 128);
+            assert!(inspected <= 2 * needed, "{inspected} rows for {limit}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_top_k_rules_out_what_was_to_come() {
+async fn a_top_k_rules_out_later_row_groups() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     fixture.repack(128).await;
@@ -1131,7 +1131,7 @@ async fn a_top_k_rules_out_what_was_to_come() {
             assert!(metric(&plan, "row_groups_pruned_dynamic_filter") > 60);
             assert!(metric(&plan, "gpu_rows") <= ROWS / 8);
         }
-        // Any may have the best rows, so it tightens bit by bit.
+        // Any row group may have the best rows, so the filter tightens gradually.
         let sql =
             format!("SELECT {columns} FROM {{t}} WHERE byte > 3 ORDER BY big DESC, id LIMIT 200");
         fixture.same(&sql).await;
@@ -1145,7 +1145,7 @@ async fn only_the_row_group_that_fails_goes_to_the_cpu() {
     fixture
         .set("datafusion.execution.target_partitions", "1")
         .await;
-    // Three times the large one fits 38 digits, but by its bits that is not certain.
+    // Three times the large value fits 38 digits, but its bit width does not prove that.
     let create = "CREATE TABLE wide AS SELECT id, int, arrow_cast(\
         CASE id WHEN 5000 THEN '30000000000000000000000000000000000000' ELSE CAST(id AS VARCHAR) END, \
         'Decimal128(38, 0)') AS d FROM plain";
@@ -1206,7 +1206,7 @@ async fn a_window_that_fails_is_selected_anew() {
             }
             faults += 1;
         }
-        // The first row group is a window by itself: it alone has no second chance.
+        // The first row group is a window by itself, which is the only one without a second attempt.
         assert!(fallbacks > 0 && errors > 0);
         assert!(
             2 * fallbacks < faults && 2 * errors < faults,
@@ -1227,8 +1227,8 @@ async fn rows_that_wait_are_accounted_for() {
         metric(&plan, "launches")
     };
     let free = launches().await;
-    // A row group comes to 16 KiB: windows have to be smaller. One begins when the rows of the one before
-    // have gone on, whose memory may come back a moment later: there is room for both.
+    // A row group takes 16 KiB, so windows must be smaller. A window begins when the rows of the previous one have been
+    // consumed, whose memory may be released a moment later: there is room for both.
     fixture
         .run("SET datafusion.runtime.memory_limit = '96K'")
         .await
@@ -1243,7 +1243,7 @@ async fn rows_that_wait_are_accounted_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_device_is_said_and_left_alone() {
+async fn a_lost_device_is_reported_and_not_used() {
     let Some(device) = device() else { return };
     let engine = Engine::new(Arc::clone(&device) as _);
     let fixture = fixture(Gpu::new(engine), "on").await;
@@ -1268,11 +1268,11 @@ async fn a_lost_device_is_said_and_left_alone() {
             1,
             "{explained}"
         );
-        // partitions come in any order
+        // Partitions come in any order.
         let sorted = sql.replace("int = 3", "int = 3 ORDER BY big");
         fixture.same(&sorted.replace("packed", "{t}")).await;
     }
-    // what was planned before does not try either
+    // An earlier plan does not try the device either.
     let batches = collect(Arc::clone(&planned), fixture.ctx.task_ctx()).await;
     assert!(batches.is_ok());
     assert!(metric(&planned, "fallbacks") > 0);
@@ -1301,7 +1301,7 @@ async fn a_dropped_query_launches_no_more() {
     };
     let fixture = fixture(Gpu::new(Engine::new(Arc::new(device))), "require").await;
     fixture.repack(512).await;
-    // two launches for each window: which rows, and their values
+    // Two launches for each window: select rows, project values.
     let sql = "SELECT big FROM packed WHERE int <> 3";
     fixture.answer(sql).await;
     launches.store(0, Ordering::SeqCst);
@@ -1313,7 +1313,7 @@ async fn a_dropped_query_launches_no_more() {
     }
     query.abort();
     assert!(query.await.unwrap_err().is_cancelled());
-    // What reads ahead is a task of its own, which ends soon after the query. The launch is another.
+    // Reading ahead is a task of its own, which ends soon after the query. The launch is another.
     let runtime = tokio::runtime::Handle::current().metrics();
     while runtime.num_alive_tasks() > 1 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -1365,7 +1365,7 @@ async fn settings_are_shown() {
 
 /// Blocks are decoded in shared memory, which tests use as well.
 #[tokio::test]
-async fn keys_in_blocks_are_read_again_after_tests() {
+async fn keys_in_blocks_are_reread_after_tests() {
     let Some(device) = device() else { return };
     let fixture = fixture(Gpu::new(Engine::new(device)), "require").await;
     let rows =
@@ -1404,7 +1404,7 @@ async fn keys_in_blocks_are_read_again_after_tests() {
     }
 }
 
-/// Lookups that the device makes: as they are planned, counted, kept and not kept, and left to the CPU.
+/// Key tables that the device builds: planned, counted, cached and not cached, and left to the CPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_dimensions_become_lookups_on_the_device() {
     let Some(device) = device() else { return };
@@ -1432,7 +1432,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
     let by = "sales JOIN days ON sales.k = days.k";
     let post_aggregation = "(SELECT k, count(*) AS n FROM twice GROUP BY k) g";
     let queries = [
-        // with how many lookups, of which the device makes so many
+        // Each with the number of its lookups, and of those built on the device.
         (
             format!("SELECT x, sum(v) FROM {by} GROUP BY x ORDER BY x"),
             1,
@@ -1477,7 +1477,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
         fixture.set("vectile.gpu", "off").await;
         let expected = fixture.answer(query).await;
         fixture.set("vectile.gpu", "require").await;
-        // small tables are for the CPU
+        // The CPU builds small tables.
         let plan = fixture.answer(&format!("EXPLAIN {query}")).await;
         assert!(!plan.contains("built on"), "{plan}");
         fixture.set("vectile.gpu.build_from_rows", "0").await;
@@ -1504,7 +1504,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
         assert_eq!(&fixture.answer(query).await, &expected, "{query}");
         fixture.set("vectile.gpu.build_from_rows", "1000000").await;
     }
-    // where keys are there more than once, the CPU lists their rows
+    // If keys are duplicate, the CPU builds a multimap.
     fixture.set("vectile.gpu.build_from_rows", "0").await;
     let query = "SELECT sum(v), sum(x * v), count(*) FROM sales JOIN twice ON sales.k = twice.k";
     fixture.set("vectile.gpu", "off").await;
@@ -1513,7 +1513,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {query}")).await;
     assert!(analyzed.contains("more than once)=1"), "{analyzed}");
     assert_eq!(fixture.answer(query).await, expected);
-    // two lists of the same rows are kept together
+    // Two multimaps of the same rows are cached together.
     let grouped = "SELECT x % 7 AS g, sum(v), sum(x) FROM sales JOIN twice ON sales.k = twice.k GROUP BY 1 ORDER BY 1";
     fixture.set("vectile.gpu", "off").await;
     let expected = fixture.answer(grouped).await;
@@ -1523,7 +1523,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
         assert_eq!(metric(&plan, "lookups_cached"), cached);
         assert_eq!(fixture.answer(grouped).await, expected);
     }
-    // a table that only a join of rows needs is found out once, and remembered
+    // The duplicate keys of a join that returns rows are detected once, and remembered.
     let rows = "SELECT v, x FROM sales JOIN twice ON sales.k = twice.k";
     for _ in 0..2 {
         let error = fixture.error(rows).await;
@@ -1531,7 +1531,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
     }
 }
 
-const ASKED: [&str; 3] = [
+const FUSED_QUERIES: [&str; 3] = [
     "SELECT sum(int) FROM {t} WHERE byte > 9",
     "SELECT byte, count(*) FROM {t} GROUP BY byte ORDER BY byte",
     "SELECT id FROM {t} WHERE int > 100 ORDER BY id",
@@ -1542,7 +1542,7 @@ async fn a_kernel_that_does_not_compile_is_an_error_on_the_emulator() {
     let Ok(device) = CpuDevice::new() else { return };
     let device = Arc::new(device.with_broken_compiler());
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
-    for sql in ASKED {
+    for sql in FUSED_QUERIES {
         let error = fixture.error(&sql.replace("{t}", "packed")).await;
         assert!(error.contains("a kernel does not compile"), "{error}");
     }
@@ -1553,7 +1553,7 @@ async fn a_kernel_that_does_not_compile_is_left_to_the_cpu_but_with_require() {
     let Ok(device) = CpuDevice::new() else { return };
     let device = Arc::new(device.as_a_gpu().with_broken_compiler());
     let fixture = fixture(Gpu::new(Engine::new(device)), "on").await;
-    for sql in ASKED {
+    for sql in FUSED_QUERIES {
         fixture.set("vectile.gpu", "on").await;
         fixture.same(sql).await;
         let sql = sql.replace("{t}", "packed");

@@ -10,7 +10,7 @@ use vectile_gpu::Engine;
 
 use crate::support::{Fixture, emulator};
 
-/// Enough for the GPU to be expected to be faster, once it is ready.
+/// Enough rows for the GPU to be faster by estimate, once it is ready.
 const ROWS: i32 = 3_000_000;
 
 /// One table, in a session with default settings.
@@ -18,7 +18,7 @@ async fn fixture() -> Option<Fixture> {
     Some(with_table(Fixture::on_emulator()?).await)
 }
 
-/// The same, with a GPU that opens when this is sent something.
+/// Like [`fixture`], with a GPU that opens once the sender is used.
 async fn opened_later() -> Option<(Fixture, Arc<Engine>, Sender<()>)> {
     let engine = emulator()?;
     let (opened, (send, receive)) = (Arc::clone(&engine), channel());
@@ -53,7 +53,7 @@ async fn until_loaded(engine: &Engine) {
 }
 
 impl Fixture {
-    /// A table `text` of so many strings, no two of which are equal.
+    /// Adds a table `text` of this many distinct strings.
     async fn add_text(&self, rows: usize) {
         let path = self.path("text.vectile");
         let copy = format!(
@@ -68,7 +68,7 @@ impl Fixture {
         self.answer(&format!("EXPLAIN ANALYZE {sql}")).await
     }
 
-    /// The first plan of `sql` in which nothing was left to the CPU.
+    /// The first plan of `sql` that runs on the GPU entirely.
     async fn once_ready(&self, sql: &str) -> String {
         let begun = Instant::now();
         loop {
@@ -96,7 +96,7 @@ async fn the_cpu_answers_until_the_gpu_is_ready() {
         let first = fixture.analyzed(sql).await;
         assert!(first.contains("fallbacks"), "{first}");
         assert!(first.contains(" not "), "{first}");
-        // The emulator is slow: where that is known, the CPU does the query for good.
+        // The emulator is slow: once measured, the CPU runs the query for good.
         let ready = fixture.once_ready(sql).await;
         assert!(ready.contains("gpu_rows="), "{ready}");
         assert_eq!(fixture.answer(sql).await, expected);
@@ -115,7 +115,7 @@ async fn the_first_query_is_prepared_once_the_gpu_is_open() {
     let plan = fixture.plan(sql).await;
     assert!(plan.contains("PrewarmExec: aggregates=1"), "{plan}");
     assert!(plan.contains("the GPU is not open yet: CPU "), "{plan}");
-    // neither does planning wait for the device, nor the query
+    // Neither planning nor the query waits for the device.
     assert_eq!(fixture.answer(sql).await, expected);
     open.send(()).unwrap();
     until_loaded(&engine).await;
@@ -125,7 +125,7 @@ async fn the_first_query_is_prepared_once_the_gpu_is_open() {
     assert_eq!(fixture.answer(sql).await, expected);
 }
 
-/// The dimension is a join, which cannot run as it is planned at first.
+/// The build side is a join, which cannot run before the later rules have been applied.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
     let Some((fixture, engine, open)) = opened_later().await else {
@@ -150,7 +150,7 @@ async fn a_query_with_joins_is_prepared_once_the_gpu_is_open() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_required_waits_for_the_gpu() {
+async fn require_waits_for_the_gpu() {
     for opens in [true, false] {
         let Some((fixture, _, open)) = opened_later().await else {
             return;
@@ -204,7 +204,7 @@ async fn a_query_that_ran_on_both_goes_where_it_was_faster() {
     assert!(plan.contains("the CPU is faster: CPU "), "{plan}");
 }
 
-/// Text that is in no dictionary gets one there.
+/// Text without a dictionary gets one on the GPU.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn keys_of_text_are_numbered_once_the_gpu_is_ready() {
     let Some(fixture) = fixture().await else {
@@ -217,9 +217,9 @@ async fn keys_of_text_are_numbered_once_the_gpu_is_ready() {
     assert!(fixture.answer(sql).await.contains("300000"));
 }
 
-/// A test without an automaton is one of entries of dictionaries. Which text is in one, only its chunks tell.
+/// A predicate without an automaton is tested on dictionary values. Only the chunks show which text has a dictionary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_gpu_cannot_do_is_planned_for_the_cpu() {
+async fn unsupported_queries_are_planned_for_the_cpu() {
     let Some(fixture) = fixture().await else {
         return;
     };
@@ -241,7 +241,7 @@ async fn what_the_gpu_cannot_do_is_planned_for_the_cpu() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_made_ready_where_nobody_wants_that() {
+async fn nothing_is_prepared_without_background() {
     let Some(fixture) = fixture().await else {
         return;
     };
@@ -253,7 +253,7 @@ async fn nothing_is_made_ready_where_nobody_wants_that() {
     ] {
         for _ in 0..3 {
             let plan = fixture.analyzed(sql).await;
-            // of a busy machine's CPU, so little may be expected that the query waits for the kernel
+            // On a busy machine, the CPU may look so slow that the query waits for the kernel.
             if plan.contains("launches=1") && !plan.contains("compile_time=1ns") {
                 break;
             }

@@ -1,4 +1,4 @@
-//! Joins whose partners have to meet conditions beside their keys, all of them on the device.
+//! Joins with filters beside their keys, evaluated per match, entirely on the device.
 
 use vectile_datafusion::Gpu;
 
@@ -17,7 +17,7 @@ async fn matches_meet_any_condition() {
             "sales",
             "value % 97 AS k, value % 50 AS a, value AS v FROM generate_series(1, 4000)",
         ),
-        // a key is there six or seven times
+        // Each key occurs six or seven times.
         (
             "offers",
             "value % 60 AS o_k, value % 31 AS b, value % 7 AS c FROM generate_series(1, 400)",

@@ -14,10 +14,10 @@ use tpchgen_arrow::{
 
 use crate::support::Fixture;
 
-/// Plans do not depend on it, but the tables are written.
+/// Scale factor. Plans do not depend on it, but the tables are written.
 const SCALE: f64 = 0.001;
 
-/// Tables of TPC-H and a device; `None`, and said so, where there is no C++ compiler.
+/// Tables of TPC-H and a device; `None`, with a message, without a C++ compiler.
 async fn tpch() -> Option<Fixture> {
     let fixture = Fixture::on_emulator()?;
     let lineitem = LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1));
@@ -51,7 +51,7 @@ impl Fixture {
         self.register(name, &path).await;
     }
 
-    /// The plan, without what is another one every time.
+    /// The plan without parts that change between runs.
     async fn stable_plan(&self, sql: &str) -> String {
         let folder = self.dir.path().display().to_string();
         let folder = folder.trim_start_matches('/');

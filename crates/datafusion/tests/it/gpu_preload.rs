@@ -1,4 +1,4 @@
-//! Columns that are loaded onto the GPU before queries ask for them.
+//! Preloading: columns that are loaded onto the GPU before queries need them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,14 +18,14 @@ use vectile_gpu::Engine;
 
 use crate::support::{Fixture, metric};
 
-/// Of five columns.
+/// Reads five columns.
 const QUERY: &str =
     "SELECT sum(int), sum(big), sum(byte), sum(price), sum(void) FROM packed WHERE int > 100";
 const COLUMNS: [&str; 5] = ["int", "big", "byte", "price", "void"];
 const LOAD: &str = "SELECT * FROM vectile_load('packed', 'int', 'big', 'byte', 'price', 'void')";
 const PINNED: &str = "SELECT column_name FROM vectile_pinned() ORDER BY column_name";
 
-/// The test table in a session with an engine on the emulator; `None` where there is no C++ compiler.
+/// The test table in a session with an engine on the emulator; `None` without a C++ compiler.
 async fn fixture() -> Option<(Fixture, Arc<Engine>)> {
     let device = match CpuDevice::new() {
         Ok(device) => Arc::new(device),
@@ -51,7 +51,7 @@ async fn session(gpu: Gpu) -> Fixture {
 }
 
 impl Fixture {
-    /// Bytes that the device is sent for the query.
+    /// Bytes that are sent to the device for the query.
     async fn sent(&self) -> usize {
         metric(&self.executed(QUERY).await.0, "bytes_sent")
     }
@@ -65,7 +65,7 @@ impl Fixture {
         self.run(sql).await.unwrap_err().strip_backtrace()
     }
 
-    /// Writes other rows in the place of the file of `packed`.
+    /// Replaces the file of `packed` by one with other rows.
     async fn rewrite(&self) {
         let path = self.path("packed.vectile");
         let copy = format!(
@@ -77,14 +77,14 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn columns_are_there_until_they_are_unloaded() {
+async fn columns_stay_until_they_are_unloaded() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
     let loaded = fixture.answer(LOAD).await;
     assert_eq!(fixture.sent().await, 0, "{loaded}");
     assert_eq!(fixture.rows(PINNED).await, 5);
-    // what is not pinned goes
+    // Columns that are not pinned are evicted.
     engine.clear();
     assert_eq!(fixture.sent().await, 0);
     let pinned = engine.cached_bytes();
@@ -112,7 +112,7 @@ async fn columns_are_there_until_they_are_unloaded() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn all_columns_are_loaded_that_can_be() {
+async fn all_supported_columns_are_loaded() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };
@@ -144,7 +144,7 @@ async fn all_columns_are_loaded_that_can_be() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_in_directories_are_loaded_without_what_their_names_say() {
+async fn files_in_directories_are_loaded_without_partition_columns() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };
@@ -180,7 +180,7 @@ async fn pins_survive_pressure() {
     fixture.run(&set).await.unwrap();
     assert!(engine.cached_bytes() > limit);
     let load = "SELECT * FROM vectile_load('packed', 'date')";
-    // threads of the query before may hold chunks for a moment, which cannot make room then
+    // Threads of the previous query may hold chunks for a moment, which cannot be evicted then.
     let begun = Instant::now();
     while let Err(error) = fixture.run(load).await {
         assert!(begun.elapsed() < Duration::from_secs(5), "{error}");
@@ -192,12 +192,12 @@ async fn pins_survive_pressure() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_does_not_fit_is_not_pinned() {
+async fn columns_that_do_not_fit_are_not_pinned() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
     let all = "SELECT * FROM vectile_load('packed')";
-    // more may be on the device for a while than what is kept
+    // More may be on the device temporarily than is kept.
     let loaded = fixture.run(all).await.unwrap();
     let of_columns = loaded
         .iter()
@@ -208,7 +208,7 @@ async fn what_does_not_fit_is_not_pinned() {
     fixture.run("SELECT * FROM vectile_unload()").await.unwrap();
     let one = "SELECT * FROM vectile_load('packed', 'byte')";
     fixture.run(one).await.unwrap();
-    // too little for what files have, or only for what kernels need besides
+    // Too little for the files' data, or only for what kernels need in addition.
     for limit in [bytes / 2, bytes - 500] {
         let set = format!("SET vectile.gpu.memory_limit = '{limit}'");
         fixture.run(&set).await.unwrap();
@@ -252,7 +252,7 @@ async fn pins_of_earlier_files_go() {
     let rows = "SELECT sum(row_groups) AS row_groups FROM vectile_pinned()";
     assert!(fixture.answer(rows).await.contains("| 5 "));
     assert_eq!(fixture.sent().await, 0);
-    // by its name, when there is no table any more
+    // By name, after the table was dropped.
     fixture.ctx.deregister_table("packed").unwrap();
     assert_eq!(
         fixture.rows("SELECT * FROM vectile_unload('packed')").await,
@@ -262,7 +262,7 @@ async fn pins_of_earlier_files_go() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_column_is_there_as_long_as_any_table_has_it_pinned() {
+async fn a_column_stays_while_any_table_pins_it() {
     let Some((fixture, engine)) = fixture().await else {
         return;
     };
@@ -301,11 +301,11 @@ async fn a_plan_loads_each_time_it_runs() {
         .await
         .unwrap();
     let (state, query) = ctx.sql(LOAD).await.unwrap().into_parts();
-    let again = physical_plan(&state, &query).await.unwrap();
+    let reused = physical_plan(&state, &query).await.unwrap();
     for run in 0..6 {
         match run {
             0 | 1 => _ = fixture.run("EXECUTE load").await.unwrap(),
-            2 | 3 => _ = collect(Arc::clone(&again), ctx.task_ctx()).await.unwrap(),
+            2 | 3 => _ = collect(Arc::clone(&reused), ctx.task_ctx()).await.unwrap(),
             4 => _ = fixture.run("SELECT count(*) FROM load").await.unwrap(),
             _ => {
                 let plan = physical_plan(&state, &query).await.unwrap();
@@ -347,7 +347,7 @@ async fn a_load_that_is_dropped_pins_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_are_wrong() {
+async fn wrong_calls_are_errors() {
     let Some((fixture, _)) = fixture().await else {
         return;
     };
@@ -383,7 +383,7 @@ async fn calls_that_are_wrong() {
     vectile_unload('packed', 1): Error during planning: vectile_unload takes names, as strings
     Execution error: vectile.gpu = off: SET vectile.gpu = 'auto' to load columns
     "#);
-    // names that SQL reads in small letters, and with the schema
+    // Names that SQL folds to lower case, and names with a schema.
     fixture.run("SET vectile.gpu = 'on'").await.unwrap();
     for name in ["PACKED", "public.packed", "datafusion.public.packed"] {
         let load = format!("SELECT * FROM vectile_load('{name}', 'int', 'int')");

@@ -1,10 +1,10 @@
-//! What `EXPLAIN ANALYZE` tells of each stage.
+//! The stages in the output of `EXPLAIN ANALYZE`.
 
 use vectile_datafusion::Gpu;
 
 use crate::support::{Fixture, emulator};
 
-/// The stages in a plan that has run, without times and sizes.
+/// The stages in the plan of a finished query, without times and sizes.
 fn stages(plan: &str) -> String {
     let (_, rest) = plan.split_once("stages=[").expect(plan);
     let mut depth = 1;
@@ -39,7 +39,7 @@ impl Fixture {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_analyze_tells_what_each_stage_took() {
+async fn explain_analyze_shows_each_stage() {
     let Some(engine) = emulator() else { return };
     let fixture = Fixture::on(Gpu::new(engine));
     let set = async |key: &str, value: &str| {
@@ -79,35 +79,35 @@ async fn explain_analyze_tells_what_each_stage_took() {
     set("", "require").await;
     set(".build_from_rows", "100").await;
 
-    let made = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
+    let built = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
     let kept = |keys| format!("kept, keys={keys}, memory=..");
     let (shops, days, regions) = (
         "d_shop = h_shop: ",
         "s_day = d_day: ",
         "s_region = r_region: ",
     );
-    // small tables are for the CPU, those that the device looks up, too
+    // The CPU builds small tables, also those that a build on the device looks up.
     let first = fixture.stages(&all).await;
     assert_eq!(
         first,
         format!(
             "{days}GPU, {}, stages=[{shops}CPU, {}]; {regions}CPU, {}",
-            made(800, 800),
-            made(60, 60),
-            made(30, 24)
+            built(800, 800),
+            built(60, 60),
+            built(30, 24)
         )
     );
-    // what is kept has read nothing, and asked for no other stage
+    // A cached table read nothing, and needed no other stage.
     assert_eq!(
         fixture.stages(&all).await,
         format!("{days}{}; {regions}{}", kept(800), kept(24))
     );
-    // other rows of what is looked up are another stage, over the same one
+    // Other rows of the build side are another stage, over the same inner one.
     assert_eq!(
         fixture.stages(&some).await,
         format!(
             "{days}GPU, {}, stages=[{shops}{}]; {regions}{}",
-            made(800, 400),
+            built(800, 400),
             kept(60),
             kept(24)
         )
@@ -119,14 +119,14 @@ async fn explain_analyze_tells_what_each_stage_took() {
             fixture.stages(&some).await,
             format!(
                 "{days}GPU, {}, stages=[{shops}GPU, {}]; {regions}GPU, {}",
-                made(800, 400),
-                made(60, 60),
-                made(30, 24)
+                built(800, 400),
+                built(60, 60),
+                built(30, 24)
             )
         );
     }
     assert_eq!(fixture.answer(&some).await, expected);
-    // a plan that has not run has none, nor has a query without joins
+    // Neither a plan that has not run nor a query without joins has stages.
     let plan = fixture.answer(&format!("EXPLAIN {some}")).await;
     assert!(!plan.contains("stages="), "{plan}");
     let plan = fixture.answer("EXPLAIN ANALYZE SELECT sum(v) FROM sales");
@@ -134,7 +134,7 @@ async fn explain_analyze_tells_what_each_stage_took() {
     assert!(!plan.contains("stages="), "{plan}");
 }
 
-/// Lookups that tell what passes, or what groups are, whoever makes the tables that are made with them.
+/// Inner lookups that filter rows or define groups give the same answers, regardless of where tables are built.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stages_have_the_answers_of_their_own_lookups() {
     let Some(fixture) = Fixture::on_emulator() else {
@@ -195,9 +195,9 @@ async fn stages_have_the_answers_of_their_own_lookups() {
     }
 }
 
-/// What the device keeps of joins for other queries is no reason to refuse columns.
+/// Columns are not refused because of key tables that the device caches for other queries: these are evicted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tables_that_are_kept_leave_room_for_columns() {
+async fn cached_tables_leave_room_for_columns() {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
     };
@@ -224,7 +224,7 @@ async fn tables_that_are_kept_leave_room_for_columns() {
         assert!(fixture.plan(&sql).await.contains("built on the GPU"));
         fixture.run(&sql).await.unwrap();
     }
-    // less than these tables take
+    // Less than these tables take.
     set(".memory_limit", "200000").await;
     let sql = "SELECT count(*) FROM f WHERE v > 4";
     assert!(fixture.answer(sql).await.contains("30000"));

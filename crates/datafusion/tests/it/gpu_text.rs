@@ -1,4 +1,4 @@
-//! Tests of text in splits, on the emulated GPU.
+//! Predicates over text in splits, on the emulated GPU.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +53,7 @@ async fn tests_of_text_are_on_the_gpu() {
     }
 }
 
-/// Whether text is null is known without reading it.
+/// Nulls of text are known without reading it.
 #[tokio::test]
 async fn nulls_of_text_are_counted_on_the_gpu() {
     let Some(fixture) = fixture().await else {
@@ -74,7 +74,7 @@ async fn nulls_of_text_are_counted_on_the_gpu() {
     }
 }
 
-/// Text comes back from the GPU as the type that it has in the table, whatever it is stored as.
+/// The GPU returns text as the type in the table, regardless of its encoding.
 #[tokio::test]
 async fn text_is_decoded_on_the_gpu() {
     let Some(fixture) = fixture().await else {
@@ -107,8 +107,8 @@ async fn text_is_decoded_on_the_gpu() {
 /// Orders by all columns.
 fn order(columns: &str) -> String {
     let count = columns.split(',').count();
-    let places: Vec<String> = (1..=count).map(|place| place.to_string()).collect();
-    format!("ORDER BY {}", places.join(", "))
+    let positions: Vec<String> = (1..=count).map(|position| position.to_string()).collect();
+    format!("ORDER BY {}", positions.join(", "))
 }
 
 /// Row groups whose text is in dictionaries, constant, null, in `fsst` and in `plain`.
@@ -216,7 +216,7 @@ async fn keys_of_text_are_on_the_gpu() {
     }
 }
 
-/// The least and the greatest strings are among those that the kernel groups by.
+/// Minimum and maximum strings are keys of the kernel.
 #[tokio::test]
 async fn extremes_of_text_are_on_the_gpu() {
     let Some(fixture) = fixture().await else {
@@ -249,9 +249,9 @@ async fn extremes_of_text_are_on_the_gpu() {
     fixture.same(only_some).await;
 }
 
-/// The error comes once the file shows that its text is in no dictionary.
+/// The error appears when the file shows that its text has no dictionary.
 #[tokio::test]
-async fn other_tests_of_text_are_not() {
+async fn other_tests_of_text_are_not_on_the_gpu() {
     let Some(fixture) = fixture().await else {
         return;
     };
@@ -294,7 +294,7 @@ fn predicate(random: &mut Random, depth: u32) -> String {
     }
 }
 
-/// They have one kernel: automata are its arguments.
+/// They share a kernel: automata are its arguments.
 #[tokio::test]
 async fn random_tests_of_text() {
     let Some(fixture) = fixture().await else {
@@ -310,11 +310,11 @@ async fn random_tests_of_text() {
                 .await
                 .map(|batches| format!("{batches:?}"))
         };
-        let Ok(found) = answer("packed").await else {
+        let Ok(actual) = answer("packed").await else {
             continue;
         };
         on_gpu += 1;
-        assert_eq!(found, answer("plain").await.unwrap(), "{test}");
+        assert_eq!(actual, answer("plain").await.unwrap(), "{test}");
     }
     assert!(on_gpu > 100, "{on_gpu}");
 }
@@ -356,7 +356,7 @@ async fn the_kernel_that_compresses_is_compiled_in_the_background() {
     assert!(by_cpu > 0, "nothing waits for the compiler");
 }
 
-/// What the GPU compresses is what the CPU reads; `auto` opens no device for so little text, but uses one that is open.
+/// The CPU reads what the GPU compresses; `auto` opens no device for so little text, but uses one that is open.
 #[tokio::test]
 async fn text_is_compressed_on_the_gpu() {
     let Some(engine) = emulator() else { return };

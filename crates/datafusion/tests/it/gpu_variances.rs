@@ -1,4 +1,4 @@
-//! Variances and standard deviations on the GPU, for which a CPU stands in.
+//! Variances and standard deviations on the GPU, which the emulator stands in for.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use crate::support::{Fixture, metric};
 
 const ROWS: usize = 60_000;
 
-/// Numbers that variances are easily got wrong for, as `plain` and `packed`. `None`, and said so, where there is
-/// no C++ compiler.
+/// Numbers that are hard cases for variances, as `plain` and `packed`. `None`, with a message, without a C++ compiler.
 async fn fixture(mode: &str) -> Option<Fixture> {
     let fixture = Fixture::on_emulator()?;
     let hash = |i: usize| (i.wrapping_mul(2_654_435_761) % 1_000_003) as f64;
@@ -68,8 +67,8 @@ async fn fixture(mode: &str) -> Option<Fixture> {
     Some(fixture)
 }
 
-/// Whether two results are equal, but for the last digits. If squares overflow, it depends on partitions for
-/// DataFusion whether they come to infinity or to none.
+/// Returns true if two results are equal except for the last digits. If squares overflow, DataFusion returns infinity
+/// or NaN, depending on partitions.
 fn are_close(a: Option<f64>, b: Option<f64>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => (a - b).abs() <= 1e-9 * b.abs() || (!a.is_finite() && !b.is_finite()),
@@ -89,31 +88,31 @@ impl Fixture {
 
     /// Asserts that `sql` has the same answer on both tables, and on the second one twice.
     async fn close(&self, sql: &str) {
-        let [plain, packed, again] = [
+        let [plain, packed, repeated] = [
             self.numbers(&sql.replace("{t}", "plain")).await,
             self.numbers(&sql.replace("{t}", "packed")).await,
             self.numbers(&sql.replace("{t}", "packed")).await,
         ];
         assert_eq!(plain.num_rows(), packed.num_rows(), "{sql}");
         let columns = plain.columns().iter().zip(packed.columns());
-        for ((plain, packed), again) in columns.zip(again.columns()) {
-            let [plain, packed, again] = [plain, packed, again]
+        for ((plain, packed), repeated) in columns.zip(repeated.columns()) {
+            let [plain, packed, repeated] = [plain, packed, repeated]
                 .map(|column| cast(column, &DataType::Float64).unwrap())
                 .map(|column| column.as_primitive::<Float64Type>().clone());
-            for (row, (expected, found)) in plain.iter().zip(&packed).enumerate() {
-                let is_close = are_close(found, expected);
-                assert!(is_close, "{sql}, row {row}: {found:?} for {expected:?}");
-                let again = again.is_valid(row).then(|| again.value(row));
+            for (row, (expected, actual)) in plain.iter().zip(&packed).enumerate() {
+                let is_close = are_close(actual, expected);
+                assert!(is_close, "{sql}, row {row}: {actual:?} for {expected:?}");
+                let repeated = repeated.is_valid(row).then(|| repeated.value(row));
                 assert!(
-                    are_close(again, found),
-                    "{sql}, row {row}: {again:?}, {found:?}"
+                    are_close(repeated, actual),
+                    "{sql}, row {row}: {repeated:?}, {actual:?}"
                 );
             }
         }
     }
 }
 
-/// All four of a column.
+/// All four functions of a column.
 fn all(of: &str) -> String {
     let functions = ["var_pop", "var_samp", "stddev_pop", "stddev_samp"];
     let functions = functions.map(|function| format!("{function}({of})"));
@@ -164,7 +163,7 @@ async fn variances_are_those_of_the_cpu() {
         );
         fixture.close(&sql).await;
     }
-    // constants have none at all
+    // The variance of constants is exactly zero.
     for sql in [
         "SELECT var_pop(same), stddev_samp(same), var_pop(few) FILTER (WHERE few = 4) FROM packed",
         "SELECT var_pop(steps), stddev_samp(steps), var_pop(few) FROM packed GROUP BY few",
@@ -185,11 +184,11 @@ async fn variances_of_groups_are_those_of_the_cpu() {
     let Some(fixture) = fixture("require").await else {
         return;
     };
-    // by number in threads, in blocks, in a table, and hashed
+    // Numbered groups in threads, in blocks and in a table, and hashed groups.
     for key in ["few", "some", "id / 4", "many"] {
         for of in ["int", "price", "float", "far", "odd", "huge"] {
             let is_spread = ["few", "some"].contains(&key);
-            // groups of a few values may lie close together
+            // Groups of a few values may lie close together.
             if is_spread || ["int", "price"].contains(&of) {
                 let of = all(of);
                 let sql = format!("SELECT {key}, {of} FROM {{t}} GROUP BY 1 ORDER BY 1");

@@ -1,4 +1,4 @@
-//! What `docs/known-differences.md` says of DataFusion's answers.
+//! Checks the answers in `docs/known-differences.md`.
 
 use datafusion::arrow::util::display::array_value_to_string;
 use datafusion::error::Result;
@@ -11,9 +11,9 @@ const PAGE: &str = include_str!("../../../../docs/known-differences.md");
 /// A query of the page.
 struct Example<'a> {
     sql: &'a str,
-    /// What a session of DataFusion alone answers, if one that knows Vectile is right.
+    /// The answer of a session without Vectile, if a session with Vectile is right.
     plain: Option<&'a str>,
-    /// What a session that knows Vectile answers.
+    /// The answer of a session with Vectile.
     answers: &'a str,
     right: &'a str,
     upstream: &'a str,
@@ -25,8 +25,8 @@ fn examples() -> Vec<Example<'static>> {
         let (sql, rest) = block.split_once("```").unwrap();
         let line = |name: &str| {
             let start = format!("- {name}: ");
-            let found = rest.lines().find_map(|line| line.strip_prefix(&start));
-            found.map(|line| line.trim_matches('`'))
+            let value = rest.lines().find_map(|line| line.strip_prefix(&start));
+            value.map(|line| line.trim_matches('`'))
         };
         let needed = |name| line(name).unwrap_or_else(|| panic!("no '{name}' behind {sql}"));
         let upstream = needed("upstream");
@@ -50,7 +50,7 @@ fn examples() -> Vec<Example<'static>> {
     examples.collect()
 }
 
-/// The only value that the last statement answers.
+/// The single value that the last statement returns.
 async fn answer(ctx: &SessionContext, sql: &str) -> Result<String> {
     let mut batches = vec![];
     for statement in sql.split(';') {
@@ -63,17 +63,17 @@ async fn answer(ctx: &SessionContext, sql: &str) -> Result<String> {
 }
 
 async fn assert_answers(ctx: &SessionContext, sql: &str, answers: &str) {
-    let found = match answer(ctx, sql).await {
-        Ok(found) => found,
+    let actual = match answer(ctx, sql).await {
+        Ok(actual) => actual,
         Err(error) => format!("error: {}", error.strip_backtrace()),
     };
     let is_as_said = match answers.strip_prefix("error: ") {
-        Some(error) => found.starts_with("error: ") && found.contains(error),
-        None => found == answers,
+        Some(error) => actual.starts_with("error: ") && actual.contains(error),
+        None => actual == answers,
     };
     assert!(
         is_as_said,
-        "the answer is {found}, and no longer {answers}: see docs/known-differences.md\n{sql}"
+        "the answer is {actual}, and no longer {answers}: see docs/known-differences.md\n{sql}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Tables of ORC files, beside the same rows in memory.
+//! Tables of ORC files, compared with the same rows in memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ async fn queries_have_the_answers_of_the_rows() {
     );
 }
 
-/// What the statistics answer without the rows is what the rows answer.
+/// Answers from statistics equal answers from the rows.
 #[tokio::test]
 async fn statistics_claim_no_more_than_the_rows_have() {
     let fixture = fixture().await;
@@ -95,7 +95,7 @@ async fn statistics_claim_no_more_than_the_rows_have() {
         .plan("SELECT min(id), max(name), count(*) FROM packed")
         .await;
     assert!(plan.contains("PlaceholderRowExec"), "{plan}");
-    // NaN is not in them
+    // Statistics leave out NaN.
     let plan = fixture.plan("SELECT max(nan) FROM packed").await;
     assert!(!plan.contains("PlaceholderRowExec"), "{plan}");
 }
@@ -113,12 +113,12 @@ async fn every_type_can_be_queried() {
         fixture.create("types", &data(name), "").await;
         for (index, field) in expected.schema().fields().iter().enumerate() {
             let sql = format!("SELECT \"{}\" FROM types", field.name());
-            let found = fixture.run(&sql).await.unwrap();
-            let found = concat_batches(&found[0].schema(), &found).unwrap();
+            let actual = fixture.run(&sql).await.unwrap();
+            let actual = concat_batches(&actual[0].schema(), &actual).unwrap();
             let expected = expected.column(index);
-            let same = |expected: &ArrayRef| found.column(0) == expected;
-            // names of fields of maps differ, and unions have no casts
-            let expected = cast(expected, found.column(0).data_type());
+            let same = |expected: &ArrayRef| actual.column(0) == expected;
+            // Field names of maps differ, and unions have no casts.
+            let expected = cast(expected, actual.column(0).data_type());
             let expected =
                 expected.unwrap_or_else(|_| Arc::clone(rows("types.arrow").column(index)));
             let has_nan = field.name().starts_with("double");
@@ -163,7 +163,7 @@ async fn directories_globs_and_partitions() {
 }
 
 #[tokio::test]
-async fn what_is_not_needed_is_not_read() {
+async fn only_needed_data_is_read() {
     let fixture = fixture().await;
     let (plan, rows) = fixture
         .executed("SELECT id FROM packed WHERE id >= 5990")
@@ -188,10 +188,10 @@ async fn what_is_not_needed_is_not_read() {
 }
 
 #[tokio::test]
-async fn errors_name_the_place() {
+async fn errors_name_the_location() {
     let fixture = Fixture::empty();
     let mut bytes = fs::read(data("scan.stripes.orc")).unwrap();
-    // the first values of the first stripe: an integer run without an end
+    // The first values of the first stripe: an integer run without an end.
     let metadata = fixture_metadata(&data("scan.stripes.orc")).await.unwrap();
     let stream = metadata.stripes()[0]
         .streams
@@ -227,7 +227,7 @@ async fn errors_name_the_place() {
     assert!(error.contains("t.orc is not an ORC file"), "{error}");
 }
 
-/// What the end of a file says; `None` if that cannot be read.
+/// The metadata at the end of a file; `None` if it cannot be read.
 pub async fn fixture_metadata(path: &Path) -> Option<vectile_orc::Metadata> {
     use object_store::{ObjectStore, ObjectStoreExt, local::LocalFileSystem};
     let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new());
@@ -236,7 +236,7 @@ pub async fn fixture_metadata(path: &Path) -> Option<vectile_orc::Metadata> {
     vectile_orc::read_metadata(&store, &meta).await.ok()
 }
 
-/// Columns are decoded on the CPU, and then on the device as others are.
+/// The CPU decodes the columns; on the device they are like any others.
 #[tokio::test]
 async fn kernels_read_columns_of_orc_files() {
     let Some(fixture) = Fixture::on_emulator() else {
@@ -264,7 +264,7 @@ async fn kernels_read_columns_of_orc_files() {
 }
 
 impl Fixture {
-    /// As [`Fixture::same`], of tables of which one cannot be on the GPU.
+    /// Like [`Fixture::same`], for queries with a table that cannot be on the GPU.
     async fn same_rows(&self, sql: &str) {
         let packed = self.answer(&sql.replace("{t}", "packed")).await;
         self.run("SET vectile.gpu = 'off'").await.unwrap();

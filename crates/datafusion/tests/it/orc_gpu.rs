@@ -1,4 +1,4 @@
-//! Columns of ORC files on a GPU, which answers as the CPU does: of each type, and of files that are damaged.
+//! ORC columns on the GPU: answers equal the CPU's for each type, and for damaged files.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use vectile_orc::{Metadata, StreamKind};
 use crate::orc::{data, fixture_metadata};
 use crate::support::{Fixture, metric};
 
-/// An answer as text, and where it is from.
+/// An answer as text, with metrics of its origin.
 struct Answer {
     text: String,
     on_gpu: bool,
@@ -50,7 +50,7 @@ impl Fixture {
         })
     }
 
-    /// Two values of a column as literals, the lesser one first; none of a type without literals.
+    /// Two values of a column as literals, in ascending order; `None` for types without literals.
     async fn literals(&self, column: &str) -> Option<[String; 2]> {
         let sql = format!("SELECT DISTINCT {column} FROM t WHERE {column} IS NOT NULL ORDER BY 1");
         let batches = self.run(&sql).await.unwrap();
@@ -73,7 +73,7 @@ fn literal(values: &RecordBatch, row: usize) -> String {
     }
 }
 
-/// What is asked of a column, `{c}`. Each of these is a kernel, which takes a second to compile.
+/// The queries of a column `{c}`. Each compiles a kernel, which takes a second.
 fn queries(of_type: &DataType, nullable: bool, literals: Option<[String; 2]>) -> Vec<String> {
     if of_type.is_nested() {
         return vec!["SELECT {c} FROM t WHERE {c} IS NULL".into()];
@@ -113,14 +113,14 @@ fn queries(of_type: &DataType, nullable: bool, literals: Option<[String; 2]>) ->
     queries
 }
 
-/// Asks all of each column of a file.
+/// Compares GPU and CPU for all queries of each column of a file.
 async fn compare(name: &str) {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
     };
     fixture.create("t", &data(name), "").await;
     let schema = fixture.ctx.table("t").await.unwrap().schema().clone();
-    let (mut asked, mut on_gpu, mut fell_back, mut decoded) = (0, 0, 0, 0);
+    let (mut compared, mut on_gpu, mut fell_back, mut decoded) = (0, 0, 0, 0);
     for field in schema.fields() {
         let column = format!("\"{}\"", field.name());
         fixture.gpu("off").await;
@@ -142,16 +142,16 @@ async fn compare(name: &str) {
                 (cpu, gpu) => panic!("{name}, {sql}: {:?}, {:?}", cpu.err(), gpu.err()),
             };
             assert_eq!(gpu.text, cpu.text, "{name}, {sql}");
-            asked += 1;
+            compared += 1;
             on_gpu += usize::from(gpu.on_gpu);
             fell_back += usize::from(gpu.fallbacks > 0);
             decoded += gpu.decoded;
         }
     }
     println!(
-        "{name}: {asked} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU, {decoded} chunks decoded"
+        "{name}: {compared} queries, {on_gpu} on the GPU, {fell_back} of them left to the CPU, {decoded} chunks decoded"
     );
-    assert!(on_gpu - fell_back > asked / 3, "{name}");
+    assert!(on_gpu - fell_back > compared / 3, "{name}");
     assert!(decoded > 0, "{name}: the CPU decoded all of it");
 }
 
@@ -183,9 +183,9 @@ async fn several_stripes() {
     compare("scan.stripes.orc").await;
 }
 
-/// Files to damage, and what is asked of which of their columns. These are not several at once, since the CPU does not
-/// decode others where no row passes a filter. Statistics rule no rows out: those of damaged values are wrong, and only
-/// the CPU uses those of vectors.
+/// Files to damage, with columns and their queries. Each query reads one column, since the CPU does not decode others
+/// where no row passes a filter. Statistics prune no rows: those of damaged values are wrong, and only the CPU uses
+/// those of vectors.
 const DAMAGED: [(&str, &[(&str, &str)]); 5] = [
     (
         "types.v1-zlib.orc",
@@ -259,22 +259,22 @@ const SUM: &str = "sum({c}), count({c})";
 
 const TEXT: &str = "count(*) FROM t WHERE {c} LIKE '%b%'";
 
-/// Files of a usual run. `ORC_DAMAGED_FILES` says how many others, and `ORC_DAMAGED_FIRST` from which on.
+/// Number of files by default. `ORC_DAMAGED_FILES` overrides it, and `ORC_DAMAGED_FIRST` sets the first seed.
 const DAMAGED_FILES: u64 = 250;
 
-/// Few bytes can stand for many rows; files of more are left out.
+/// Files with more rows are skipped: few bytes can encode many rows.
 const MAX_ROWS: u64 = 1 << 20;
 
-/// The longest that a query may take.
-const MOST_TIME: Duration = Duration::from_secs(120);
+/// Time limit of a query.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// Numbers that look random, the same ones for each seed.
+/// Pseudo-random numbers, reproducible by seed.
 struct Random(u64);
 
 impl Random {
     fn of(seed: u64) -> Self {
         let mut random = Self(seed);
-        // Seeds that follow each other begin alike.
+        // Consecutive seeds begin alike.
         for _ in 0..4 {
             random.below(1);
         }
@@ -298,21 +298,21 @@ fn damage(bytes: &mut Vec<u8>, ranges: &[Range<u64>], random: &mut Random) {
     }
     for _ in 0..1 + random.below(3) {
         let range = &ranges[random.below(ranges.len())];
-        let place = range.start as usize + random.below((range.end - range.start) as usize);
+        let offset = range.start as usize + random.below((range.end - range.start) as usize);
         match random.below(3) {
-            0 => bytes[place] ^= 1 << random.below(8),
-            1 => bytes[place] = random.below(256) as u8,
+            0 => bytes[offset] ^= 1 << random.below(8),
+            1 => bytes[offset] = random.below(256) as u8,
             _ => {
-                let end = bytes.len().min(place + 8);
-                bytes[place..end].fill([0, 0xff][random.below(2)]);
+                let end = bytes.len().min(offset + 8);
+                bytes[offset..end].fill([0, 0xff][random.below(2)]);
             }
         }
     }
 }
 
-/// Where a query of a column may meet damage: in the column's streams, with those of its children, and anywhere if it
-/// has no filter. With one, the CPU reads statistics of vectors.
-fn places(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>> {
+/// The byte ranges to damage for a query of a column: the streams of the column and its children. Without a filter,
+/// also all other bytes; with one, the CPU reads statistics of vectors.
+fn damage_ranges(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>> {
     let columns = &metadata.root().children;
     let at = columns.iter().position(|of_type| of_type.path == column);
     let at = at.expect("a column of the file");
@@ -328,12 +328,12 @@ fn places(metadata: &Metadata, column: &str, has_filter: bool) -> Vec<Range<u64>
             && !(has_filter && statistics.contains(&stream.kind))
             && !stream.bytes.is_empty()
     });
-    let mut places: Vec<Range<u64>> = streams.map(|stream| stream.bytes.clone()).collect();
+    let mut damage_ranges: Vec<Range<u64>> = streams.map(|stream| stream.bytes.clone()).collect();
     if !has_filter {
         let last = metadata.stripes().last().expect("a file with rows");
-        places.push(0..last.bytes.end + 100);
+        damage_ranges.push(0..last.bytes.end + 100);
     }
-    places
+    damage_ranges
 }
 
 fn number_from(variable: &str, otherwise: u64) -> u64 {
@@ -364,7 +364,7 @@ async fn damaged_files_have_the_same_answers_or_errors() {
         let has_filter = query.contains("WHERE");
         damage(
             &mut bytes,
-            &places(metadata, column, has_filter),
+            &damage_ranges(metadata, column, has_filter),
             &mut random,
         );
         let path = fixture.path(&format!("{number}.orc"));
@@ -384,8 +384,8 @@ async fn damaged_files_have_the_same_answers_or_errors() {
         };
         let sql = format!("SELECT {query}{from}").replace("{c}", column);
         let what = format!("{name}, damaged as ORC_DAMAGED_FIRST={number}, {sql}");
-        let cpu = ask(&fixture, &path, "off", &sql, &what).await;
-        let gpu = ask(&fixture, &path, "on", &sql, &what).await;
+        let cpu = run_query(&fixture, &path, "off", &sql, &what).await;
+        let gpu = run_query(&fixture, &path, "on", &sql, &what).await;
         match (cpu, gpu) {
             (Ok(cpu), Ok(gpu)) => {
                 assert_eq!(gpu.text, cpu.text, "{what}");
@@ -403,8 +403,8 @@ async fn damaged_files_have_the_same_answers_or_errors() {
     assert!(count < 100 || (on_gpu > 0 && errors > 0));
 }
 
-/// The answer to a query of one file, in one of the modes. There is no panic, and it comes in time.
-async fn ask(
+/// Answers a query of one file, in one of the modes. Fails the test on a panic or a timeout.
+async fn run_query(
     fixture: &Arc<Fixture>,
     path: &Path,
     mode: &'static str,
@@ -416,15 +416,15 @@ async fn ask(
         path.display()
     );
     let (fixture, sql) = (Arc::clone(fixture), sql.to_string());
-    let asked = tokio::spawn(async move {
+    let query = tokio::spawn(async move {
         fixture.gpu(mode).await;
         fixture.run(&create).await?;
         let answer = fixture.traced(&sql).await;
         fixture.run("DROP TABLE t").await.unwrap();
         answer
     });
-    let Ok(answer) = tokio::time::timeout(MOST_TIME, asked).await else {
-        // The test cannot end while a thread hangs, and what a test prints is shown at its end.
+    let Ok(answer) = tokio::time::timeout(TIME_LIMIT, query).await else {
+        // The test cannot end while a thread hangs, and its output would be shown only at its end.
         drop(writeln!(io::stderr(), "{what}, {mode}: no answer in time"));
         std::process::abort();
     };
@@ -436,9 +436,9 @@ async fn ask(
     answer
 }
 
-/// Where an index says that values begin elsewhere, the CPU decodes the column of it, and no other.
+/// If an index has wrong positions, the CPU decodes that column, and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
+async fn a_column_that_the_device_cannot_decode_affects_no_other() {
     let Some(fixture) = Fixture::on_emulator() else {
         return;
     };
@@ -457,19 +457,22 @@ async fn what_the_device_cannot_decode_keeps_no_other_column_from_it() {
     let of = async |damaged: Option<u64>, mode| {
         let mut bytes = whole.clone();
         let path = fixture.path(&format!("{mode}-{damaged:?}.orc"));
-        if let Some(place) = damaged {
-            bytes[place as usize] ^= 1;
+        if let Some(offset) = damaged {
+            bytes[offset as usize] ^= 1;
         }
         fs::write(&path, bytes).unwrap();
-        ask(&fixture, &path, mode, sql, "a damaged index").await
+        run_query(&fixture, &path, mode, sql, "a damaged index").await
     };
     let (cpu, gpu) = (of(None, "off").await, of(None, "on").await);
     let (cpu, all) = (cpu.unwrap(), gpu.unwrap().decoded);
     let mut without_one = 0;
-    for place in index.bytes.clone().step_by(3) {
-        let gpu = of(Some(place), "on").await.unwrap();
-        assert_eq!(gpu.text, cpu.text, "byte {place}");
-        assert!(gpu.decoded == all || gpu.decoded + 1 == all, "byte {place}");
+    for offset in index.bytes.clone().step_by(3) {
+        let gpu = of(Some(offset), "on").await.unwrap();
+        assert_eq!(gpu.text, cpu.text, "byte {offset}");
+        assert!(
+            gpu.decoded == all || gpu.decoded + 1 == all,
+            "byte {offset}"
+        );
         without_one += usize::from(gpu.decoded < all);
     }
     assert!(without_one > 0, "{:?}", index.bytes);

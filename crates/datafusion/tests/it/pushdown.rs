@@ -47,7 +47,7 @@ async fn a_filter_above_an_outer_join_means_the_columns_it_names() {
     assert_eq!(number(&fixture, sql).await, "20000");
 }
 
-/// Above an outer join a column of one value has two: that value, and null.
+/// Above an outer join, a column with one value has two: that value, and null.
 #[tokio::test]
 async fn columns_of_nullable_sides_have_no_one_value() {
     let mut config = SessionConfig::new().with_target_partitions(1);
@@ -102,7 +102,7 @@ async fn nullable_sides_of_merge_joins_are_sorted() {
     }
 }
 
-/// A column of one value is null in the groups of a set that leaves it out.
+/// A column with one value is null in the groups of a grouping set without it.
 #[tokio::test]
 async fn columns_of_grouping_sets_have_no_one_value() {
     let fixture = Fixture::empty();
@@ -214,7 +214,8 @@ async fn filters_and_orders_pass_no_limit() {
     }
 }
 
-/// A sort's limit is none of the aggregate below if what is between needs all groups, or makes another column.
+/// The limit of a sort does not apply to the aggregate below it if an operator between them needs all groups, or
+/// computes another column.
 #[tokio::test]
 async fn limits_pass_no_window_and_no_computed_column() {
     let fixture = Fixture::empty();
@@ -279,7 +280,7 @@ async fn limits_pass_no_window_and_no_computed_column() {
     }
 }
 
-/// The limit of a sort is not that of windows, filters and joins below it, which may need all rows.
+/// The limit of a sort does not apply to windows, filters and joins below it, which may need all rows.
 #[tokio::test]
 async fn limits_of_sorts_pass_no_window_filter_or_join() {
     let running = "sum(x) OVER (ORDER BY x ROWS BETWEEN CURRENT ROW AND 3 FOLLOWING) AS s";
@@ -345,7 +346,7 @@ async fn limits_of_sorts_pass_no_window_filter_or_join() {
     }
 }
 
-/// A scan of sorted Parquet files below a merge takes the first rows, and not any that meet its filter.
+/// A scan of sorted Parquet files below a merge returns the first rows, not any rows that pass its filter.
 #[tokio::test]
 async fn limits_of_merges_take_the_first_rows_of_parquet() {
     for partitions in [1, 2] {
@@ -376,7 +377,7 @@ async fn limits_of_merges_take_the_first_rows_of_parquet() {
     }
 }
 
-/// Rows that an offset skips are the first of the order, which its output need not have.
+/// An offset skips the first rows of the order, even by a column that is not in its output.
 #[tokio::test]
 async fn offsets_skip_in_the_order_of_any_column() {
     for partitions in [1, 4] {
@@ -455,7 +456,7 @@ async fn least_and_greatest_values_are_of_all_rows() {
 #[tokio::test]
 async fn a_semi_join_filters_the_side_that_the_name_is_of() {
     let fixture = Fixture::empty();
-    // d.k is another column than f.k, which is compared with d.j
+    // d.k is not f.k, which is compared with d.j.
     add(
         &fixture,
         "f",
@@ -494,12 +495,12 @@ async fn an_aggregate_filters_a_column_only_if_it_is_the_key() {
         "SELECT value AS k FROM generate_series(100000, 100099)",
     )
     .await;
-    // named as the column of which it is made
+    // Named like the column that it is computed from.
     let key = (col("a") + lit(100_000_i64)).alias("a");
     let groups = fixture.ctx.table("t").await.unwrap();
     let groups = groups.aggregate(vec![key], Vec::new()).unwrap();
-    let wanted = fixture.ctx.table("e").await.unwrap();
-    let joined = wanted.join(groups, JoinType::Inner, &["k"], &["a"], None);
+    let keys = fixture.ctx.table("e").await.unwrap();
+    let joined = keys.join(groups, JoinType::Inner, &["k"], &["a"], None);
     assert_eq!(joined.unwrap().count().await.unwrap(), 100);
 }
 

@@ -1,4 +1,4 @@
-//! What is asked of an object store.
+//! Requests to object stores.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,19 +18,19 @@ use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
 
 use crate::support::Fixture;
 
-/// A store in memory that notes what is read of it.
+/// A store in memory that records reads.
 #[derive(Debug, Default)]
 struct Noting {
     store: InMemory,
     heads: Mutex<Vec<String>>,
     gets: Mutex<Vec<(String, Range<u64>)>>,
-    /// Reads under way, and the most that were at a time.
+    /// Current and maximum number of concurrent reads.
     reads: AtomicUsize,
     most_reads: AtomicUsize,
 }
 
 impl Noting {
-    /// What was read since the last time: the files asked for their size, and the ranges of files.
+    /// Returns the reads since the last call: files whose size was requested, and ranges of files.
     fn take(&self) -> (Vec<String>, Vec<(String, Range<u64>)>) {
         let heads = std::mem::take(&mut *self.heads.lock().unwrap());
         let gets = std::mem::take(&mut *self.gets.lock().unwrap());
@@ -148,7 +148,7 @@ async fn a_limit_reads_the_columns_it_needs_of_one_row_group() {
         ("SELECT c0, c1 FROM wide LIMIT 10", two_columns / 9),
         ("SELECT * FROM wide LIMIT 10", two_columns * 10 / 9),
         ("SELECT c0, c1 FROM wide LIMIT 5000", two_columns * 2 / 9),
-        // It is not known when files are split that the first rows will do.
+        // When files are split, it is not known that the first rows suffice.
         (
             "SELECT c0, c1 FROM wide WHERE c0 >= 0 LIMIT 10",
             two_columns * 2 / 9,
@@ -181,7 +181,7 @@ async fn the_gpu_has_many_row_groups_read_at_a_time() {
     store.most_reads.store(0, Ordering::Relaxed);
     let answer = fixture.answer("SELECT sum(v) AS s FROM numbers").await;
     assert!(answer.contains("3355484160"), "{answer}");
-    // for each of the two partitions of this session, four
+    // Four for each of the session's two partitions.
     assert_eq!(store.most_reads.load(Ordering::Relaxed), 8);
 }
 

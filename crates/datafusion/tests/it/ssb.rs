@@ -10,8 +10,7 @@ const JOINS: [(&str, &str); 4] = [
     ("part", "lo_partkey = p_partkey"),
 ];
 
-/// Names, and what differs from query to query: what is selected, the other tables, filters, groups,
-/// order.
+/// Names, and the parts that differ between queries: select list, other tables, filters, groups, order.
 const QUERIES: [(&str, [&str; 5]); 13] = [
     (
         "q1_1",
@@ -208,7 +207,7 @@ const TABLES: [(&str, &str); 5] = [
 const REGION: &str = "CASE value % 5 WHEN 0 THEN 'ASIA' WHEN 1 THEN 'AMERICA' \
     WHEN 2 THEN 'EUROPE' WHEN 3 THEN 'ASIA' ELSE 'AFRICA' END";
 
-/// The tables and a device; `None`, and said so, where there is no C++ compiler.
+/// The tables and a device; `None`, with a message, without a C++ compiler.
 async fn ssb() -> Option<Fixture> {
     let fixture = Fixture::on_emulator()?;
     for (name, sql) in TABLES {
@@ -289,7 +288,7 @@ async fn answers_over_orc_files_are_those_of_the_cpu() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn dimensions_are_kept_for_the_next_query() {
+async fn key_tables_are_cached_for_the_next_query() {
     let Some(ssb) = ssb().await else { return };
     let query = QUERIES[3].1;
     let joins = query[1].split(' ').count();
@@ -300,7 +299,7 @@ async fn dimensions_are_kept_for_the_next_query() {
     let (warm, _) = ssb.executed(&sql).await;
     assert_eq!(metric(&warm, "lookups_cached"), joins);
     assert_eq!(metric(&warm, "build_rows"), 0);
-    // Another filter is another table, and so is another file.
+    // Another filter needs another key table, and so does another file.
     let other = sql.replace("AMERICA", "ASIA");
     let (other, _) = ssb.executed(&other).await;
     assert_eq!(metric(&other, "lookups_cached"), joins - 1);

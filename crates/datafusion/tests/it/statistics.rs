@@ -1,4 +1,4 @@
-//! Statistics say no more than is true.
+//! Statistics claim no more than is true.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ async fn are_exact_where_they_can_be() {
     assert_eq!(id.byte_size, Precision::Exact(ROWS * 8));
     assert_eq!(column("void").null_count, Precision::Exact(ROWS));
     assert_eq!(column("void").min_value, Precision::Absent);
-    // NaN is no maximum to answer `max` with.
+    // NaN is not a maximum that may answer `max`.
     assert_eq!(column("float").max_value, Precision::Absent);
     assert_eq!(column("list").min_value, Precision::Absent);
 }

@@ -1,4 +1,4 @@
-//! Sums of doubles beside those over plain Arrow data: what `docs/testing.md` says about them.
+//! Sums of doubles compared with those over plain Arrow data, as described in `docs/testing.md`.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub struct Fixture {
     pub dir: TempDir,
 }
 
-/// An engine of the emulator; `None`, and said so, where there is no C++ compiler.
+/// An engine on the emulator; `None`, with a message, without a C++ compiler.
 pub fn emulator() -> Option<Arc<Engine>> {
     match CpuDevice::new() {
         Ok(device) => Some(Engine::new(Arc::new(device.without_optimization()))),
@@ -43,8 +43,8 @@ pub fn emulator() -> Option<Arc<Engine>> {
     }
 }
 
-/// The Parquet files of a folder as ORC files of zlib, in a folder below; `None`, and said so, without Python and
-/// pyarrow.
+/// Converts the Parquet files of a folder to ORC files with zlib, in a folder below; `None`, with a message, without
+/// Python and pyarrow.
 pub fn orc_files(folder: &Path) -> Option<PathBuf> {
     let orc = folder.join("orc");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orc/tests/data/write.py");
@@ -66,7 +66,7 @@ pub fn orc_files(folder: &Path) -> Option<PathBuf> {
 }
 
 impl Fixture {
-    /// A session without tables, with the emulator as its GPU; `None`, and said so, where there is no C++ compiler.
+    /// A session without tables, with the emulator as its GPU; `None`, with a message, without a C++ compiler.
     pub fn on_emulator() -> Option<Self> {
         emulator().map(|engine| Self::on(Gpu::new(engine)))
     }
@@ -80,7 +80,7 @@ impl Fixture {
         Self { ctx, dir }
     }
 
-    /// A session that knows Vectile, and an empty directory.
+    /// A session with Vectile registered, and an empty directory.
     pub fn empty() -> Self {
         Self::with_config(SessionConfig::new().with_target_partitions(2))
     }
@@ -124,7 +124,7 @@ impl Fixture {
             .unwrap();
     }
 
-    /// Makes a table of a query's rows, in a file of its own.
+    /// Creates a table from a query's rows, in a file of its own.
     pub async fn make(&self, name: &str, query: &str) {
         let path = self.path(&format!("{name}.vectile"));
         let to = path.display();
@@ -166,7 +166,7 @@ impl Fixture {
         packed
     }
 
-    /// The plan of `sql`, executed, and the rows it returned.
+    /// Runs `sql`, and returns its plan and the number of rows.
     pub async fn executed(&self, sql: &str) -> (Arc<dyn ExecutionPlan>, usize) {
         let plan = self
             .ctx
@@ -197,7 +197,7 @@ impl Fixture {
     }
 }
 
-/// The sum of a metric over the scans of a plan; of pruning metrics: what was pruned.
+/// The sum of a metric over all nodes of a plan; for pruning metrics, of what was pruned.
 pub fn metric(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
     let own = plan.metrics().map_or(0, |metrics| {
         let values = metrics.iter().map(|metric| metric.value());
@@ -222,7 +222,7 @@ fn column<A: From<Vec<Option<T>>>, T>(value: impl Fn(usize) -> Option<T>) -> A {
     (0..ROWS).map(value).collect::<Vec<_>>().into()
 }
 
-/// Columns of many types, with nulls and values that are easily got wrong. `id` ascends.
+/// Columns of many types, with nulls and edge cases. `id` ascends.
 pub fn table() -> RecordBatch {
     let hash = |i: usize| i.wrapping_mul(2_654_435_761) % 1_000_003;
     let int: Int32Array = column(|i| (i % 7 != 3).then(|| hash(i) as i32 % 1000 - 500));

@@ -76,16 +76,16 @@ async fn a_directory_and_a_glob() {
     ] {
         let sql = format!("CREATE EXTERNAL TABLE {name} STORED AS VECTILE LOCATION '{location}'");
         fixture.run(&sql).await.unwrap();
-        let (_, found) = fixture
+        let (_, count) = fixture
             .executed(&format!("SELECT part, value FROM {name}"))
             .await;
-        assert_eq!(found, rows, "{location}");
+        assert_eq!(count, rows, "{location}");
     }
     // Each file has one value of `part`: statistics rule out two of three, without opening them.
-    let (plan, found) = fixture
+    let (plan, count) = fixture
         .executed("SELECT value FROM d WHERE part = 'a2'")
         .await;
-    assert_eq!(found, 100);
+    assert_eq!(count, 100);
     assert!(metric(&plan, "bytes_scanned") > 0);
 }
 
@@ -105,9 +105,9 @@ async fn a_partitioned_tree() {
     );
     fixture.run(&sql).await.unwrap();
     let expected = fixture.answer("SELECT byte % 4 AS bucket, count(*) AS n, min(id) AS i, max(name) AS m FROM plain GROUP BY 1 ORDER BY 1").await;
-    let found = fixture.answer("SELECT bucket, count(*) AS n, min(id) AS i, max(name) AS m FROM tree GROUP BY 1 ORDER BY 1").await;
+    let actual = fixture.answer("SELECT bucket, count(*) AS n, min(id) AS i, max(name) AS m FROM tree GROUP BY 1 ORDER BY 1").await;
     let body = |text: &str| text.lines().skip(3).map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(body(&expected), body(&found));
+    assert_eq!(body(&expected), body(&actual));
     let text = fixture
         .answer("SELECT count(*) AS n, min(bucket) AS b FROM tree WHERE bucket = 2 AND id > 5000")
         .await;
@@ -192,12 +192,12 @@ async fn an_object_store() {
     let expected = fixture
         .answer("SELECT name, count(*) AS n FROM plain WHERE id > 3000 GROUP BY name ORDER BY name")
         .await;
-    let found = fixture
+    let actual = fixture
         .answer(
             "SELECT name, count(*) AS n FROM remote WHERE id > 3000 GROUP BY name ORDER BY name",
         )
         .await;
-    assert_eq!(expected, found);
+    assert_eq!(expected, actual);
 }
 
 #[tokio::test]
@@ -358,20 +358,20 @@ async fn declared_order_saves_the_sort() {
         .executed("SELECT id FROM sorted ORDER BY id LIMIT 12")
         .await;
     assert_eq!(rows, 12);
-    let found = fixture
+    let actual = fixture
         .answer("SELECT id FROM sorted WHERE int > 490 ORDER BY id")
         .await;
     assert_eq!(
-        found,
+        actual,
         fixture
             .answer("SELECT id FROM plain WHERE int > 490 ORDER BY id")
             .await
     );
-    let found = fixture
+    let actual = fixture
         .answer("SELECT id FROM sorted ORDER BY id DESC LIMIT 3")
         .await;
     assert_eq!(
-        found,
+        actual,
         fixture
             .answer("SELECT id FROM plain ORDER BY id DESC LIMIT 3")
             .await
@@ -417,12 +417,12 @@ async fn an_empty_table() {
     assert!(text.contains("| 0 |   |"), "{text}");
 }
 
-/// Whatever lies in memory below a null struct, in row groups of all kinds.
+/// Fields of null structs are null regardless of the values below them, in row groups of all kinds.
 #[tokio::test]
 async fn fields_of_null_structs_are_null() {
     let fixture = Fixture::empty();
     let path = fixture.path("structs.vectile");
-    // all structs are null, some, none
+    // All structs are null, some, none.
     let copy = format!(
         "COPY (SELECT value AS i, nullif(named_struct('a', value), named_struct('a',
             CASE WHEN value < 2048 OR value < 4096 AND value % 2 = 0 THEN value END)) AS s

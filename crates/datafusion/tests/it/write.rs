@@ -57,7 +57,7 @@ async fn copies_to_one_file_or_to_many() {
     assert_eq!(fixture.executed("SELECT * FROM many").await.1, ROWS);
 }
 
-/// DataFusion takes `[`, `*` and `?` for those of a glob, and writes to the directory before it.
+/// DataFusion takes `[`, `*` and `?` for those of a glob, and would write to the directory before them.
 #[tokio::test]
 async fn copies_are_where_they_are_named() {
     let fixture = Fixture::empty();
@@ -66,12 +66,12 @@ async fn copies_are_where_they_are_named() {
         let copy = format!("COPY (SELECT 1 AS a) TO '{}'", path.display());
         fixture.run(&copy).await.unwrap();
         assert!(path.is_file(), "{name}: {:?}", files_in(fixture.dir.path()));
-        for place in [path.as_path(), path.parent().unwrap()] {
-            let place = place.to_str().unwrap();
+        for location in [path.as_path(), path.parent().unwrap()] {
+            let location = location.to_str().unwrap();
             let read = fixture
                 .ctx
-                .read_vectile(place, VectileReadOptions::default());
-            assert_eq!(read.await.unwrap().count().await.unwrap(), 1, "{place}");
+                .read_vectile(location, VectileReadOptions::default());
+            assert_eq!(read.await.unwrap().count().await.unwrap(), 1, "{location}");
         }
     }
     let path = fixture.path("many[2]");
@@ -252,7 +252,7 @@ async fn a_session_sees_what_it_writes() {
 }
 
 #[tokio::test]
-async fn copies_replace_a_file_only_when_told() {
+async fn copies_replace_a_file_only_with_the_option() {
     let fixture = Fixture::empty();
     let path = fixture.path("t.vectile");
     let copy = |rows: &str, options: &str| {

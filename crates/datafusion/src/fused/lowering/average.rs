@@ -1,21 +1,22 @@
-//! Averages of groups, of which kernels have the sums and the counts.
+//! Averages of groups, which kernels compute from sums and counts.
 
 use arrow::datatypes::DataType;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
 
-/// A column of groups that is an average, by its number, with those of what it is made of.
+/// An average among the columns of a [`GroupTable`](super::post_aggregation::GroupTable): indices of its column, its
+/// sum and its count.
 pub(crate) struct Average {
     pub(super) column: usize,
     pub(super) sum: usize,
     pub(super) count: usize,
-    /// By how much a decimal has more than its sum; `None` of floats.
+    /// The factor by which the scale of a decimal average exceeds that of its sum; `None` for floats.
     pub(super) factor: Option<i128>,
 }
 
 impl Average {
-    /// The average, of the places in the pipeline of the sum and the count. Decimals are as DataFusion has them: with more digits
-    /// than the sum before it is divided, and none of what is left.
+    /// The average, given the pipeline columns of the sum and the count. As in DataFusion, the sum of decimals is
+    /// scaled up before the division, whose remainder is dropped.
     pub(super) fn value(&self, sum: usize, count: usize) -> Expr {
         let (sum, count) = (Expr::Column(sum), Box::new(Expr::Column(count)));
         match self.factor {
@@ -32,8 +33,8 @@ impl Average {
     }
 }
 
-/// The type of the sum that an average is made of, and by how much that has to be more before it is divided. `None` if
-/// kernels have no such average.
+/// The type of the sum behind an average, and the factor that scales a decimal sum up before the division. `None` if
+/// kernels cannot compute this average.
 pub(super) fn sum_of(aggregate: &AggregateFunctionExpr) -> Option<(DataType, Option<i128>)> {
     let state = aggregate.state_fields().ok()?;
     let of_sum = state.get(1)?.data_type().clone();

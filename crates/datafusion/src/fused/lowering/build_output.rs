@@ -1,4 +1,4 @@
-//! The tables that a kernel looks up, as outputs of another kernel, of which the device makes them.
+//! Key tables that the device builds from the output of another kernel.
 
 use std::io;
 use std::sync::Arc;
@@ -26,64 +26,65 @@ use crate::fused::scalar::reinterpret;
 use crate::fused::table::{BuiltPayload, StandsFor, Table, Tables};
 use crate::stack;
 
-/// Rows that are worth a thread.
-const ROWS_OF_A_THREAD: usize = 1 << 16;
+/// Minimum number of rows for each thread.
+const MIN_ROWS_PER_THREAD: usize = 1 << 16;
 
-/// A dimension's tables as outputs of the kernel that makes them.
+/// The key tables of a build side, as outputs of the kernel from which the device builds them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildColumns {
     kernel: Vec<Expr>,
     tables: Vec<BuildTable>,
-    /// Columns of the table that are read once values are wanted.
+    /// Columns that are read from files once their values are needed.
     of_files: Vec<Field>,
 }
 
 #[derive(Clone, Debug)]
 struct BuildTable {
     build: Build,
-    attributes: Vec<BuildAttribute>,
+    payloads: Vec<BuildPayload>,
 }
 
 #[derive(Clone, Debug)]
-struct BuildAttribute {
-    /// The table's columns that it comes from, by their place among these.
+struct BuildPayload {
+    /// The columns of the key table that it is computed from, as indices.
     columns: Vec<usize>,
-    source: Source,
-    /// The value where a key is missing, of the type that is wanted.
+    source: PayloadSource,
+    /// The value for unmatched rows, of the payload column's type.
     missing: ArrayRef,
 }
 
-/// How an attribute comes from columns.
+/// How the values of a payload column follow from columns of the key table.
 #[derive(Clone, Debug)]
-enum Source {
-    /// It is one.
+enum PayloadSource {
+    /// The column itself.
     Column,
-    /// One is the code of a lookup, of which it is the attribute of that number.
+    /// The column is a code of a lookup of the building kernel: the index of the lookup, and of the payload column in
+    /// it.
     Code(usize, usize),
-    /// One is the number of a row, and this that of a column of files.
+    /// The column is a row number, and the value is in this column of the files.
     Row(usize),
-    /// The CPU computes it of them, since there is no kernel for it.
+    /// An expression over the columns, which the CPU evaluates, since it has no kernel.
     Computed(Arc<dyn PhysicalExpr>, SchemaRef),
 }
 
-/// The keys of a dimension's rows: expressions over its schema, each with the type that it is compared as.
+/// The keys of a build side: expressions over its schema, each with the type that it is compared as.
 pub(crate) struct WantedKeys<'a> {
     pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
     /// True if the keys are packed into one integer.
     pub(crate) is_packed: bool,
 }
 
-/// A table that is wanted of a dimension: expressions are over its schema.
+/// A key table to build; expressions are over the schema of the build side.
 pub(crate) struct WantedTable<'a> {
     pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
-    /// True if rows with equal attributes may share a code.
+    /// True if rows with equal payloads may share a code.
     pub(crate) is_by_value: bool,
     pub(crate) is_unique: bool,
 }
 
 impl BuildColumns {
-    /// Lowers tables that are found by `keys`; `over` says what an expression over `schema`, that of the dimension, is over
-    /// the table that the kernel reads.
+    /// Lowers key tables with the keys `keys`. `over` rewrites an expression over `schema`, that of the build side, to
+    /// one over the table that the kernel reads.
     pub(crate) fn lower(
         keys: &WantedKeys<'_>,
         tables: &[WantedTable<'_>],
@@ -98,7 +99,7 @@ impl BuildColumns {
         };
         let mut outputs = Vec::new();
         for (key, key_type) in &keys.keys {
-            // what is cast may be no value of the other type
+            // A cast key may be no value of the other type.
             if &key.data_type(schema)? != *key_type {
                 return Err(FallbackReason::Join(format!("its key is {key}")));
             }
@@ -106,24 +107,24 @@ impl BuildColumns {
             outputs.push(built.output(value));
         }
         for table in tables {
-            // with a key among them, each row has values of its own
-            let has_key = |attribute| keys.keys.iter().any(|(key, _)| *key == attribute);
+            // If the payload includes a unique key, each row has distinct values.
+            let has_key = |payload| keys.keys.iter().any(|(key, _)| *key == payload);
             let is_each_row =
                 table.is_unique && keys.keys.len() == 1 && table.attributes.iter().any(has_key);
             let is_by_value = table.is_by_value && !is_each_row;
-            let (mut columns, mut attributes) = (Vec::new(), Vec::new());
-            for attribute in table.attributes {
-                let expr = over(attribute)?;
+            let (mut columns, mut payloads) = (Vec::new(), Vec::new());
+            for payload in table.attributes {
+                let expr = over(payload)?;
                 let (outputs, source) = match is_by_value {
                     true => by_value(&expr, lowering)?,
                     false => built.by_row(&expr, lowering)?,
                 };
                 let first = columns.len();
                 columns.extend(outputs.into_iter().map(|output| built.output(output)));
-                attributes.push(BuildAttribute {
+                payloads.push(BuildPayload {
                     columns: (first..columns.len()).collect(),
                     source,
-                    missing: missing_value(attribute, schema)?,
+                    missing: missing_value(payload, schema)?,
                 });
             }
             let by = match (columns.is_empty(), is_by_value) {
@@ -137,22 +138,22 @@ impl BuildColumns {
                 by,
                 is_unique: table.is_unique,
             };
-            built.tables.push(BuildTable { build, attributes });
+            built.tables.push(BuildTable { build, payloads });
         }
         Ok(built)
     }
 
-    /// An attribute of which each row may have a value of its own: outputs, and how it comes from them.
+    /// Lowers a payload column that may differ in each row. Returns outputs, and how its values follow from them.
     fn by_row(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
-    ) -> Result<(Vec<Expr>, Source), FallbackReason> {
+    ) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
         let mut trial = lowering.clone();
         let reason = match trial.value(expr) {
             Ok(value) => {
                 *lowering = trial;
-                return Ok((vec![value], Source::Column));
+                return Ok((vec![value], PayloadSource::Column));
             }
             Err(reason) => reason,
         };
@@ -163,17 +164,17 @@ impl BuildColumns {
                 of_files.push(column.clone());
             }
             let number = known.unwrap_or(of_files.len() - 1);
-            return Ok((vec![Expr::RowNumber], Source::Row(number)));
+            return Ok((vec![Expr::RowNumber], PayloadSource::Row(number)));
         }
         let mut trial = lowering.clone();
-        if let Ok((code, Some((lookup, attribute)))) = trial.row_column(expr) {
+        if let Ok((code, Some((lookup, column)))) = trial.row_column(expr) {
             *lowering = trial;
-            return Ok((vec![code], Source::Code(lookup, attribute)));
+            return Ok((vec![code], PayloadSource::Code(lookup, column)));
         }
         computed(expr, lowering).map_err(|_| reason)
     }
 
-    /// The number of an output, which is added if it is another one.
+    /// The index of an output, which is added unless it is there.
     fn output(&mut self, expr: Expr) -> usize {
         let known = self.kernel.iter().position(|known| *known == expr);
         known.unwrap_or_else(|| {
@@ -182,32 +183,33 @@ impl BuildColumns {
         })
     }
 
-    /// What the kernel puts out.
+    /// The outputs of the kernel.
     pub(crate) fn of_kernel(&self) -> &[Expr] {
         &self.kernel
     }
 
-    /// The columns of the table that are read once values are wanted.
+    /// The columns that are read from files once their values are needed.
     pub(crate) fn of_files(&self) -> SchemaRef {
         Arc::new(Schema::new(self.of_files.clone()))
     }
 
-    /// What the device is to make of that.
+    /// The tables that the device builds from the outputs.
     pub(crate) fn builds(&self) -> Vec<Build> {
         let tables = self.tables.iter();
         tables.map(|table| table.build.clone()).collect()
     }
 
-    /// The tables that it has made; `tables` are those that the kernel has looked up, and `rows` has columns of files. Blocks.
+    /// The key tables that the device has built. `tables` are those that the building kernel has looked up, and `rows`
+    /// has columns of files. Blocks.
     pub(crate) fn tables(
         &self,
         built: Vec<Built>,
         tables: &Tables,
         rows: Option<&Arc<FileRows>>,
     ) -> Result<Vec<Table>> {
-        let made = self.tables.iter().zip(built);
-        let made = made.map(|(table, built)| table.of(built, tables, rows));
-        made.collect()
+        let key_tables = self.tables.iter().zip(built);
+        let key_tables = key_tables.map(|(table, built)| table.of(built, tables, rows));
+        key_tables.collect()
     }
 }
 
@@ -215,16 +217,16 @@ impl BuildTable {
     fn of(&self, built: Built, tables: &Tables, rows: Option<&Arc<FileRows>>) -> Result<Table> {
         let packing = self.build.is_packed;
         let packing = packing.then(|| CompositeKey::of_bounds(&built.digits));
-        let attributes = self.attributes.iter();
-        let attributes = attributes.map(|attribute| attribute.of(&built.attributes, tables, rows));
-        let table = Table::of_device(built.codes, packing, attributes.collect::<Result<_>>()?);
+        let payloads = self.payloads.iter();
+        let payloads = payloads.map(|payload| payload.of(&built.attributes, tables, rows));
+        let table = Table::of_device(built.codes, packing, payloads.collect::<Result<_>>()?);
         let has_rows = table.has_rows || built.has_null;
         Ok(table.of_rows(has_rows, built.has_null))
     }
 }
 
-impl BuildAttribute {
-    /// The attribute, of columns whose values, codes, or rows are these.
+impl BuildPayload {
+    /// The payload column, from columns with values, codes or row numbers.
     fn of(
         &self,
         columns: &[Arc<PayloadColumn>],
@@ -236,19 +238,19 @@ impl BuildAttribute {
             .iter()
             .filter_map(|&column| columns.get(column));
         let (of_codes, stands_for) = match &self.source {
-            Source::Computed(expr, schema) => {
+            PayloadSource::Computed(expr, schema) => {
                 let values = own.map(|column| column.values().map_err(error::gpu));
                 let values = values.collect::<Result<Vec<_>>>()?;
                 let computed = PayloadColumn::new(evaluated(expr, schema, &values)?);
                 (Some(computed), StandsFor::Values)
             }
-            Source::Column => (own.next().cloned(), StandsFor::Values),
-            Source::Code(lookup, attribute) => {
+            PayloadSource::Column => (own.next().cloned(), StandsFor::Values),
+            PayloadSource::Code(lookup, column) => {
                 let table = tables.get(*lookup).cloned();
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                (own.next().cloned(), StandsFor::KeyTable(table, *attribute))
+                (own.next().cloned(), StandsFor::KeyTable(table, *column))
             }
-            Source::Row(column) => {
+            PayloadSource::Row(column) => {
                 let rows = rows.cloned();
                 let rows = rows.ok_or_else(|| internal_datafusion_err!("no rows of files"))?;
                 (own.next().cloned(), StandsFor::Rows(rows, *column))
@@ -262,38 +264,39 @@ impl BuildAttribute {
     }
 }
 
-/// An attribute by whose values rows are told apart: outputs, and how it comes from them.
+/// Lowers a payload column by whose values codes are assigned. Returns outputs, and how its values follow from them.
 fn by_value(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), FallbackReason> {
+) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
     if let Some(join) = lowering.lookups.join_of(expr)
         && lowering.lookups.is_outer(join)
     {
-        // rows that have no code and rows that have one may be alike
+        // An unmatched row, which has no code, may have the same value as a matched one.
         let of = Type::of(&lowering.type_of(expr)?);
         return match of.is_some_and(|of| !of.is_float()) {
-            true => Ok((vec![lowering.value(expr)?], Source::Column)),
+            true => Ok((vec![lowering.value(expr)?], PayloadSource::Column)),
             false => Err(FallbackReason::GroupKey(expr.to_string())),
         };
     }
     Ok(match lowering.group_key(expr)? {
-        Grouping::Key(GroupKey::Value(value)) => (vec![value], Source::Column),
+        Grouping::Key(GroupKey::Value(value)) => (vec![value], PayloadSource::Column),
         Grouping::Key(GroupKey::Entry(column)) if lowering.text_of_table(expr).is_some() => {
-            (vec![Expr::Numbered(column)], Source::Column)
+            (vec![Expr::Numbered(column)], PayloadSource::Column)
         }
         Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),
-        Grouping::PayloadColumn { lookup, attribute } => {
-            (vec![Expr::Code(lookup)], Source::Code(lookup, attribute))
-        }
+        Grouping::PayloadColumn { lookup, column } => (
+            vec![Expr::Code(lookup)],
+            PayloadSource::Code(lookup, column),
+        ),
     })
 }
 
-/// An expression for which there is no kernel, as one over columns for which there are some.
+/// Lowers the columns of an expression that has no kernel, so that the CPU can evaluate it over them.
 fn computed(
     expr: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
-) -> Result<(Vec<Expr>, Source), FallbackReason> {
+) -> Result<(Vec<Expr>, PayloadSource), FallbackReason> {
     let mut used: Vec<Column> = collect_columns(expr).into_iter().collect();
     used.sort_by_key(Column::index);
     if used.is_empty() || is_volatile(expr) {
@@ -310,20 +313,23 @@ fn computed(
     });
     let schema = Schema::new(fields.collect::<Result<Vec<_>, FallbackReason>>()?);
     let own = Arc::clone(expr).transform(|part| {
-        let place = part.downcast_ref::<Column>();
-        let place = place.and_then(|column| used.iter().position(|used| used == column));
-        Ok(match place {
-            Some(place) => {
-                let column = Column::new(schema.field(place).name(), place);
+        let index = part.downcast_ref::<Column>();
+        let index = index.and_then(|column| used.iter().position(|used| used == column));
+        Ok(match index {
+            Some(index) => {
+                let column = Column::new(schema.field(index).name(), index);
                 Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
             }
             None => Transformed::no(part),
         })
     });
-    Ok((outputs, Source::Computed(own.data()?, Arc::new(schema))))
+    Ok((
+        outputs,
+        PayloadSource::Computed(own.data()?, Arc::new(schema)),
+    ))
 }
 
-/// The values of an expression over columns of machine types. Several threads compute those of many rows.
+/// Evaluates an expression over columns of machine types; with many rows, on several threads.
 fn evaluated(
     expr: &Arc<dyn PhysicalExpr>,
     schema: &SchemaRef,
@@ -338,7 +344,7 @@ fn evaluated(
     };
     let rows = batch.num_rows();
     let threads = available_parallelism().map_or(1, usize::from);
-    let each = rows.div_ceil(threads).max(ROWS_OF_A_THREAD);
+    let each = rows.div_ceil(threads).max(MIN_ROWS_PER_THREAD);
     let values = match rows <= each {
         true => of(batch),
         false => thread::scope(|scope| {
@@ -356,6 +362,6 @@ fn evaluated(
             Ok(concat(&parts)?)
         }),
     };
-    // a row that fails may be one that the join would not have let through
+    // A row that fails may be one that the join would drop, so the query need not fail.
     values.map_err(|error| error::gpu(Error::Unsupported(error.strip_backtrace())))
 }

@@ -1,9 +1,9 @@
-//! Decimals as the integers that they are, and what casts make of them.
+//! Decimals as their unscaled integers, and casts between them.
 
 use arrow::datatypes::DataType;
 use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
 
-/// The digits of a decimal, or of an integer as one.
+/// Precision and scale of a decimal, or of an integer treated as one.
 pub(super) struct Decimal {
     pub(super) precision: i16,
     pub(super) scale: i16,
@@ -36,7 +36,7 @@ impl Decimal {
     }
 }
 
-/// `value`, which is of type `from`, as `to`; a constant that fits is converted here.
+/// Casts `value` from `from` to `to`. Folds the cast of an integer constant that fits.
 pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
     let fits = |number| match to.range() {
         Some((least, greatest)) => (least..=greatest).contains(&number),
@@ -52,7 +52,7 @@ pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
     }
 }
 
-/// `value * 10^digits`, of 128 bits; `None` if that does not fit.
+/// Returns `value * 10^digits` in 128 bits; `None` if the factor or a folded constant overflows.
 pub(super) fn scaled(value: Expr, digits: i16) -> Option<Expr> {
     let unit = 10_i128.checked_pow(u32::try_from(digits).ok()?)?;
     Some(match value {
@@ -67,7 +67,8 @@ pub(super) fn scaled(value: Expr, digits: i16) -> Option<Expr> {
     })
 }
 
-/// A double as a decimal, of this machine type: the nearest integer of its last digit.
+/// Rounds a double to the nearest value of the decimal `to`, which is stored as `machine`. `None` if 10 to the
+/// precision of `to` overflows 128 bits.
 pub(super) fn rounded(value: Expr, to: &Decimal, machine: Type) -> Option<Expr> {
     let most = 10_i128.checked_pow(u32::try_from(to.precision).ok()?)?;
     let unit = Expr::Literal(Literal::F64(10_f64.powi(to.scale.into())));

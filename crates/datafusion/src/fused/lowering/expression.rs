@@ -1,8 +1,8 @@
-//! Physical expressions as the IR of the kernels.
+//! Lowers physical expressions to the kernels' IR.
 //!
-//! What Arrow's types mean beyond the machine's is made explicit here: the scales of decimals, that
-//! operators take zeros of either sign for equal, that decimals do not wrap around. Nothing is lowered that could
-//! fail on a row: what DataFusion answers with an error, the CPU does.
+//! The semantics of Arrow's types beyond those of machine types become explicit here: scales of decimals, zeros of
+//! either sign that compare equal, decimals that do not wrap around. Expressions that could fail on a row are not
+//! lowered: the CPU evaluates what DataFusion may answer with an error.
 
 use std::sync::Arc;
 
@@ -31,46 +31,46 @@ use super::text;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::literal;
-use crate::fused::types::{MOST_LEVELS, MOST_PARTS, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
 use crate::stack;
 
 type Result<T> = std::result::Result<T, FallbackReason>;
 
-/// Comparisons that a membership test may become; a longer list is for a hash table.
+/// Maximum length of an `IN` list that becomes comparisons; longer lists suit a hash table.
 const MAX_LIST: usize = 32;
 
-/// The most digits of decimals that kernels convert to floats: those that fit 64 bits.
+/// Maximum precision of decimals that kernels convert to floats: they fit 64 bits.
 const MAX_FLOAT_DIGITS: i16 = 18;
 
-/// Lowers expressions over the columns of one table, and what it is joined with, and numbers the
-/// columns and lookups that they use.
+/// Lowers expressions over the columns of one table and the tables joined with it, and numbers the columns and lookups
+/// that they use.
 #[derive(Clone)]
 pub(crate) struct Lowering<'a> {
     pub(super) table: &'a TableSchema,
-    /// The columns of the table, and behind them those of what it is joined with.
+    /// The columns of the table, followed by those of the joined tables.
     pub(super) schema: &'a Schema,
-    /// Indices in the table's schema, in the order of the pipeline.
+    /// The columns of the pipeline, as indices into the table's schema.
     columns: Vec<usize>,
     pub(super) lookups: Lookups<'a>,
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
     tests_text: bool,
-    /// Such tests.
+    /// The tests of text so far, which equal expressions share.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
-    /// Columns of groups that are averages: kernels have the sums and the counts.
+    /// Columns of groups that are averages, which kernels have as sums and counts.
     averages: &'a [Average],
-    /// True if doubles may be rounded, which kernels can do only if they are small enough.
+    /// True if doubles may be rounded, which kernels can do for small values only.
     may_round: bool,
 }
 
-/// What expressions turned out to need.
+/// The columns, lookups and parameters that lowered expressions use.
 pub(crate) struct Needs {
-    /// The columns of the pipeline, by their index in the table's schema.
+    /// The columns of the pipeline, as indices into the table's schema.
     pub(crate) columns: Vec<usize>,
     /// The lookups of the pipeline.
     pub(crate) lookups: Vec<Wanted>,
-    /// Constants that are known when the query runs, by number.
+    /// Constants that are known when the query runs, in the order of their indices.
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// For expressions over groups, whose text is there as codes.
+    /// For expressions over groups, which have text as codes only.
     pub(super) fn over_groups(table: &'a TableSchema, averages: &'a [Average]) -> Self {
         Self {
             tests_text: false,
@@ -98,8 +98,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The same, where another kernel is at hand if doubles may be too large to round.
-    pub(super) fn rounding(self) -> Self {
+    /// Permits rounded doubles. The caller has a second kernel in case they are too large to round.
+    pub(super) fn with_rounding(self) -> Self {
         Self {
             may_round: true,
             ..self
@@ -124,22 +124,19 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// What `lower` makes; of what has no kernel, nothing is left behind.
-    pub(super) fn if_lowered<T>(
-        &mut self,
-        lower: impl FnOnce(&mut Self) -> Result<T>,
-    ) -> Option<T> {
+    /// The result of `lower`; if that fails, `self` is unchanged.
+    pub(super) fn try_lower<T>(&mut self, lower: impl FnOnce(&mut Self) -> Result<T>) -> Option<T> {
         let mut trial = self.clone();
         let lowered = lower(&mut trial).ok()?;
         *self = trial;
         Some(lowered)
     }
 
-    /// What to group by.
+    /// Lowers a GROUP BY key.
     pub(crate) fn group_key(&mut self, key: &Arc<dyn PhysicalExpr>) -> Result<Grouping> {
         if let Some(join) = self.lookups.join_of(key) {
-            let (lookup, attribute) = self.lookups.attribute(join, Purpose::Groups, key)?;
-            return Ok(Grouping::PayloadColumn { lookup, attribute });
+            let (lookup, column) = self.lookups.payload_column(join, Purpose::Groups, key)?;
+            return Ok(Grouping::PayloadColumn { lookup, column });
         }
         if is_volatile(key) {
             return Err(FallbackReason::GroupKey(key.to_string()));
@@ -156,7 +153,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The column of text of the table that `expr` is, if it is one. Groups have none.
+    /// The table's text column that `expr` is; `None` for other expressions, and over groups.
     pub(super) fn text_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<&Field> {
         let column = expr.downcast_ref::<Column>()?;
         let of_table = self.tests_text && self.lookups.join_of(expr).is_none();
@@ -166,17 +163,17 @@ impl<'a> Lowering<'a> {
         is_text(field.data_type()).then_some(field)
     }
 
-    /// The place in the pipeline of the column that a join looks up.
+    /// The pipeline column of a join key.
     pub(crate) fn key_column(&mut self, index: usize) -> Result<usize> {
         self.number(index)
     }
 
-    /// A column of text that is a part of what a join looks up.
+    /// The text column that is a part of a packed join key.
     pub(crate) fn key_text(&mut self, index: usize) -> Result<Expr> {
         self.number(index).map(Expr::Column)
     }
 
-    /// Values that a projection puts out; `None` if there are none, or not all have a kernel.
+    /// Lowers a projection; `None` if it is empty, or a column has no kernel.
     pub(crate) fn projection(&mut self, projection: Option<&ProjectionExprs>) -> Option<Vec<Expr>> {
         let exprs = projection?.iter();
         let values = exprs.map(|projected| self.output(&projected.expr).ok());
@@ -184,15 +181,16 @@ impl<'a> Lowering<'a> {
         (!values.is_empty()).then_some(values)
     }
 
-    /// An output for a column of joined rows; if it is a code, with the lookup and the attribute that it stands for.
+    /// Lowers a column of joined rows to an output. If that is a code, also returns the indices of its lookup and
+    /// payload column.
     pub(crate) fn row_column(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
     ) -> Result<(Expr, Option<(usize, usize)>)> {
         match self.lookups.join_of(expr) {
             Some(join) => {
-                let (lookup, attribute) = self.lookups.attribute(join, Purpose::Rows, expr)?;
-                Ok((Expr::Code(lookup), Some((lookup, attribute))))
+                let (lookup, column) = self.lookups.payload_column(join, Purpose::Rows, expr)?;
+                Ok((Expr::Code(lookup), Some((lookup, column))))
             }
             None => Ok((self.output(expr)?, None)),
         }
@@ -208,14 +206,14 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// What an expression is, nulls included.
+    /// Lowers an expression, including its nulls.
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
-        // the CPU computes attributes of a dimension
+        // The CPU evaluates the payload columns of a build side.
         if self.lookups.join_of(expr).is_none() {
-            if stack::levels([expr]) > MOST_LEVELS {
+            if stack::levels([expr]) > MAX_LEVELS {
                 return Err(FallbackReason::TooDeep);
             }
-            if stack::parts([expr]) > MOST_PARTS {
+            if stack::parts([expr]) > MAX_NODES {
                 return Err(FallbackReason::ManyParts);
             }
         }
@@ -243,7 +241,7 @@ impl<'a> Lowering<'a> {
             });
             return Ok(Expr::Parameter(number, of));
         }
-        if let Some(tested) = self.tested_text(expr)? {
+        if let Some(tested) = self.text_test(expr)? {
             return Ok(tested);
         }
         if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
@@ -279,8 +277,9 @@ impl<'a> Lowering<'a> {
         Err(unsupported(expr))
     }
 
-    /// A test of one column of text, which an automaton tells: of no string that is not null, it is null.
-    fn tested_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
+    /// Lowers a predicate over one text column to an automaton; `None` if it has none. Automata test strings that are
+    /// not null, so a `CASE` adds the result for null unless that is null.
+    fn text_test(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
         let columns = collect_columns(expr);
         let mut columns = columns.iter().map(Column::index);
         let (Some(column), None) = (columns.next(), columns.next()) else {
@@ -331,7 +330,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The place of a column in the pipeline.
+    /// The pipeline column for a column of the table.
     pub(super) fn number(&mut self, index: usize) -> Result<usize> {
         if index >= self.table.file_schema().fields().len() {
             let column = self.schema.field(index).name().clone();
@@ -359,7 +358,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn unsupported_column(&self, index: usize) -> FallbackReason {
         let field = self.schema.field(index);
         if !self.tests_text {
-            // columns of groups have other types here
+            // The schema of groups has placeholder types.
             return FallbackReason::Expr(field.name().clone());
         }
         FallbackReason::Type {
@@ -407,7 +406,7 @@ impl<'a> Lowering<'a> {
         self.compare(expr, comparison, left, right)
     }
 
-    /// Values of one type, to be compared.
+    /// Lowers operands of a comparison, which must have the same type.
     fn operands(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -429,7 +428,7 @@ impl<'a> Lowering<'a> {
     ) -> Result<Expr> {
         let data_type = self.type_of(left)?;
         let (left, right) = self.operands(expr, left, right)?;
-        // Between other numbers and zero, the sign of zero makes no difference.
+        // Compared with a number other than zero, the sign of zero makes no difference.
         let zeros = !is_nonzero(&left) && !is_nonzero(&right);
         let (left, right) = match (Type::of(&data_type), zeros) {
             (Some(Type::F32), true) => {
@@ -445,7 +444,7 @@ impl<'a> Lowering<'a> {
         Ok(Expr::Compare(comparison, Box::new(left), Box::new(right)))
     }
 
-    /// `left IS DISTINCT FROM right`: where either is null, whether both are; else `left <> right`.
+    /// `left IS DISTINCT FROM right`: if either is null, true unless both are; else `left <> right`.
     fn distinct(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -476,7 +475,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn in_list(&mut self, expr: &Arc<dyn PhysicalExpr>, in_list: &InListExpr) -> Result<Expr> {
-        // A long list of floats is compared by bits, a short one by value.
+        // DataFusion compares a long list of floats by bits, a short one by value.
         let data_type = self.type_of(in_list.expr())?;
         if in_list.len() > MAX_LIST || data_type.is_floating() {
             return Err(unsupported(expr));
@@ -510,7 +509,7 @@ impl<'a> Lowering<'a> {
         Ok(Expr::Case(branches, otherwise.transpose()?.map(Box::new)))
     }
 
-    /// A value of a `CASE` of this type, where a null may have none.
+    /// Lowers a branch of a `CASE` of type `data_type`. A null of any type becomes one of that type.
     fn branch(&mut self, expr: &Arc<dyn PhysicalExpr>, data_type: &DataType) -> Result<Expr> {
         let machine = Type::of(data_type).ok_or_else(|| unsupported(expr))?;
         if let Some(constant) = expr.downcast_ref::<PhysicalLiteral>()
@@ -555,7 +554,7 @@ impl<'a> Lowering<'a> {
         binary: &BinaryExpr,
         op: Arithmetic,
     ) -> Result<Expr> {
-        // An expression that does not wrap around is not equal to one that does.
+        // An expression that fails on overflow is not equal to one that wraps around.
         let wrapping = BinaryExpr::new(
             Arc::clone(binary.left()),
             *binary.op(),
@@ -582,8 +581,8 @@ impl<'a> Lowering<'a> {
         Ok(Expr::Arithmetic(op, Box::new(left), Box::new(right)))
     }
 
-    /// Arithmetic on decimals as arrow-rs does it, in 128 bits, where overflow is ruled out before a
-    /// kernel is generated; hence also out of the narrower types, which the result is put back into.
+    /// Lowers arithmetic on decimals as arrow-rs defines it: in 128 bits, where overflow is ruled out before a kernel
+    /// is generated. That also rules out overflow of the narrower type to which the result is cast back.
     fn decimal(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -619,7 +618,7 @@ impl<'a> Lowering<'a> {
         Ok(cast(computed, Type::I128, machine))
     }
 
-    /// Casts that fail for no value.
+    /// Lowers casts that fail for no value.
     fn cast(&mut self, expr: &Arc<dyn PhysicalExpr>, of: &CastExpr) -> Result<Expr> {
         let (from, to) = (self.type_of(of.expr())?, of.cast_type());
         if &from == to {
@@ -632,7 +631,7 @@ impl<'a> Lowering<'a> {
         if let Some(to) = Decimal::of(to) {
             let digits = match Decimal::of(&from) {
                 Some(from) => from,
-                None if self.rounds(of.expr(), &from)? => {
+                None if self.can_round(of.expr(), &from)? => {
                     let value = self.value(of.expr())?;
                     return rounded(value, &to, machine).ok_or_else(unsupported);
                 }
@@ -648,7 +647,7 @@ impl<'a> Lowering<'a> {
         }
         let value = self.value(of.expr())?;
         Ok(match (&from, to) {
-            // What does not fit is found out from the data.
+            // The data show whether all values fit.
             (from, to) if from.is_integer() && to.is_integer() => cast(value, source, machine),
             (from, DataType::Float32 | DataType::Float64) if from.is_integer() => {
                 cast(value, source, machine)
@@ -681,9 +680,9 @@ impl<'a> Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    /// Tells whether a double may be rounded to a decimal. A kernel cannot say that it does not fit: the decimals that it is
-    /// computed of must rule that out.
-    fn rounds(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
+    /// Returns true if a double may be rounded to a decimal. A kernel cannot report that it does not fit: the decimals
+    /// that it is computed from must rule that out.
+    fn can_round(&self, expr: &Arc<dyn PhysicalExpr>, of: &DataType) -> Result<bool> {
         let mut rounds = self.may_round && of == &DataType::Float64;
         for column in collect_columns(expr) {
             rounds &= Decimal::of(self.data_type(column.index())?).is_some();
@@ -692,16 +691,16 @@ impl Lowering<'_> {
     }
 }
 
-/// What groups are by.
+/// How a kernel groups by an expression.
 pub(crate) enum Grouping {
     /// A key of the kernel.
     Key(GroupKey),
-    /// An attribute of a dimension, which the code of a lookup stands for.
+    /// A payload column of a build side, which the code of a lookup represents.
     PayloadColumn {
-        /// The number of the lookup.
+        /// Index of the lookup.
         lookup: usize,
-        /// The number of the attribute there.
-        attribute: usize,
+        /// Index of the payload column in the lookup.
+        column: usize,
     },
 }
 
@@ -709,7 +708,7 @@ pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> FallbackReason {
     FallbackReason::Expr(stack::with_room(stack::levels([expr]), || expr.to_string()))
 }
 
-/// Whether division of integers by it fails for no value.
+/// Returns true if division of integers by `divisor` fails for no value.
 fn is_divisor(divisor: &Expr) -> bool {
     let Expr::Literal(Literal::Int(number, _)) = divisor else {
         return false;
@@ -717,7 +716,7 @@ fn is_divisor(divisor: &Expr) -> bool {
     !matches!(number, 0 | -1)
 }
 
-/// Whether it is a number that is known not to be zero.
+/// Returns true for constants other than zero.
 fn is_nonzero(value: &Expr) -> bool {
     match value {
         Expr::Literal(Literal::F32(value)) => *value != 0.0,
@@ -726,7 +725,7 @@ fn is_nonzero(value: &Expr) -> bool {
     }
 }
 
-/// `value`, but with zeros of one sign: in SQL they are equal, in the order of floats they are not.
+/// `value` with zeros of one sign: in SQL they are equal, in the order of floats they are not.
 fn one_zero(value: Expr, (negative, positive): (Literal, Literal)) -> Expr {
     let positive = Expr::Literal(positive);
     match value {
@@ -740,7 +739,7 @@ fn one_zero(value: Expr, (negative, positive): (Literal, Literal)) -> Expr {
     }
 }
 
-/// Whether a count of it counts rows.
+/// Returns true for constants that are not null: a count of them is one of rows.
 pub(crate) fn is_never_null(expr: &Arc<dyn PhysicalExpr>) -> bool {
     let constant = expr.downcast_ref::<PhysicalLiteral>();
     constant.is_some_and(|constant| !constant.value().is_null())
@@ -837,7 +836,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_with_a_base_tells_zeros_apart() {
+    fn a_case_with_a_base_distinguishes_zeros() {
         assert_eq!(
             lowered("CASE f WHEN 0.0 THEN i END"),
             "Case([(Compare(Equal, Column(0), Literal(F64(0.0))), Column(1))], None)"
@@ -877,7 +876,7 @@ mod tests {
             lowered("CASE WHEN s LIKE 'x%' THEN l ELSE 1 END"),
             "Case([(Values(0, ValueTest), Column(1))], Some(Literal(Int(1, I64))))"
         );
-        // of nulls it is known
+        // The result for null is known.
         assert_eq!(
             lowered("s IS NOT NULL AND s = 'x'"),
             "Case([(IsNull(Column(0)), Literal(Int(0, Bool)))], Some(Values(0, ValueTest)))"
@@ -885,7 +884,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_lowered_has_a_reason() {
+    fn expressions_without_kernels_have_a_reason() {
         assert_eq!(lowered("s"), "no kernel for s, which is Utf8");
         assert_eq!(lowered("part + 1"), "part is not in the files");
         assert!(filter("CAST(l AS DOUBLE) > random()").starts_with("no kernel for"));

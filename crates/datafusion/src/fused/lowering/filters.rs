@@ -1,4 +1,4 @@
-//! Filters as the IR of the kernels: tests of columns as they are stored, where that can be.
+//! Lowers filters to the kernels' IR: where possible, to tests of columns in their encoded form.
 
 use std::sync::Arc;
 
@@ -23,24 +23,24 @@ use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::types::{MOST_LEVELS, MOST_PARTS, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
 use crate::lower::lower;
 use crate::stack;
 
 type Result<T> = std::result::Result<T, FallbackReason>;
 
-/// A filter that needs what a table is joined with.
+/// A filter over columns of joined tables.
 #[derive(Clone, Debug)]
 pub(crate) struct JoinedFilter {
-    /// Parts of it are tested as they are stored.
+    /// `AND` and `OR` of parts; those over the table alone are tested in their encoded form.
     pub(crate) in_parts: Filter,
-    /// The same as one expression, if there is a kernel for that: where rows have several partners, only such a one can be
-    /// asked of each.
+    /// The filter as one expression, if that has a kernel. Only an expression can be evaluated per match, where rows
+    /// have several matches.
     pub(crate) whole: Option<Expr>,
 }
 
 impl JoinedFilter {
-    /// `AND` or `OR` of some: as a whole of the same attributes as in parts, so that dimensions have no more of them.
+    /// `AND` or `OR` of `parts`. The whole reads the same payload columns as the parts, so that it adds none.
     fn of(
         parts: Vec<Self>,
         in_parts: fn(Vec<Filter>) -> Filter,
@@ -59,14 +59,14 @@ impl JoinedFilter {
 }
 
 fn check_parts(filters: &[Arc<dyn PhysicalExpr>]) -> Result<()> {
-    match stack::parts(filters) > MOST_PARTS {
+    match stack::parts(filters) > MAX_NODES {
         true => Err(FallbackReason::ManyParts),
         false => Ok(()),
     }
 }
 
 impl Lowering<'_> {
-    /// The rows that pass all `filters`, but for dynamic ones, which may let rows through.
+    /// Lowers the conjunction of `filters` over the table, without dynamic filters, which need not reject rows.
     pub(crate) fn filters(&mut self, filters: &[Arc<dyn PhysicalExpr>]) -> Result<Filter> {
         check_parts(filters)?;
         let mut nodes = Vec::new();
@@ -82,7 +82,7 @@ impl Lowering<'_> {
             {
                 return Err(unsupported(conjunct));
             }
-            // of a subquery, there is no result yet
+            // A subquery has no result yet.
             let has_subquery = conjunct.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))?;
             let node =
                 lower(conjunct, self.table.table_schema()).map_err(|error| match has_subquery {
@@ -94,7 +94,7 @@ impl Lowering<'_> {
         self.node(Node::all(nodes).map_err(DataFusionError::from)?)
     }
 
-    /// The rows that pass all `filters`, which need what the table is joined with.
+    /// Lowers `filters` over columns of joined tables.
     pub(crate) fn joined_filters(
         &mut self,
         filters: &[Arc<dyn PhysicalExpr>],
@@ -106,13 +106,13 @@ impl Lowering<'_> {
             .collect()
     }
 
-    /// Takes `AND` and `OR` apart, so that parts over the table alone are tested as they are stored.
+    /// Splits `AND` and `OR`, so that parts over the table alone are tested in their encoded form.
     fn joined_filter(
         &mut self,
         level: usize,
         filter: &Arc<dyn PhysicalExpr>,
     ) -> Result<JoinedFilter> {
-        match level > MOST_LEVELS {
+        match level > MAX_LEVELS {
             true => Err(FallbackReason::TooDeep),
             false => stack::grown(|| self.joined_filter_at(level, filter)),
         }
@@ -126,7 +126,7 @@ impl Lowering<'_> {
         if self.is_of_table(filter) {
             return Ok(JoinedFilter {
                 in_parts: self.filters(std::slice::from_ref(filter))?,
-                whole: self.if_lowered(|trial| trial.value(filter)),
+                whole: self.try_lower(|trial| trial.value(filter)),
             });
         }
         if self.lookups.join_of(filter).is_none()
@@ -154,7 +154,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// Puts parts over the table together, whose ranges may merge, and those over each join, which make one attribute.
+    /// Lowers a conjunction. Combines the parts over the table, whose ranges may merge, and the parts over each join,
+    /// which make one payload column.
     fn joined_conjunction(
         &mut self,
         level: usize,
@@ -213,7 +214,7 @@ impl Lowering<'_> {
         nodes.into_iter().map(|node| self.node(node)).collect()
     }
 
-    /// The column of a test of one column that holds text or binary.
+    /// The column that `test` reads, if it is a single one of text or binary.
     fn text_column(&self, test: &Test) -> Result<Option<usize>> {
         let [column] = *test.columns() else {
             return Ok(None);
@@ -222,10 +223,10 @@ impl Lowering<'_> {
         Ok(text.then_some(column))
     }
 
-    /// Asks `test` once for each value of a column of text.
+    /// Lowers `test` to one that is evaluated once for each value of a text column.
     fn values(&mut self, column: usize, test: Arc<Test>) -> Result<Filter> {
         let null = new_null_array(self.data_type(column)?, 1);
-        // of a subquery, there is no result yet
+        // A subquery has no result yet.
         let failed = |error| FallbackReason::Failed(error::scan(error).strip_backtrace());
         let null_passes = test.evaluate(vec![null], 1).map_err(failed)?;
         let null_passes = null_passes.true_count() == 1;
@@ -238,7 +239,7 @@ impl Lowering<'_> {
         let column = self.number(column)?;
         let values = Filter::Values(column, test);
         Ok(match null_passes {
-            // Nulls are not asked about.
+            // The value test sees no nulls.
             true => Filter::Or(vec![values, Filter::Column(column, Predicate::IsNull)]),
             false => values,
         })

@@ -1,4 +1,4 @@
-//! Aggregate functions that kernels compute, and the states of DataFusion's accumulators for them.
+//! Aggregate functions that kernels compute, and their conversion to states of DataFusion's accumulators.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ use super::group_key::Keys;
 use super::variance::Variance;
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::pattern::columns::over;
+use crate::fused::pattern::columns::substituted;
 use crate::fused::scalar;
 use crate::fused::table::Tables;
 use crate::fused::types::is_text;
@@ -36,25 +36,26 @@ use crate::fused::types::is_text;
 /// An aggregate function that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Function {
-    /// Rows, or values.
+    /// The number of rows, or of values that are not null.
     Count,
-    /// The sum, which the average has with its count.
+    /// Average: the kernel has its sum and count.
     Average {
         /// True for floats, whose sums depend on the order of rows.
         of_floats: bool,
     },
     /// Sum, minimum, maximum.
     Value,
-    /// Variance or standard deviation, of a sample or of all.
+    /// Variance or standard deviation, of a sample or of a population.
     Variance(Variance),
-    /// The least or the greatest of strings that the kernel groups by, with their number among these.
+    /// Minimum or maximum of strings, which are a key of the kernel: their index among the strings of [`Keys`].
     Strings(usize),
 }
 
-/// The most digits of values whose sum over any number of rows that fits a disk has 38 at most.
+/// Maximum precision of an average's argument: sums of it over any number of rows that fits a disk have at most 38
+/// digits.
 const MAX_AVERAGE_DIGITS: u8 = 26;
 
-/// Lowers an aggregate over rows of which these are the columns. It may add keys.
+/// Lowers an aggregate over rows with these columns. Adds a key for the minimum or maximum of text.
 pub(crate) fn lower(
     aggregate: &AggregateFunctionExpr,
     filter: Option<&Arc<dyn PhysicalExpr>>,
@@ -70,8 +71,10 @@ pub(crate) fn lower(
     let [argument] = arguments.as_slice() else {
         return Err(unsupported());
     };
-    let argument = over(argument, columns)?;
-    let filter = filter.map(|filter| over(filter, columns)).transpose()?;
+    let argument = substituted(argument, columns)?;
+    let filter = filter
+        .map(|filter| substituted(filter, columns))
+        .transpose()?;
     let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
     let only_where = |value: Expr| match condition.clone() {
         Some(condition) => Expr::Case(vec![(condition, value)], None),
@@ -131,7 +134,8 @@ fn is_variance(function: &dyn AggregateUDFImpl) -> bool {
     is_sample || function.is::<VariancePopulation>() || function.is::<StddevPop>()
 }
 
-/// A value where `argument` has one. What that is does not matter: it may be text that is looked up.
+/// A value that is null exactly where `argument` is. Which value it is does not matter: the argument may be text in a
+/// key table.
 fn counted(
     argument: &Arc<dyn PhysicalExpr>,
     lowering: &mut Lowering<'_>,
@@ -145,13 +149,13 @@ fn counted(
     })
 }
 
-/// A value that is there.
+/// A value that is not null.
 fn one() -> Expr {
     Expr::Literal(Literal::Int(1, Type::I32))
 }
 
 impl Function {
-    /// How many aggregates of the kernel it is made of.
+    /// The number of aggregates of the kernel that this function takes.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::Count | Self::Average { .. } | Self::Value => 1,
@@ -160,20 +164,21 @@ impl Function {
         }
     }
 
-    /// Whether the state of a group is the result.
+    /// Returns true if the state of a group is the result.
     pub(super) fn has_result(self) -> bool {
         matches!(self, Self::Count | Self::Value)
     }
 
-    /// Tells whether its result says which groups are wanted. If a kernel has one, that is the CPU's to the last bit.
-    pub(super) fn tells_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
+    /// Returns true if groups can be pruned by its result: the result over the kernel's totals must equal the CPU's to
+    /// the last bit.
+    pub(super) fn can_prune_groups(self, aggregate: &AggregateFunctionExpr) -> bool {
         match self {
             Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),
             _ => self.has_result(),
         }
     }
 
-    /// The state that `totals` are, as the aggregate's accumulator has it.
+    /// Converts the kernel's totals of a single group to the accumulator's state.
     pub(crate) fn state(
         &mut self,
         totals: &[Total],
@@ -190,7 +195,7 @@ impl Function {
         self.states(&totals.collect::<Vec<_>>(), aggregate)
     }
 
-    /// The states of groups, as the aggregate's accumulator has them.
+    /// Converts the kernel's totals of groups to the accumulator's states.
     pub(crate) fn states(
         &mut self,
         totals: &[GroupTotals],
@@ -208,7 +213,7 @@ impl Function {
             (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
             (Self::Average { .. }, [of_count, of_sum]) => {
-                // An accumulator of groups takes a count of zero for one of values whose sum is null.
+                // A groups accumulator takes a count of zero to mean a null sum.
                 let numbers = Numbers::Int(counts.iter().map(|&count| count.into()).collect());
                 Ok(vec![
                     scalar::numbers(&numbers, counts, of_count)?,
@@ -220,10 +225,10 @@ impl Function {
     }
 }
 
-/// An aggregate function, and what DataFusion calls it.
+/// An aggregate function, and DataFusion's expression for it.
 pub(crate) type Named = (Function, Arc<AggregateFunctionExpr>);
 
-/// The rows that an aggregate puts out for some groups: their columns, and states of its functions.
+/// The output rows of a partial aggregate: GROUP BY columns, and states of its functions.
 pub(crate) fn batch_of(
     groups: &Groups,
     keys: &Keys,
@@ -246,8 +251,8 @@ pub(crate) fn batch_of(
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
-/// The rows of groups that have these states, each of which comes once, with `keys` columns before those of functions.
-/// They need not be grouped again.
+/// The output rows of a final aggregate, from states in which each group occurs once, so that they need no merge.
+/// `keys` columns precede those of functions.
 pub(crate) fn results_of(
     states: &RecordBatch,
     keys: usize,
@@ -266,7 +271,7 @@ pub(crate) fn results_of(
     Ok(RecordBatch::try_new(Arc::clone(schema), results)?)
 }
 
-/// The results of a function in groups that have these states, each of which comes once.
+/// The results of a function, from states in which each group occurs once.
 fn result_of(
     function: Function,
     aggregate: &Arc<AggregateFunctionExpr>,
@@ -291,13 +296,13 @@ fn result_of(
     accumulator.evaluate(EmitTo::All)
 }
 
-/// The results of functions that tell which groups are wanted, and nulls of others.
-pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
+/// The results of functions by which groups can be pruned; nulls for the others.
+pub(super) fn pruning_results(groups: &Groups, functions: &mut [Named]) -> Result<Vec<ArrayRef>> {
     let mut totals = groups.totals.as_slice();
     let finals = functions.iter_mut().map(|(function, aggregate)| {
         let own = totals.split_off(..function.width());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few totals"))?;
-        if !function.tells_groups(aggregate) {
+        if !function.can_prune_groups(aggregate) {
             return Ok(new_null_array(&DataType::Null, groups.count));
         }
         let states = function.states(own, aggregate)?;
@@ -306,8 +311,8 @@ pub(super) fn finals(groups: &Groups, functions: &mut [Named]) -> Result<Vec<Arr
     finals.collect()
 }
 
-/// Changes functions that have to be computed again, in another way, and says whether there are any: because there
-/// was no kernel for exact sums, or because digits were lost.
+/// Changes functions that must be recomputed in another way, and returns true if there are any: because there was no
+/// kernel for exact sums, in which case `has_kernel` is false, or because digits were lost.
 pub(crate) fn again(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
     let mut changes = false;
     for (function, aggregate) in functions {
@@ -334,7 +339,7 @@ pub(crate) fn again(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
     Ok(changes)
 }
 
-/// Has a kernel compute what `functions` are by now, in the place of what they were `planned` to be.
+/// Replaces the aggregates of the `planned` functions in `output` by those of `functions`.
 pub(crate) fn replace(planned: &[Named], functions: &[Named], output: &mut Output) {
     let (Output::Aggregates(aggregates) | Output::Groups(_, aggregates)) = output else {
         return;

@@ -1,4 +1,4 @@
-//! What an aggregate groups by: as keys of the kernel, and back as columns.
+//! GROUP BY keys: lowers them to keys of the kernel, and turns the kernel's keys into columns.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_gpu::plan::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
-use super::text_in_list::Listed;
+use super::text_in_list::ListedValues;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::reinterpret;
 use crate::fused::table::Tables;
 use crate::fused::types::is_text;
 
-/// Where the columns that an aggregate groups by come from, and strings of which it wants the least or the greatest: the
-/// kernel groups by those, too, so that what is wanted of a group is that of a few of the kernel's.
+/// Maps the GROUP BY columns of an aggregate to keys of its kernel. Strings whose minimum or maximum is computed are
+/// keys of the kernel, too: the result of a group is then that of a few of the kernel's groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Keys {
     columns: Vec<KeyColumn>,
@@ -29,16 +29,16 @@ pub(crate) struct Keys {
 
 #[derive(Clone, Debug)]
 struct KeyColumn {
-    /// The number of the kernel's key.
+    /// Index of the kernel's key.
     key: usize,
-    /// If that is the code of a lookup: its number, and the number of the attribute there.
-    attribute: Option<(usize, usize)>,
-    /// If that is the number of a value: all values.
-    listed: Option<ArrayRef>,
+    /// If the key is the code of a lookup: the index of the lookup, and of the payload column in it.
+    payload: Option<(usize, usize)>,
+    /// If the key is an index into a list of values: that list.
+    list: Option<ArrayRef>,
 }
 
 impl Keys {
-    /// Lowers what `group_by` groups by, to keys of the kernel.
+    /// Lowers the expressions of `group_by` to keys of the kernel.
     pub(crate) fn lower(
         group_by: &PhysicalGroupBy,
         relation: &Relation,
@@ -50,11 +50,11 @@ impl Keys {
             let expr = relation.over_table(expr)?;
             let column = match keys.column(&expr, lowering) {
                 Ok(column) => column,
-                Err(reason) => match Listed::of(&expr, &filters, lowering)? {
-                    Some(Listed { values, number }) => KeyColumn {
+                Err(reason) => match ListedValues::of(&expr, &filters, lowering)? {
+                    Some(ListedValues { values, number }) => KeyColumn {
                         key: keys.add(GroupKey::Value(number)),
-                        attribute: None,
-                        listed: Some(values),
+                        payload: None,
+                        list: Some(values),
                     },
                     None => return Err(reason),
                 },
@@ -64,7 +64,7 @@ impl Keys {
         Ok(keys)
     }
 
-    /// Adds strings, and gives their number.
+    /// Adds a key for strings, and returns its index among the strings.
     pub(super) fn add_strings(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -75,26 +75,26 @@ impl Keys {
         Ok(self.strings.len() - 1)
     }
 
-    /// A column of a key of the kernel, which is added if it is another one.
+    /// The column for `expr`. Adds its key to the kernel's unless it is there.
     fn column(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
     ) -> Result<KeyColumn, FallbackReason> {
-        let (key, attribute) = match lowering.group_key(expr)? {
+        let (key, payload) = match lowering.group_key(expr)? {
             Grouping::Key(key) => (key, None),
-            Grouping::PayloadColumn { lookup, attribute } => {
-                (GroupKey::Code(lookup), Some((lookup, attribute)))
+            Grouping::PayloadColumn { lookup, column } => {
+                (GroupKey::Code(lookup), Some((lookup, column)))
             }
         };
         Ok(KeyColumn {
             key: self.add(key),
-            attribute,
-            listed: None,
+            payload,
+            list: None,
         })
     }
 
-    /// The number of a key of the kernel, which is added if it is another one.
+    /// The index of `key` among the kernel's keys, to which it is added unless it is there.
     fn add(&mut self, key: GroupKey) -> usize {
         let known = self.kernel.iter().position(|known| *known == key);
         known.unwrap_or_else(|| {
@@ -103,37 +103,37 @@ impl Keys {
         })
     }
 
-    /// What the kernel groups by.
+    /// The kernel's keys.
     pub(crate) fn of_kernel(&self) -> &[GroupKey] {
         &self.kernel
     }
 
-    /// The keys of groups of these groups: by some of the columns, or where there is none, by something else. `exprs` are
-    /// what they are grouped by, of which those are given that tell them apart.
-    pub(super) fn again(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
-        let (mut again, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
+    /// The keys of a nested aggregation over these groups, and the distinct expressions that it groups by. `columns`
+    /// has, for each of `exprs`, the GROUP BY column here that it is, or `None` if it is computed.
+    pub(super) fn nested(&self, columns: &[Option<usize>], exprs: Vec<Expr>) -> (Self, Vec<Expr>) {
+        let (mut nested, mut known, mut kept) = (Self::default(), Vec::new(), Vec::new());
         for (column, expr) in columns.iter().zip(exprs) {
             let inner = column.and_then(|column| self.columns.get(column));
             let of_kernel = inner.map(|inner| inner.key);
             let same = |other: &Option<usize>| other.is_some() && *other == of_kernel;
             let key = known.iter().position(same).unwrap_or_else(|| {
                 known.push(of_kernel);
-                again.kernel.push(GroupKey::Value(expr.clone()));
+                nested.kernel.push(GroupKey::Value(expr.clone()));
                 kept.push(expr);
                 known.len() - 1
             });
-            again.columns.push(KeyColumn {
+            nested.columns.push(KeyColumn {
                 key,
-                attribute: inner.and_then(|inner| inner.attribute),
-                listed: inner.and_then(|inner| inner.listed.clone()),
+                payload: inner.and_then(|inner| inner.payload),
+                list: inner.and_then(|inner| inner.list.clone()),
             });
         }
-        (again, kept)
+        (nested, kept)
     }
 
-    /// Groups of these groups by some of the columns come once each: a code that is among them is there with all of its
-    /// attributes.
-    pub(super) fn has_whole(&self, columns: &[Option<usize>]) -> bool {
+    /// Returns true if the groups of a nested aggregation by `columns` are distinct: a code that it groups by occurs
+    /// with all payload columns that are keys here.
+    pub(super) fn has_distinct_groups(&self, columns: &[Option<usize>]) -> bool {
         let some = columns
             .iter()
             .flatten()
@@ -141,46 +141,47 @@ impl Keys {
         let some: Vec<&KeyColumn> = some.collect();
         let is_among = |column: &KeyColumn| {
             let mut same = some.iter().filter(|other| other.key == column.key);
-            same.any(|other| other.attribute == column.attribute)
+            same.any(|other| other.payload == column.payload)
         };
         let mut behind = self.columns.iter();
         behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
     }
 
-    /// The number of the kernel's key that a column comes from.
+    /// The kernel's key behind a column.
     pub(super) fn of_column(&self, column: usize) -> Option<usize> {
         self.columns.get(column).map(|column| column.key)
     }
 
-    /// Tells whether a column is what the code of a lookup stands for. A code may stand for null, and no code for a value.
-    pub(super) fn is_attribute(&self, column: usize) -> bool {
+    /// Returns true if a column is a payload column of a lookup. A code may stand for null, and a missing code for a
+    /// value.
+    pub(super) fn is_payload(&self, column: usize) -> bool {
         let column = self.columns.get(column);
-        column.is_some_and(|column| column.attribute.is_some())
+        column.is_some_and(|column| column.payload.is_some())
     }
 
-    /// Tells whether a column comes from a code, or the number of a value.
+    /// Returns true if the kernel has a code or a list index instead of the column's value.
     pub(super) fn is_code(&self, column: usize) -> bool {
         self.columns
             .get(column)
-            .is_some_and(|column| column.attribute.is_some() || column.listed.is_some())
+            .is_some_and(|column| column.payload.is_some() || column.list.is_some())
     }
 
-    /// How many columns there are.
+    /// The number of GROUP BY columns.
     pub(crate) fn len(&self) -> usize {
         self.columns.len()
     }
 
-    /// Whether the kernel's groups are those that are wanted, as long as each code stands for something else.
-    pub(crate) fn are_of_kernel(&self) -> bool {
+    /// Returns true if the kernel's groups are those of the aggregate, provided that codes are distinct.
+    pub(crate) fn match_kernel_groups(&self) -> bool {
         self.strings.is_empty()
     }
 
-    /// Whether there is but one group.
+    /// Returns true if there are no keys, so that all rows are one group.
     pub(crate) fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }
 
-    /// The columns of `groups`, of these types.
+    /// The GROUP BY columns of `groups`, of the types of the first fields of `schema`.
     pub(super) fn columns(
         &self,
         groups: &Groups,
@@ -192,40 +193,40 @@ impl Keys {
         columns.collect()
     }
 
-    /// The strings of that number in `groups`, as this type.
+    /// The strings with this index in `groups`, as `data_type`.
     pub(super) fn strings(
         &self,
-        number: usize,
+        index: usize,
         groups: &Groups,
         tables: &Tables,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
-        let strings = self.strings.get(number);
-        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {number}"))?;
+        let strings = self.strings.get(index);
+        let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {index}"))?;
         strings.of(groups, tables, data_type)
     }
 }
 
 impl KeyColumn {
-    /// The column of `groups`, of this type.
+    /// The column for `groups`, as `data_type`.
     fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
         let key = groups.keys.get(self.key);
         let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
-        if let Some(values) = &self.listed {
+        if let Some(values) = &self.list {
             return of_type(&take(values, key, None)?, data_type);
         }
-        match self.attribute {
+        match self.payload {
             None => of_type(key, data_type),
-            Some((lookup, attribute)) => {
+            Some((lookup, column)) => {
                 let table = tables.get(lookup);
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                of_type(&table.values(attribute, key)?, data_type)
+                of_type(&table.values(column, key)?, data_type)
             }
         }
     }
 }
 
-/// A key as a column of this type.
+/// Converts a key of the kernel to `data_type`.
 fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if key.data_type() == data_type {
         return Ok(Arc::clone(key));
@@ -257,18 +258,18 @@ mod tests {
             columns: vec![
                 KeyColumn {
                     key: 1,
-                    attribute: Some((0, 1)),
-                    listed: None,
+                    payload: Some((0, 1)),
+                    list: None,
                 },
                 KeyColumn {
                     key: 0,
-                    attribute: None,
-                    listed: None,
+                    payload: None,
+                    list: None,
                 },
                 KeyColumn {
                     key: 1,
-                    attribute: Some((0, 0)),
-                    listed: None,
+                    payload: Some((0, 0)),
+                    list: None,
                 },
             ],
             ..Keys::default()

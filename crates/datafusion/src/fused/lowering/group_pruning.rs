@@ -1,7 +1,9 @@
-//! Which groups the operators above an aggregate want: those that pass a filter, or come first in an order.
+//! Group pruning: leaves out groups that the operators above an aggregate would drop, by a `HAVING` filter or a limit
+//! on an order (top-k).
 //!
-//! A kernel may find millions of groups of which a query wants ten. The others need no keys, and DataFusion need not make
-//! results of them. The operators above still filter and sort: this only leaves out what they would drop.
+//! A kernel may find millions of groups when a query returns ten. Pruned groups need no keys, and DataFusion computes
+//! no results for them. The operators above still filter and sort, so pruning may keep too many groups, but never too
+//! few.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -25,21 +27,21 @@ use datafusion::physical_plan::sorts::sort::SortExec;
 use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
 
 use super::expression::Lowering;
-use super::function::{Named, finals};
+use super::function::{Named, pruning_results};
 use super::group_key::Keys;
 use super::post_aggregation::{GroupTable, with_parameters};
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::pattern::columns::over;
+use crate::fused::pattern::columns::substituted;
 use crate::fused::pattern::exchange::is_exchange;
 use crate::fused::scalar::value_of;
 use crate::stack;
 
-/// The rows below an operator that it wants, if not all.
+/// How an operator restricts the rows of its input.
 #[derive(Clone, Debug)]
 pub(crate) enum GroupPruning {
-    /// Those that pass.
+    /// Rows for which the predicate is true.
     Passing(Arc<dyn PhysicalExpr>),
-    /// The first ones in the order of a value, and those that are equal to the last of them.
+    /// The first `count` rows in the order of `by`, and all rows equal to the last of them.
     First {
         by: Arc<dyn PhysicalExpr>,
         options: SortOptions,
@@ -48,7 +50,8 @@ pub(crate) enum GroupPruning {
 }
 
 impl GroupPruning {
-    /// That of a filter, a sort with a limit, or one extreme of all rows.
+    /// The pruning of a filter, a sort with a limit, or a single `min` or `max` over all rows; `None` for other
+    /// operators.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             return Some(Self::Passing(Arc::clone(filter.predicate())));
@@ -81,7 +84,7 @@ impl GroupPruning {
         })
     }
 
-    /// The same of the rows below `plan`, if that hands all of them on.
+    /// Pushes the pruning below `plan`; `None` unless `plan` is a projection or only moves rows between partitions.
     pub(crate) fn below(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -92,9 +95,9 @@ impl GroupPruning {
         };
         let columns = projection.expr();
         Ok(Some(match self {
-            Self::Passing(filter) => Self::Passing(over(filter, columns)?),
+            Self::Passing(filter) => Self::Passing(substituted(filter, columns)?),
             Self::First { by, options, count } => Self::First {
-                by: over(by, columns)?,
+                by: substituted(by, columns)?,
                 options: *options,
                 count: *count,
             },
@@ -102,17 +105,17 @@ impl GroupPruning {
     }
 }
 
-/// The groups that are wanted, by the results of functions.
+/// Pruning of groups by the results of aggregate functions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct WantedGroups {
-    /// Over the results of functions, by their number.
+    /// Predicates over the results of functions; column `i` is function `i`.
     passing: Vec<Arc<dyn PhysicalExpr>>,
-    first: Option<First>,
+    first: Option<TopGroups>,
 }
 
 #[derive(Clone, Debug)]
-struct First {
-    /// The number of the function, and what it is called.
+struct TopGroups {
+    /// The index of the function whose result orders the groups, and its name.
     function: usize,
     name: String,
     options: SortOptions,
@@ -120,21 +123,22 @@ struct First {
 }
 
 impl WantedGroups {
-    /// With what is wanted of the rows of an aggregate by so many keys; whether that tells anything of groups.
+    /// Adds a pruning of the output rows of an aggregate with `keys` key columns. Returns true if it restricts groups
+    /// by results that are known exactly; conjuncts over other columns are ignored.
     pub(crate) fn add(
         &mut self,
-        wanted: &GroupPruning,
+        pruning: &GroupPruning,
         keys: usize,
         functions: &[Named],
     ) -> Result<bool, FallbackReason> {
         let is_known = |column: &Column| {
             let function = column.index().checked_sub(keys);
             let function = function.and_then(|number| functions.get(number));
-            function.is_some_and(|(function, aggregate)| function.tells_groups(aggregate))
+            function.is_some_and(|(function, aggregate)| function.can_prune_groups(aggregate))
         };
-        match wanted {
+        match pruning {
             GroupPruning::Passing(filter) => {
-                // as of the functions alone
+                // Columns of keys map to a placeholder, which no conjunct that is kept reads.
                 let none = (0..keys).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
                 let numbered = functions
                     .iter()
@@ -147,7 +151,7 @@ impl WantedGroups {
                 for conjunct in split_conjunction(filter) {
                     let used = collect_columns(conjunct);
                     if !used.is_empty() && used.iter().all(is_known) {
-                        self.passing.push(over(conjunct, &columns)?);
+                        self.passing.push(substituted(conjunct, &columns)?);
                     }
                 }
                 Ok(!self.passing.is_empty())
@@ -156,7 +160,7 @@ impl WantedGroups {
                 let column = by
                     .downcast_ref::<Column>()
                     .filter(|column| is_known(column));
-                self.first = column.map(|column| First {
+                self.first = column.map(|column| TopGroups {
                     function: column.index() - keys,
                     name: column.name().to_owned(),
                     options: *options,
@@ -167,7 +171,7 @@ impl WantedGroups {
         }
     }
 
-    /// With other filters.
+    /// Replaces each predicate by `other` of it.
     pub(crate) fn with_filters(
         mut self,
         other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
@@ -176,7 +180,7 @@ impl WantedGroups {
         Ok(self)
     }
 
-    /// The same for the device, as far as it can tell: there may come more.
+    /// Lowers the pruning for the device. Predicates without a kernel are left out, so the device may keep more groups.
     pub(crate) fn on_device(&self, functions: &[Named]) -> Result<PostAggregation> {
         let fields = functions.iter().map(|(_, aggregate)| aggregate.field());
         let results = Schema::new(fields.collect::<Vec<_>>());
@@ -186,17 +190,17 @@ impl WantedGroups {
         let mut lowering = Lowering::over_groups(&table, &groups.averages);
         let mut conditions = Vec::new();
         for filter in &self.passing {
-            let mut with_this = lowering.clone();
-            let condition = match before_cast(filter, &mut with_this) {
+            let mut trial = lowering.clone();
+            let condition = match before_cast(filter, &mut trial) {
                 Some(condition) => Ok(condition),
-                None => with_this.value(filter),
+                None => trial.value(filter),
             };
             if let Ok(condition) = condition {
                 conditions.push(condition);
-                lowering = with_this;
+                lowering = trial;
             }
         }
-        // if some filter is not known there, what comes first of those that pass the others may not pass it
+        // If a predicate has no kernel, the first groups on the device may be ones that it rejects.
         let is_exact = conditions.len() == self.passing.len();
         let first = self.first.as_ref().filter(|_| is_exact);
         let first = first.and_then(|first| {
@@ -220,10 +224,10 @@ impl WantedGroups {
         with_parameters(post_aggregation, &needs.parameters)
     }
 
-    /// Which of all groups are wanted.
+    /// Selects the groups to keep, by the results of `functions`.
     pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
-        let results = finals(groups, functions)?;
-        let mut wanted = BooleanArray::from(vec![true; groups.count]);
+        let results = pruning_results(groups, functions)?;
+        let mut selected = BooleanArray::from(vec![true; groups.count]);
         if !self.passing.is_empty() {
             let fields = results
                 .iter()
@@ -236,7 +240,7 @@ impl WantedGroups {
             let filter = conjunction(self.passing.iter().cloned());
             let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
             let passing = passing.as_boolean();
-            wanted = match passing.null_count() {
+            selected = match passing.null_count() {
                 0 => passing.clone(),
                 _ => prep_null_mask_filter(passing),
             };
@@ -244,15 +248,15 @@ impl WantedGroups {
         if let Some(first) = &self.first
             && let Some(values) = results.get(first.function)
         {
-            wanted = first.of(values, &wanted)?;
+            selected = first.of(values, &selected)?;
         }
-        Ok(wanted)
+        Ok(selected)
     }
 }
 
-/// A comparison of a decimal, cast to one with more digits behind the point, with a constant, as `HAVING sum(x) >
-/// (SELECT ..)` is planned: as one of the decimal before the cast. A kernel has no cast that may overflow, so
-/// that those that do are let through: what is above says that they do. `None` if `filter` is something else.
+/// Lowers a comparison of a constant with a decimal column that is cast to a larger scale, as in `HAVING sum(x) >
+/// (SELECT ..)`, to one with the column itself. Values whose cast overflows pass, so that the operator above reports
+/// the overflow: a kernel has no cast that may fail. `None` if `filter` has another form.
 fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> Option<Expr> {
     let binary = filter.downcast_ref::<BinaryExpr>()?;
     let sides = [binary.left(), binary.right()];
@@ -301,20 +305,20 @@ fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> O
     Some(Expr::Or(tests.to_vec()))
 }
 
-impl First {
-    /// Which of the rows that are `wanted` come first by `values`.
-    fn of(&self, values: &ArrayRef, wanted: &BooleanArray) -> Result<BooleanArray> {
-        if wanted.true_count() <= self.count {
-            return Ok(wanted.clone());
+impl TopGroups {
+    /// Selects, from the `selected` rows, the first by `values` and those equal to the last of them.
+    fn of(&self, values: &ArrayRef, selected: &BooleanArray) -> Result<BooleanArray> {
+        if selected.true_count() <= self.count {
+            return Ok(selected.clone());
         }
-        let some = arrow::compute::filter(values, wanted)?;
+        let some = arrow::compute::filter(values, selected)?;
         let ordered = sort_to_indices(&some, Some(self.options), Some(self.count))?;
         let Some(last) = ordered.values().last().map(|last| *last as usize) else {
-            return Ok(BooleanArray::from(vec![false; wanted.len()]));
+            return Ok(BooleanArray::from(vec![false; selected.len()]));
         };
         let compare = make_comparator(values.as_ref(), some.as_ref(), self.options)?;
-        let is_first = |row| wanted.value(row) && compare(row, last) != Ordering::Greater;
-        Ok((0..wanted.len()).map(|row| Some(is_first(row))).collect())
+        let is_first = |row| selected.value(row) && compare(row, last) != Ordering::Greater;
+        Ok((0..selected.len()).map(|row| Some(is_first(row))).collect())
     }
 }
 
@@ -325,7 +329,7 @@ impl fmt::Display for WantedGroups {
             write!(f, ", having={}", conjunction(self.passing.iter().cloned()))?;
         }
         match &self.first {
-            Some(First { count, name, .. }) => write!(f, ", first={count} by {name}"),
+            Some(TopGroups { count, name, .. }) => write!(f, ", first={count} by {name}"),
             None => Ok(()),
         }
     }
@@ -345,7 +349,7 @@ mod tests {
     use super::super::function::Function;
     use super::*;
 
-    /// A sum, in groups of which the second is null.
+    /// Five groups with a sum; that of the second is null.
     fn sums() -> (Groups, Vec<Named>) {
         let schema = Arc::new(Schema::new(vec![Field::new(
             "value",
@@ -385,12 +389,12 @@ mod tests {
         GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
     }
 
-    /// The keys of the groups that are wanted of those by one key.
-    fn wanted(all: &[GroupPruning]) -> Vec<i32> {
+    /// The keys of the groups that all of these prunings leave.
+    fn kept_keys(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
         let mut of = WantedGroups::default();
-        for wanted in all {
-            assert!(of.add(wanted, 1, &functions).unwrap());
+        for pruning in all {
+            assert!(of.add(pruning, 1, &functions).unwrap());
         }
         let some = of.of(&groups, &mut functions).unwrap();
         let some = groups.filtered(&some).unwrap();
@@ -400,25 +404,25 @@ mod tests {
     }
 
     #[test]
-    fn those_that_pass_are_wanted() {
-        assert_eq!(wanted(&[above(0)]), [1, 4, 5]);
-        assert_eq!(wanted(&[above(100)]), [0; 0]);
+    fn groups_that_pass_are_kept() {
+        assert_eq!(kept_keys(&[above(0)]), [1, 4, 5]);
+        assert_eq!(kept_keys(&[above(100)]), [0; 0]);
     }
 
     #[test]
-    fn those_that_are_equal_to_the_last_are_wanted_too() {
-        assert_eq!(wanted(&[first(1, true, false)]), [5]);
-        assert_eq!(wanted(&[first(2, true, false)]), [1, 4, 5]);
-        assert_eq!(wanted(&[first(1, false, false)]), [3]);
-        assert_eq!(wanted(&[first(1, false, true)]), [2]);
-        assert_eq!(wanted(&[first(2, true, true)]), [2, 5]);
-        assert_eq!(wanted(&[first(0, true, false)]), [0; 0]);
-        assert_eq!(wanted(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
-        assert_eq!(wanted(&[above(0), first(1, false, true)]), [1, 4]);
+    fn ties_with_the_last_group_are_kept() {
+        assert_eq!(kept_keys(&[first(1, true, false)]), [5]);
+        assert_eq!(kept_keys(&[first(2, true, false)]), [1, 4, 5]);
+        assert_eq!(kept_keys(&[first(1, false, false)]), [3]);
+        assert_eq!(kept_keys(&[first(1, false, true)]), [2]);
+        assert_eq!(kept_keys(&[first(2, true, true)]), [2, 5]);
+        assert_eq!(kept_keys(&[first(0, true, false)]), [0; 0]);
+        assert_eq!(kept_keys(&[first(9, true, false)]), [1, 2, 3, 4, 5]);
+        assert_eq!(kept_keys(&[above(0), first(1, false, true)]), [1, 4]);
     }
 
     #[test]
-    fn what_is_known_of_keys_does_not_count() {
+    fn orders_by_keys_do_not_prune() {
         let (_, functions) = sums();
         let by_key = GroupPruning::First {
             by: Arc::new(Column::new("key", 0)),
@@ -429,7 +433,7 @@ mod tests {
         assert!(!groups.add(&by_key, 1, &functions).unwrap());
     }
 
-    /// An average of values of this type, which are the only column.
+    /// An average of the only column, which is of type `of`.
     fn average(of: DataType) -> Named {
         let function = Function::Average {
             of_floats: of.is_floating(),
@@ -441,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn averages_tell_which_groups_are_wanted() {
+    fn averages_prune_groups() {
         let (groups, _) = sums();
         let mut functions = vec![average(DataType::Decimal128(10, 2))];
         let above = |least| {
@@ -449,7 +453,7 @@ mod tests {
             let least = Arc::new(Literal::new(least));
             GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
         };
-        // 0.07, nothing, -0.03 of two, 0.07 and 0.09
+        // The averages are 0.07, null, -0.03 (of two values), 0.07 and 0.09.
         for (all, expected) in [
             (vec![above(-15_001)], vec![1, 3, 4, 5]),
             (vec![above(-15_000)], vec![1, 4, 5]),
@@ -458,8 +462,8 @@ mod tests {
             (vec![above(-15_000), first(1, false, true)], vec![1, 4]),
         ] {
             let mut of = WantedGroups::default();
-            for wanted in &all {
-                assert!(of.add(wanted, 1, &functions).unwrap());
+            for pruning in &all {
+                assert!(of.add(pruning, 1, &functions).unwrap());
             }
             let some = of.of(&groups, &mut functions).unwrap();
             let keys = groups.filtered(&some).unwrap().keys;
@@ -498,7 +502,7 @@ mod tests {
             let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
                 panic!("{filter}");
             };
-            // what the cast overflows for passes, too
+            // The other two tests pass values whose cast overflows.
             assert_eq!(tests.len(), 3);
             match &tests[0] {
                 Expr::Compare(comparison, _, bound) => match **bound {

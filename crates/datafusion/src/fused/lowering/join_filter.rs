@@ -1,4 +1,4 @@
-//! Conditions of joins beside their keys, which kernels ask of each partner.
+//! Join filters beside the key equality, which kernels evaluate per match.
 
 use vectile_gpu::plan::Expr;
 
@@ -6,8 +6,9 @@ use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::join::Join;
 
-/// That of each join that has one. `None` stands for that of an outer join which has no kernel: it matters only where a row
-/// has several partners, which the dimension must not have then.
+/// Lowers the filter of each join, in the order of `joins`. An element is `None` if the join has no filter, or if it is
+/// an outer join whose filter has no kernel. Such a filter matters only for probe rows with several matches, so that
+/// the build side must have unique keys then.
 pub(crate) fn of(
     joins: &[Join],
     lowering: &mut Lowering<'_>,
@@ -19,7 +20,7 @@ pub(crate) fn of(
         if join.reads_matches() {
             return lowering.value(condition).map(Some);
         }
-        Ok(lowering.if_lowered(|trial| trial.value(condition)))
+        Ok(lowering.try_lower(|trial| trial.value(condition)))
     });
     conditions.collect()
 }

@@ -1,4 +1,5 @@
-//! Turns expressions, functions and keys into parts of a pipeline, and what kernels give into Arrow arrays.
+//! Lowers DataFusion expressions, aggregate functions and keys to a pipeline, and turns kernel results into Arrow
+//! arrays.
 
 mod average;
 pub(crate) mod build_output;

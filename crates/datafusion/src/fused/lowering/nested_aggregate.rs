@@ -1,7 +1,7 @@
-//! Aggregates over the groups of an aggregate: a count of customers by their number of orders, or `count(DISTINCT x)` of
-//! groups, which DataFusion plans as a count over groups by `x`, too.
+//! Nested aggregation: aggregates over the groups of another aggregate. Examples are a count of customers by their
+//! number of orders, and `count(DISTINCT x)` of groups, which DataFusion plans as a count over groups by `x`.
 //!
-//! The kernel has the groups of the lower one, which stay on the device, where another kernel groups them again.
+//! The groups of the inner aggregate stay on the device, where a second kernel groups them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,23 +22,24 @@ use super::group_key::Keys;
 use super::post_aggregation::{GroupTable, with_parameters};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::aggregates::Aggregates;
-use crate::fused::pattern::columns::{columns_from, over, projected, some};
+use crate::fused::pattern::columns::{columns_from, projected, selected, substituted};
 use crate::fused::pattern::exchange::is_exchange;
 
 type Exprs = Vec<Arc<dyn PhysicalExpr>>;
 
-/// A node over groups while it is planned: an aggregate, or a star join that looks groups up.
+/// An operator over the groups of an aggregate, during planning: an outer aggregate, or a star join that looks groups
+/// up.
 pub(crate) struct AggregateOverGroups {
-    /// The aggregate that has the groups.
+    /// The aggregate that computes the groups.
     pub(crate) inner: Aggregates,
-    /// Groups count that pass all of these, over the columns of `inner`.
+    /// Predicates over the columns of `inner`; groups must pass all of them.
     filters: Exprs,
-    /// The columns of what is over them, as expressions over those of `inner`.
+    /// The operator's input columns, as expressions over the columns of `inner`.
     columns: Vec<ProjectionExpr>,
 }
 
 impl AggregateOverGroups {
-    /// `None` if `outer` is over something else.
+    /// The groups that `outer` aggregates; `None` if its input is no such aggregate.
     pub(crate) fn of(outer: &Aggregates) -> Result<Option<Self>, FallbackReason> {
         let partial = outer.partial.as_ref();
         if !partial.group_expr().is_single() || partial.limit_options().is_some() {
@@ -51,7 +52,7 @@ impl AggregateOverGroups {
         }))
     }
 
-    /// `None` if `plan` is no aggregate, with filters and projections.
+    /// The aggregate that `plan` computes, below filters and projections; `None` if it is something else.
     pub(crate) fn below(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         if plan.fetch().is_some() {
             return Ok(None);
@@ -73,10 +74,10 @@ impl AggregateOverGroups {
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             input.columns = projected(projection.expr(), &input.columns)?;
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            let passing = over(filter.predicate(), &input.columns)?;
+            let passing = substituted(filter.predicate(), &input.columns)?;
             input.filters.push(passing);
             if let Some(kept) = filter.projection() {
-                input.columns = some(kept, &input.columns);
+                input.columns = selected(kept, &input.columns);
             }
         } else if !is_exchange(plan) {
             return Ok(None);
@@ -85,14 +86,15 @@ impl AggregateOverGroups {
     }
 }
 
-/// Tables of lookups that are made of groups.
+/// Key tables that are built from groups.
 pub(crate) struct BuildFromGroups {
     pub(crate) columns: BuildColumns,
     pub(crate) post_aggregation: PostAggregation,
 }
 
 impl BuildFromGroups {
-    /// Lowers what `build` builds of groups by `keys` that have these results.
+    /// Lowers the tables that `build` makes of groups by `keys`, with the results of `functions`. `may_round` permits
+    /// rounded doubles, which kernels can do for small values only.
     pub(crate) fn lower(
         groups: &AggregateOverGroups,
         keys: &Keys,
@@ -108,12 +110,12 @@ impl BuildFromGroups {
         let table = of.schema();
         let lowering = Lowering::over_groups(&table, &of.averages);
         let mut lowering = match may_round {
-            true => lowering.rounding(),
+            true => lowering.with_rounding(),
             false => lowering,
         };
         let conditions = groups.filters.iter().map(|filter| lowering.value(filter));
         let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
-        let columns = build(&|expr| over(expr, &groups.columns), &mut lowering)?;
+        let columns = build(&|expr| substituted(expr, &groups.columns), &mut lowering)?;
         let needs = lowering.finish();
         if let Some(parameter) = needs.parameters.first() {
             return Err(FallbackReason::Expr(parameter.to_string()));
@@ -129,7 +131,7 @@ impl BuildFromGroups {
     }
 }
 
-/// How groups are grouped again.
+/// The nested aggregation of a fused node.
 #[derive(Clone, Debug)]
 pub(crate) struct NestedAggregationPlan {
     inner: Aggregates,
@@ -138,23 +140,23 @@ pub(crate) struct NestedAggregationPlan {
     parameters: Exprs,
 }
 
-/// The outer aggregate, lowered.
-pub(crate) struct Outer {
-    pub(crate) again: NestedAggregationPlan,
+/// The lowered outer aggregate.
+pub(crate) struct OuterAggregate {
+    pub(crate) nested: NestedAggregationPlan,
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
-    /// Each group comes once.
+    /// True if each group occurs once.
     pub(crate) has_whole_groups: bool,
 }
 
 impl NestedAggregationPlan {
-    /// Lowers `outer`, over groups by `keys` that have these results.
+    /// Lowers `outer` over groups by `keys`, with the results of `functions`.
     pub(crate) fn lower(
         outer: &Aggregates,
         of: AggregateOverGroups,
         keys: &Keys,
         functions: &[Named],
-    ) -> Result<Outer, FallbackReason> {
+    ) -> Result<OuterAggregate, FallbackReason> {
         let AggregateOverGroups {
             inner,
             filters,
@@ -168,7 +170,7 @@ impl NestedAggregationPlan {
         let conditions = conditions.collect::<Result<_, FallbackReason>>()?;
         let (mut own_keys, mut exprs) = (Vec::new(), Vec::new());
         for (key, _) in outer.partial.group_expr().expr() {
-            let key = over(key, &columns)?;
+            let key = substituted(key, &columns)?;
             let column = key.downcast_ref::<Column>().map(Column::index);
             let column = column.filter(|&column| column < keys.len());
             exprs.push(match column {
@@ -180,7 +182,7 @@ impl NestedAggregationPlan {
             });
             own_keys.push(column);
         }
-        let (outer_keys, exprs) = keys.again(&own_keys, exprs);
+        let (outer_keys, exprs) = keys.nested(&own_keys, exprs);
         let mut own_functions = Vec::new();
         let mut aggregates: Vec<Aggregate> = Vec::new();
         let mut no_strings = Keys::default();
@@ -198,29 +200,29 @@ impl NestedAggregationPlan {
         }
         let needs = lowering.finish();
         let used = groups.columns(&needs.columns)?;
-        let again = NestedAggregation {
+        let nested = NestedAggregation {
             keys: exprs,
             aggregates,
         };
-        Ok(Outer {
-            again: Self {
+        Ok(OuterAggregate {
+            nested: Self {
                 post_aggregation: PostAggregation {
                     columns: used,
                     conditions,
                     first: None,
-                    again: Some(again),
+                    again: Some(nested),
                 },
                 inner,
                 filters,
                 parameters: needs.parameters,
             },
-            has_whole_groups: keys.has_whole(&own_keys),
+            has_whole_groups: keys.has_distinct_groups(&own_keys),
             keys: outer_keys,
             functions: own_functions,
         })
     }
 
-    /// With other filters, and others in the place of constants that are not known yet.
+    /// Replaces filters and parameters, the constants that are known only when the query runs, by `other` of them.
     pub(crate) fn with_exprs(
         mut self,
         mut other: impl FnMut(Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
@@ -238,7 +240,7 @@ impl NestedAggregationPlan {
         Ok(self)
     }
 
-    /// The computation over groups, with the values of subqueries, which have run.
+    /// The post-aggregation with the values of its parameters: results of subqueries, which must have run.
     pub(crate) fn post_aggregation(&self) -> Result<PostAggregation> {
         with_parameters(self.post_aggregation.clone(), &self.parameters)
     }

@@ -1,4 +1,4 @@
-//! Rows of joined tables: as outputs of the kernel, and back as columns.
+//! Rows of joined tables: lowers them to outputs of the kernel, and converts the outputs to record batches.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::table::Tables;
 
-/// Where the columns of rows come from.
+/// Maps the columns of rows to outputs of the kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct RowColumns {
     columns: Vec<RowColumn>,
@@ -23,10 +23,10 @@ pub(crate) struct RowColumns {
 
 #[derive(Clone, Debug)]
 struct RowColumn {
-    /// The number of the kernel's output.
+    /// Index of the kernel's output.
     output: usize,
-    /// If that is the code of a lookup: its number, and the number of the attribute there.
-    attribute: Option<(usize, usize)>,
+    /// If the output is the code of a lookup: the index of the lookup, and of the payload column in it.
+    payload: Option<(usize, usize)>,
 }
 
 impl RowColumns {
@@ -40,13 +40,13 @@ impl RowColumns {
             kernel: Vec::new(),
         };
         for column in relation.columns() {
-            let (output, attribute) = lowering.row_column(&column.expr)?;
+            let (output, payload) = lowering.row_column(&column.expr)?;
             let known = rows.kernel.iter().position(|known| *known == output);
             let output = known.unwrap_or_else(|| {
                 rows.kernel.push(output);
                 rows.kernel.len() - 1
             });
-            rows.columns.push(RowColumn { output, attribute });
+            rows.columns.push(RowColumn { output, payload });
         }
         match rows.columns.is_empty() {
             true => Err(FallbackReason::Join("no column of it is wanted".into())),
@@ -54,13 +54,13 @@ impl RowColumns {
         }
     }
 
-    /// What the kernel puts out.
+    /// The outputs of the kernel.
     pub(crate) fn of_kernel(&self) -> &[Expr] {
         &self.kernel
     }
 
-    /// The rows of row groups, each as a batch of `schema`; of those without rows there is none. Values of codes are asked for
-    /// all together: they may have to be read.
+    /// Converts the rows of each row group to a batch of `schema`, leaving out row groups without rows. Values of codes
+    /// are looked up for all row groups at once, since they may have to be read.
     pub(crate) fn batches(
         &self,
         rows: &[Rows],
@@ -78,7 +78,7 @@ impl RowColumns {
                 values.ok_or_else(|| internal_datafusion_err!("no such output"))
             });
             let values: Vec<&ArrayRef> = values.collect::<Result<_>>()?;
-            let Some((lookup, attribute)) = column.attribute else {
+            let Some((lookup, payload)) = column.payload else {
                 for (columns, values) in columns.iter_mut().zip(values) {
                     columns.push(as_type(values, field.data_type())?);
                 }
@@ -87,7 +87,7 @@ impl RowColumns {
             let table = tables.get(lookup);
             let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
             let codes: Vec<&dyn Array> = values.iter().map(|codes| codes.as_ref()).collect();
-            let all = table.values(attribute, &concat(&codes)?)?;
+            let all = table.values(payload, &concat(&codes)?)?;
             let all = cast(&all, field.data_type())?;
             let mut first = 0;
             for (columns, rows) in columns.iter_mut().zip(&rows) {
@@ -106,7 +106,7 @@ impl RowColumns {
     }
 }
 
-/// Values of a machine type as one of Arrow's; strings are of that type.
+/// Reinterprets values of a machine type as `data_type`. Strings have that type already.
 pub(crate) fn as_type(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     if values.data_type() == data_type {
         return Ok(Arc::clone(values));

@@ -1,4 +1,4 @@
-//! Computations over a kernel's groups: the columns of groups, and constants that are known when the query runs.
+//! Post-aggregation: computations over a kernel's groups, with constants that are known when the query runs.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::scalar::value_of;
 use crate::fused::types::is_text;
 
-/// Groups as a table, as expressions over them see it.
+/// The groups of an aggregate as a table, over which expressions are lowered.
 pub(super) struct GroupTable<'a> {
-    /// The columns of the aggregate.
+    /// The columns of the aggregate's results.
     results: &'a Schema,
     keys: &'a Keys,
     functions: &'a [Named],
     pub(super) averages: Vec<Average>,
-    /// Sums and counts of averages, which are columns behind the others.
+    /// Sums and counts of averages, which are columns after those of `results`.
     parts: Vec<(Field, GroupColumn)>,
 }
 
@@ -59,19 +59,21 @@ impl<'a> GroupTable<'a> {
         }
     }
 
-    /// Tells whether the kernel has a column's code instead of its value, as of text. No expression may compute with it.
+    /// Returns true if the kernel has a code instead of the column's value, as for text. No expression may compute with
+    /// it.
     fn is_code(&self, column: usize) -> bool {
         self.keys.is_code(column) || is_text(self.results.field(column).data_type())
     }
 
-    /// The columns as expressions may see them. A code has no type that kernels compute with. It is text, which may be tested
-    /// for null, if it is null where its value is; else not even that.
+    /// The schema against which expressions are lowered. A code gets a type that kernels cannot compute with: text,
+    /// which can be tested for null, if the code is null where its value is; otherwise `Null`, which cannot even be
+    /// tested.
     pub(super) fn schema(&self) -> TableSchema {
         let fields = self.results.fields().iter().enumerate();
         let fields = fields.map(|(column, field)| {
             let field = field.as_ref().clone();
             match self.is_code(column) {
-                true if field.is_nullable() && self.keys.is_attribute(column) => {
+                true if field.is_nullable() && self.keys.is_payload(column) => {
                     field.with_data_type(DataType::Null)
                 }
                 true => field.with_data_type(DataType::Utf8),
@@ -84,7 +86,7 @@ impl<'a> GroupTable<'a> {
         )))
     }
 
-    /// These columns, as the device has them.
+    /// Maps columns of [`Self::schema`] to columns on the device.
     pub(super) fn columns(&self, columns: &[usize]) -> Result<Vec<GroupColumn>, FallbackReason> {
         let first_part = self.results.fields().len();
         let columns = columns.iter().map(|&column| {
@@ -109,7 +111,7 @@ impl<'a> GroupTable<'a> {
     }
 }
 
-/// The column of groups that the result of a function is, if it is one.
+/// The device's column that is the result of a function; `None` if no single column is.
 fn function_column(functions: &[Named], number: usize) -> Option<GroupColumn> {
     let (function, aggregate) = functions.get(number)?;
     let before = functions.iter().take(number);
@@ -124,7 +126,7 @@ fn function_column(functions: &[Named], number: usize) -> Option<GroupColumn> {
     }
 }
 
-/// The same with the values of these parameters: of subqueries, which have run.
+/// Replaces parameters by their values. These are results of subqueries, which must have run.
 pub(super) fn with_parameters(
     mut of: PostAggregation,
     parameters: &[Arc<dyn PhysicalExpr>],
@@ -144,11 +146,11 @@ pub(super) fn with_parameters(
     for condition in &mut of.conditions {
         *condition = known(condition)?;
     }
-    if let Some(again) = &mut of.again {
-        for key in &mut again.keys {
+    if let Some(nested) = &mut of.again {
+        for key in &mut nested.keys {
             *key = known(key)?;
         }
-        for aggregate in &mut again.aggregates {
+        for aggregate in &mut nested.aggregates {
             *aggregate = aggregate.over(&mut |value| known(value))?;
         }
     }

@@ -1,9 +1,8 @@
-//! Which lookups a kernel makes for the joins of a relation, and what for.
+//! The lookups of a kernel for the joins of a relation, and their purposes.
 //!
-//! An expression over the columns of one dimension is an **attribute**: the CPU evaluates it for each
-//! row of the dimension, and keys that agree in all attributes of a lookup get one code. Keys of
-//! groups have a lookup of their own, because its codes are what the kernel groups by: they should
-//! tell no more apart.
+//! An expression over the columns of one build side is a **payload column**: the CPU evaluates it for each row of the
+//! build side, and keys that agree in all payload columns of a lookup share a code. GROUP BY keys have a lookup of
+//! their own, because the kernel groups by its codes: codes must not be finer than the groups.
 
 use std::sync::Arc;
 
@@ -23,31 +22,31 @@ use crate::fused::pattern::join::{Join, JoinKind};
 use crate::fused::scalar::literal;
 use crate::stack;
 
-/// What a lookup is for.
+/// The purpose of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Keys of groups; or nothing but the join itself.
+    /// GROUP BY keys, or only the existence of a match.
     Groups,
-    /// Values within expressions.
+    /// Values in expressions.
     Values,
-    /// Columns of rows that are put out: codes need not be few.
+    /// Columns of output rows; there may be many distinct codes.
     Rows,
 }
 
-/// A lookup that a kernel makes.
+/// A lookup of a kernel.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
-    /// The number of the join that it is for.
+    /// Index of the join.
     pub(crate) join: usize,
     pub(crate) purpose: Purpose,
-    /// What codes tell apart, over the schema of the dimension.
+    /// The payload columns that codes identify, over the schema of the build side.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Wanted {
-    /// Whether each code, and a missing key, is a group of its own. Floats may be equal in several rows, and a missing key
-    /// is like one whose attributes are null.
-    pub(crate) fn are_codes_whole(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
+    /// Returns true if each code, and a missing key, is a group of its own. Not so for floats, which may be equal in
+    /// several rows, and for outer joins, where a missing key equals one whose payload is null.
+    pub(crate) fn has_code_per_group(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
         if self.purpose != Purpose::Groups || self.attributes.is_empty() {
             return Ok(true);
         }
@@ -63,45 +62,42 @@ impl Wanted {
     }
 }
 
-/// The lookups for some joins.
+/// Collects the lookups for the joins of a relation.
 #[derive(Clone)]
 pub(crate) struct Lookups<'a> {
     joins: &'a [Join],
-    wanted: Vec<Wanted>,
+    requested: Vec<Wanted>,
 }
 
-/// Of which attribute of its lookup the values are to be filled in.
-fn placeholder(attribute: usize) -> Arc<PayloadColumn> {
-    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([attribute as u32])))
+/// Stands for a payload column of a lookup, by its index, until its values are known.
+fn placeholder(column: usize) -> Arc<PayloadColumn> {
+    PayloadColumn::new(Arc::new(UInt32Array::from_iter_values([column as u32])))
 }
 
-/// The attribute that a placeholder is for.
-pub(crate) fn placeheld(attribute: &PayloadColumn) -> Option<usize> {
-    let values = attribute.values().ok()?;
+/// The index of the payload column that a placeholder stands for.
+pub(crate) fn placeheld(column: &PayloadColumn) -> Option<usize> {
+    let values = column.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
-    numbers
-        .values()
-        .first()
-        .map(|&attribute| attribute as usize)
+    numbers.values().first().map(|&column| column as usize)
 }
 
 impl<'a> Lookups<'a> {
     pub(crate) fn new(joins: &'a [Join]) -> Self {
-        let wanted = Vec::new();
-        Self { joins, wanted }
+        let requested = Vec::new();
+        Self { joins, requested }
     }
 
-    /// The lookups that are wanted. One is for the rows that each join leaves.
+    /// The lookups that were requested. Each join has at least one, for the rows that it leaves.
     pub(crate) fn finish(mut self) -> Vec<Wanted> {
         for join in 0..self.joins.len() {
-            if !self.wanted.iter().any(|wanted| wanted.join == join) {
+            if !self.requested.iter().any(|lookup| lookup.join == join) {
                 self.number(join, Purpose::Groups);
             }
         }
-        self.wanted
+        self.requested
     }
 
-    /// The join of which `expr` is an attribute; `None` if it has to do with none, or with more.
+    /// The join whose build side has all columns of `expr`; `None` if `expr` has columns of none or of several.
     pub(crate) fn join_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         if self.joins.is_empty() {
             return None;
@@ -114,8 +110,8 @@ impl<'a> Lookups<'a> {
         }
     }
 
-    /// An attribute of a join: the lookup, and its number there.
-    pub(crate) fn attribute(
+    /// Requests a payload column of a join. Returns the index of the lookup, and of the payload column in it.
+    pub(crate) fn payload_column(
         &mut self,
         join: usize,
         purpose: Purpose,
@@ -124,19 +120,19 @@ impl<'a> Lookups<'a> {
         if is_volatile(expr) {
             return Err(FallbackReason::Expr(expr.to_string()));
         }
-        let attribute = self.joins[join].moved(expr, 0)?;
+        let attribute = self.joins[join].renumbered(expr, 0)?;
         Ok(self.add(join, purpose, attribute))
     }
 
-    /// Whether rows without a partner in a join stay. They have no code of its lookups, though rows with a partner may have
-    /// the same attributes: such codes are no values.
+    /// Returns true if a join keeps unmatched rows. These have no code, although matched rows may have the same
+    /// payload: such codes are no values.
     pub(crate) fn is_outer(&self, join: usize) -> bool {
         self.joins
             .get(join)
             .is_some_and(|of| of.kind == JoinKind::Outer)
     }
 
-    /// The value of an attribute of a join, for the kernel.
+    /// The value of a payload column of a join, for the kernel.
     pub(crate) fn value(
         &mut self,
         join: usize,
@@ -146,23 +142,23 @@ impl<'a> Lookups<'a> {
         if Type::of(data_type).is_none() {
             return Err(FallbackReason::Expr(expr.to_string()));
         }
-        let (lookup, attribute) = self.attribute(join, Purpose::Values, expr)?;
+        let (lookup, attribute) = self.payload_column(join, Purpose::Values, expr)?;
         let value = Expr::Payload(lookup, placeholder(attribute));
         if !self.is_outer(join) {
             return Ok(value);
         }
-        // Of a row without a partner, not everything is null: `coalesce(name, 'none') = 'none'`.
+        // In an unmatched row, not every expression is null: `coalesce(name, 'none') = 'none'`.
         let missing = value_of_missing(
-            &self.wanted[lookup].attributes[attribute],
+            &self.requested[lookup].attributes[attribute],
             &self.joins[join],
         )?;
         if missing.is_null() {
             return Ok(value);
         }
         let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
-        let found = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
-        let (lookup, found) = self.add(join, Purpose::Values, found);
-        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(found))));
+        let matched = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
+        let (lookup, matched) = self.add(join, Purpose::Values, matched);
+        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(matched))));
         let branches = vec![(is_missing, Expr::Literal(missing))];
         Ok(Expr::Case(branches, Some(Box::new(value))))
     }
@@ -174,7 +170,7 @@ impl<'a> Lookups<'a> {
         attribute: Arc<dyn PhysicalExpr>,
     ) -> (usize, usize) {
         let lookup = self.number(join, purpose);
-        let attributes = &mut self.wanted[lookup].attributes;
+        let attributes = &mut self.requested[lookup].attributes;
         let known = attributes.iter().position(|known| known == &attribute);
         let number = known.unwrap_or_else(|| {
             attributes.push(attribute);
@@ -183,26 +179,26 @@ impl<'a> Lookups<'a> {
         (lookup, number)
     }
 
-    /// The number of a join's lookup for a purpose.
+    /// The index of a join's lookup for a purpose, which is added unless it is there.
     fn number(&mut self, join: usize, purpose: Purpose) -> usize {
-        let is_it = |wanted: &Wanted| wanted.join == join && wanted.purpose == purpose;
-        self.wanted.iter().position(is_it).unwrap_or_else(|| {
-            self.wanted.push(Wanted {
+        let matches = |lookup: &Wanted| lookup.join == join && lookup.purpose == purpose;
+        self.requested.iter().position(matches).unwrap_or_else(|| {
+            self.requested.push(Wanted {
                 join,
                 purpose,
                 attributes: Vec::new(),
             });
-            self.wanted.len() - 1
+            self.requested.len() - 1
         })
     }
 }
 
-/// What an attribute is where there is no partner: over a row of nulls.
+/// The value of a payload column in unmatched rows: the expression over a row of nulls.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`], whatever fails: the attribute may be the result of a subquery, which has not run when a query is
-/// planned.
+/// [`Error::Unsupported`] for any failure: the payload column may be the result of a subquery, which has not run when a
+/// query is planned.
 pub(crate) fn missing_value(
     attribute: &Arc<dyn PhysicalExpr>,
     schema: &Schema,
@@ -235,7 +231,7 @@ mod tests {
 
     use super::*;
 
-    /// A join of a table of two columns with one of two.
+    /// A join of two tables with two columns each.
     fn join(kind: JoinKind) -> [Join; 1] {
         let schema = Schema::new(vec![
             Field::new("key", DataType::Int32, false),
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_numbered_once() {
+    fn payload_columns_are_numbered_once() {
         let joins = join(JoinKind::Inner);
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
@@ -269,10 +265,10 @@ mod tests {
             (Purpose::Groups, &column("key", 2), (0, 1)),
             (Purpose::Groups, &value, (0, 0)),
         ] {
-            assert_eq!(lookups.attribute(0, purpose, expr), Ok(expected));
+            assert_eq!(lookups.payload_column(0, purpose, expr), Ok(expected));
         }
-        let wanted = lookups.finish();
-        let attributes: Vec<String> = wanted[0]
+        let lookups = lookups.finish();
+        let attributes: Vec<String> = lookups[0]
             .attributes
             .iter()
             .map(ToString::to_string)
@@ -281,25 +277,25 @@ mod tests {
     }
 
     #[test]
-    fn a_join_without_attributes_has_a_lookup() {
+    fn a_join_without_payload_has_a_lookup() {
         let joins = join(JoinKind::Semi);
         let lookups = Lookups::new(&joins);
         assert_eq!(lookups.join_of(&column("value", 3)), None);
-        let wanted = lookups.finish();
-        assert_eq!(wanted.len(), 1);
-        assert!(wanted[0].attributes.is_empty());
+        let lookups = lookups.finish();
+        assert_eq!(lookups.len(), 1);
+        assert!(lookups[0].attributes.is_empty());
     }
 
     #[test]
-    fn what_is_missing_need_not_be_null() {
+    fn payloads_of_unmatched_rows_may_not_be_null() {
         let joins = join(JoinKind::Outer);
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
-        let looked = lookups.value(0, &value, &DataType::Int64).unwrap();
-        assert!(matches!(looked, Expr::Payload(0, _)));
+        let value_expr = lookups.value(0, &value, &DataType::Int64).unwrap();
+        assert!(matches!(value_expr, Expr::Payload(0, _)));
         let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
-        let looked = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
-        assert!(matches!(looked, Expr::Case(..)));
+        let value_expr = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
+        assert!(matches!(value_expr, Expr::Case(..)));
         assert_eq!(lookups.finish()[0].attributes.len(), 3);
     }
 }

@@ -1,7 +1,7 @@
-//! Tests of one column of text: as automata, and as functions of values.
+//! Predicates over one text column: as automata, and as functions of its values.
 //!
-//! An automaton is asked about strings that are not null, and constants are not null either. So no part of a test is
-//! null, and `NOT` is the complement.
+//! An automaton tests strings that are not null, and constants are not null either. So no part of a predicate is null,
+//! and `NOT` is the complement.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -28,18 +28,19 @@ use datafusion::physical_expr::expressions::{
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use vectile_gpu::plan::{Automaton, ValueTest};
 
-use crate::fused::types::{MOST_LEVELS, is_lossless, is_text};
+use crate::fused::types::{MAX_LEVELS, is_lossless, is_text};
 use crate::stack;
 
-/// Which strings of its one column pass `expr`, whose columns are those of `schema`. `None` if no automaton tells.
+/// The automaton for the strings of its one column that pass `expr`, whose columns are those of `schema`. `None` if no
+/// automaton decides it.
 pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
-    if stack::levels([expr]) > MOST_LEVELS {
+    if stack::levels([expr]) > MAX_LEVELS {
         return None;
     }
     Text { schema }.test(expr)
 }
 
-/// `expr`, a test of one column, as a test of values of that column.
+/// Turns `expr`, a predicate over the one column `of`, into a test of that column's values.
 pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<ValueTest> {
     let field = Field::new(of.name(), of.data_type().clone(), true);
     let schema = Arc::new(Schema::new(vec![field]));
@@ -59,7 +60,8 @@ pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<Val
         let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
         let passed = stack::evaluated(&expr, &batch)?.into_array(rows)?;
         let passed = passed.as_boolean_opt();
-        let passed = passed.ok_or_else(|| internal_datafusion_err!("a test that is none"))?;
+        let passed =
+            passed.ok_or_else(|| internal_datafusion_err!("a predicate that is not boolean"))?;
         Ok(passed.clone())
     };
     Ok(ValueTest::new(Arc::new(move |values| {
@@ -72,7 +74,7 @@ struct Text<'a> {
 }
 
 impl Text<'_> {
-    /// The strings for which `expr`, a boolean, is true.
+    /// Accepts the strings for which `expr`, a boolean, is true.
     fn test(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Automaton> {
         if let Some(constant) = expr.downcast_ref::<Literal>() {
             return match constant.value() {
@@ -143,17 +145,17 @@ impl Text<'_> {
             Operator::RegexIMatch => self.matched(Automaton::regex, left, right, true, false),
             Operator::RegexNotMatch => self.matched(Automaton::regex, left, right, false, true),
             Operator::RegexNotIMatch => self.matched(Automaton::regex, left, right, true, true),
-            Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.same(left, right),
+            Operator::Eq | Operator::IsNotDistinctFrom if are_tests => self.equal(left, right),
             Operator::NotEq | Operator::IsDistinctFrom if are_tests => {
-                Some(self.same(left, right)?.not())
+                Some(self.equal(left, right)?.not())
             }
             op if right.downcast_ref::<Literal>().is_some() => self.compared(left, *op, right),
             op => self.compared(right, op.swap()?, left),
         }
     }
 
-    /// The strings for which two tests say the same.
-    fn same(
+    /// Accepts the strings for which both predicates have the same value.
+    fn equal(
         &self,
         left: &Arc<dyn PhysicalExpr>,
         right: &Arc<dyn PhysicalExpr>,
@@ -162,7 +164,7 @@ impl Text<'_> {
         left.and(&right)?.or(&left.not().and(&right.not())?)
     }
 
-    /// The strings that a pattern matches, or does not.
+    /// Accepts the strings that a pattern matches, or does not match.
     fn matched(
         &self,
         by: fn(&str, bool) -> Option<Automaton>,
@@ -175,7 +177,7 @@ impl Text<'_> {
         self.passing_text(of, negated(passed, is_negated))
     }
 
-    /// The first condition that holds decides. Without an `ELSE`, the answer may be null.
+    /// The first condition that is true decides. Without an `ELSE`, the result may be null.
     fn case(&self, case: &CaseExpr) -> Option<Automaton> {
         let (None, Some(otherwise)) = (case.expr(), case.else_expr()) else {
             return None;
@@ -189,7 +191,8 @@ impl Text<'_> {
             })
     }
 
-    /// The strings for which `of` compares with a constant. `of` is text, or a number made of text.
+    /// Accepts the strings for which `of` compares to a constant as `op` says. `of` is text, or a number computed from
+    /// text.
     fn compared(
         &self,
         of: &Arc<dyn PhysicalExpr>,
@@ -214,7 +217,7 @@ impl Text<'_> {
         }
     }
 
-    /// The strings for which the number `of` `passes`. All numbers above `constant` do, or none.
+    /// Accepts the strings for which the number `of` satisfies `passes`. All numbers above `constant` do, or none.
     fn number(
         &self,
         of: &Arc<dyn PhysicalExpr>,
@@ -237,12 +240,12 @@ impl Text<'_> {
             [of] if inner.is::<OctetLengthFunc>() => {
                 self.passing_text(of, Automaton::of_bytes(most, length_passes)?)
             }
-            // The automaton tells whether the part is there, not where.
+            // The automaton shows whether the part occurs, not where.
             [of, part] if inner.is::<StrposFunc>() && constant <= 1 && passes(1) == passes(2) => {
-                let found = Automaton::contains(string(part)?)?;
+                let contains = Automaton::contains(string(part)?)?;
                 let passed = match (passes(0), passes(1)) {
-                    (missing, found) if missing == found => Automaton::constant(found),
-                    (missing, _) => negated(found, missing),
+                    (absent, present) if absent == present => Automaton::constant(present),
+                    (absent, _) => negated(contains, absent),
                 };
                 self.passing_text(of, passed)
             }
@@ -250,7 +253,7 @@ impl Text<'_> {
         }
     }
 
-    /// All strings or none, if `of` is a test or text.
+    /// Accepts all strings or none, if `of` is a predicate or text.
     fn passing_any(&self, of: &Arc<dyn PhysicalExpr>, passes: bool) -> Option<Automaton> {
         let any = Automaton::constant(passes);
         match of.data_type(self.schema).ok()? {
@@ -259,7 +262,7 @@ impl Text<'_> {
         }
     }
 
-    /// As [`Text::passing`], if `of` is UTF-8.
+    /// As [`Text::passing`], but only if `of` is UTF-8.
     fn passing_text(&self, of: &Arc<dyn PhysicalExpr>, test: Automaton) -> Option<Automaton> {
         match of.data_type(self.schema).ok()? {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => self.passing(of, test),
@@ -267,7 +270,7 @@ impl Text<'_> {
         }
     }
 
-    /// The strings for which the text `of` passes `test`.
+    /// Accepts the strings for which the text `of` passes `test`.
     fn passing(&self, of: &Arc<dyn PhysicalExpr>, test: Automaton) -> Option<Automaton> {
         if of.downcast_ref::<Column>().is_some() {
             return is_text(&of.data_type(self.schema).ok()?).then_some(test);
@@ -285,7 +288,7 @@ impl Text<'_> {
                 self.passing_text(of, test.of_front(most)?)
             }
             [of, first, most @ ..] if inner.is::<SubstrFunc>() => {
-                // Characters before the first one count.
+                // The length of `substr` includes positions before the first character.
                 let skipped = number(first)?.checked_sub(1)?;
                 let before = usize::try_from(skipped).unwrap_or_default();
                 let test = match most {
@@ -435,12 +438,12 @@ mod tests {
             .clone()
     }
 
-    /// `sql`, where `#` is a column, of this type.
+    /// `sql` with `#` replaced by the column of this type.
     fn of(sql: &str, data_type: &str) -> String {
         sql.replace('#', &format!("\"{data_type}\""))
     }
 
-    /// The test has an automaton, which says what DataFusion does.
+    /// Asserts that the predicate has an automaton that agrees with DataFusion.
     fn check(expr: &Arc<dyn PhysicalExpr>) {
         let automaton = automaton(expr, &columns());
         let automaton = automaton.unwrap_or_else(|| panic!("no automaton for {expr}"));
@@ -453,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_of_text_say_what_datafusion_does() {
+    fn automata_agree_with_datafusion() {
         for sql in [
             "# = 'ab'",
             "# <> 'ab'",
@@ -591,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_of_patterns_are_as_the_expression() {
+    fn pattern_operators_are_like_expressions() {
         let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new("Utf8", 0));
         let pattern: Arc<dyn PhysicalExpr> = Arc::new(Literal::new(ScalarValue::from("%SPECIAL%")));
         for op in [

@@ -1,4 +1,4 @@
-//! Text that is computed, and of which a filter lists the values: the kernel tests for each, and groups by its number.
+//! Grouping by computed text whose values a filter lists: the kernel tests for each value, and groups by its index.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::types::is_text;
 
-/// The most values: the column is read once for each.
-const MOST_VALUES: usize = 16;
+/// Maximum number of values: the kernel reads the column once for each.
+const MAX_VALUES: usize = 16;
 
-/// Values that an expression has, of which a kernel has the numbers.
+/// The values of an expression, and the kernel's index into them.
 #[derive(Clone, Debug)]
-pub(super) struct Listed {
+pub(super) struct ListedValues {
     pub(super) values: ArrayRef,
-    /// For each row the number of its value.
+    /// The index of each row's value.
     pub(super) number: Expr,
 }
 
-impl Listed {
-    /// The values that `expr` has in rows that pass all of `filters`; `None` if these do not say, or no kernel can tell. Other
-    /// values than text may be equal without being the same, as zeros are.
+impl ListedValues {
+    /// The values of `expr` in rows that pass all of `filters`. `None` if no filter lists them, or they have no kernel.
+    /// Only text is supported: other values may be equal without being identical, as zeros are.
     pub(super) fn of(
         expr: &Arc<dyn PhysicalExpr>,
         filters: &[Arc<dyn PhysicalExpr>],
@@ -39,21 +39,21 @@ impl Listed {
         let Some(values) = lists.min_by_key(Vec::len) else {
             return Ok(None);
         };
-        if values.is_empty() || values.len() > MOST_VALUES {
+        if values.is_empty() || values.len() > MAX_VALUES {
             return Ok(None);
         }
         let mut trial = lowering.clone();
         let number = |number: usize| Expr::Literal(Literal::Int(number as i128, Type::I32));
-        // one of them it is
+        // Each row has one of the values, so the last needs no test.
         let last = values.len() - 1;
         let mut whens = Vec::new();
-        for (place, value) in values.iter().enumerate().take(last) {
+        for (index, value) in values.iter().enumerate().take(last) {
             let value = Arc::new(PhysicalLiteral::new(value.clone()));
-            let is_it = BinaryExpr::new(Arc::clone(expr), Operator::Eq, value);
-            let Ok(is_it) = trial.value(&(Arc::new(is_it) as Arc<dyn PhysicalExpr>)) else {
+            let is_equal = BinaryExpr::new(Arc::clone(expr), Operator::Eq, value);
+            let Ok(is_equal) = trial.value(&(Arc::new(is_equal) as Arc<dyn PhysicalExpr>)) else {
                 return Ok(None);
             };
-            whens.push((is_it, number(place)));
+            whens.push((is_equal, number(index)));
         }
         *lowering = trial;
         Ok(Some(Self {
@@ -66,7 +66,7 @@ impl Listed {
     }
 }
 
-/// The values, each once, of which `filter` says that `expr` is one.
+/// The distinct values to which `filter` restricts `expr`.
 fn list_of(
     filter: &Arc<dyn PhysicalExpr>,
     expr: &Arc<dyn PhysicalExpr>,
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<Listed> {
+    fn listed(column: usize, values: &[ScalarValue], negated: bool) -> Option<ListedValues> {
         let fields = [("text", DataType::Utf8), ("double", DataType::Float64)];
         let fields = fields.map(|(name, of)| Field::new(name, of, true));
         let schema = Arc::new(Schema::new(fields.to_vec()));
@@ -113,17 +113,17 @@ mod tests {
         let expr: Arc<dyn PhysicalExpr> = Arc::new(Column::new(name, column));
         let list = values.iter().cloned().map(lit).collect();
         let filter = in_list(Arc::clone(&expr), list, &negated, &schema).unwrap();
-        Listed::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
+        ListedValues::of(&expr, &[filter], &mut Lowering::new(&table)).unwrap()
     }
 
     #[test]
     fn text_has_the_listed_values() {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<_>>();
-        let found = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
-        assert_eq!(found.values.len(), 2);
-        assert!(matches!(found.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
-        let found = listed(0, &texts(&["a"]), false).unwrap();
-        assert!(matches!(found.number, Expr::Literal(_)));
+        let list = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
+        assert_eq!(list.values.len(), 2);
+        assert!(matches!(list.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
+        let list = listed(0, &texts(&["a"]), false).unwrap();
+        assert!(matches!(list.number, Expr::Literal(_)));
         assert!(listed(0, &texts(&["a", "b"]), true).is_none());
         let many: Vec<ScalarValue> = (0..17).map(|i| i.to_string().as_str().into()).collect();
         assert!(listed(0, &many, false).is_none());

@@ -1,14 +1,14 @@
-//! Variances and standard deviations: the sums that kernels compute for them, and the states that these come to.
+//! Variances and standard deviations: the sums that kernels compute, and the accumulator states derived from them.
 //!
-//! The state of DataFusion's accumulators is the number of values, their mean, and the sum of the squares of their
-//! distances from it (`m2`). Kernels do not know the mean while they add, so they compute other sums:
+//! The state of DataFusion's accumulators is the count, the mean, and the sum of squared distances from the mean
+//! (`m2`). Kernels do not know the mean while they add, so they compute other sums:
 //!
-//! - Of integers and decimals, the sums of values and of squares, both exact. Nothing is rounded before the end.
-//!   If squares may have more than 64 bits, values are taken for floats, as DataFusion does.
-//! - Of floats, the sums of `d = x - shift` and of `d * d`. Then `m2 = sum(d * d) - sum(d)^2 / n`. If that cancels
-//!   most of the digits, the values lie close together and far from the shift. The kernel then runs again with
-//!   their mean as the shift, which is an argument. If that does not help, as groups may lie far from each other,
-//!   the CPU takes over. The smallest and the largest value tell whether all are equal, or some not finite.
+//! - For integers and decimals, the exact sums of values and of squares. Nothing is rounded before the end. If squares
+//!   may exceed 64 bits, values are treated as floats, as DataFusion does.
+//! - For floats, the sums of `d = x - shift` and of `d * d`. Then `m2 = sum(d * d) - sum(d)^2 / n`. If that cancels
+//!   most digits, the values lie close together and far from the shift. The kernel then runs a second time with their
+//!   mean as the shift, which is an argument. If that does not help, as groups may lie far from each other, the CPU
+//!   takes over. The minimum and maximum show whether all values are equal, or some are not finite.
 
 use std::sync::Arc;
 
@@ -22,35 +22,35 @@ use super::decimal::{Decimal, cast};
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
 
-/// The share of `m2` that may be lost to rounding.
-const LOSS: f64 = 1e-9;
+/// Maximum share of `m2` that may be lost to rounding.
+const MAX_LOSS: f64 = 1e-9;
 
-/// The most additions that round a sum of doubles: those of a slot, with room for the longer ones of a table, where
-/// most errors cancel each other.
-const MOST_ROUNDED: u64 = 1 << 12;
+/// Maximum number of additions assumed to round a sum of doubles: those of a slot, with room for the longer ones of a
+/// table, where most errors cancel each other.
+const MAX_ROUNDED_ADDITIONS: u64 = 1 << 12;
 
-/// How variances of an argument are computed.
+/// How the variance of an argument is computed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Variance {
-    /// Of integers of a type, by exact sums. They are so many times the values.
+    /// For integers of type `of`, by exact sums. The integers are the values times `unit`.
     Exact { of: Type, unit: f64 },
-    /// Of floats.
+    /// For floats, by sums of distances from a shift.
     Shifted(Shifted),
 }
 
-/// What is known of floats, to find a shift close to their mean.
+/// The shift in use, and totals from which a shift close to the mean is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Shifted {
-    /// What is subtracted from each.
+    /// The shift, which is subtracted from each value.
     by: f64,
-    /// How many there were, and the sum of what was left of them.
+    /// Count and sum of the distances from the shift, over all groups with unequal, finite values.
     count: f64,
     sum: f64,
-    /// Whether some group's values are too close together for this shift.
+    /// True if some group's values are too close together for this shift.
     is_close: bool,
 }
 
-/// The state of an accumulator.
+/// The state of DataFusion's accumulator.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct State {
     count: u64,
@@ -80,11 +80,11 @@ impl Variance {
         Ok((shifted, lowering.value(argument)?))
     }
 
-    /// What a kernel aggregates of values.
+    /// The kernel's aggregates of `value`.
     pub(crate) fn aggregates(self, value: Expr) -> Vec<Aggregate> {
         let square = |of: Expr| {
-            let again = Box::new(of.clone());
-            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), again)
+            let copy = Box::new(of.clone());
+            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), copy)
         };
         match self {
             Self::Exact { of, .. } => {
@@ -107,7 +107,7 @@ impl Variance {
         }
     }
 
-    /// How many aggregates these are.
+    /// The number of aggregates of the kernel.
     pub(crate) fn width(self) -> usize {
         match self {
             Self::Exact { .. } => 2,
@@ -115,12 +115,12 @@ impl Variance {
         }
     }
 
-    /// Whether digits were lost, in some group.
+    /// Returns true if some group lost too many digits.
     pub(crate) fn is_close(self) -> bool {
         matches!(self, Self::Shifted(Shifted { is_close: true, .. }))
     }
 
-    /// The same with the mean of what was seen as the shift. `None` if no other shift is of use.
+    /// A second attempt, with the observed mean as the shift. `None` if no other shift helps.
     pub(crate) fn shifted(self) -> Option<Self> {
         match self {
             Self::Shifted(Shifted {
@@ -136,13 +136,13 @@ impl Variance {
         }
     }
 
-    /// The same in doubles, for integers that are too wide.
+    /// The computation in doubles, for integers that are too wide for exact sums.
     pub(crate) fn rounded(self) -> Option<Self> {
         let is_exact = matches!(self, Self::Exact { .. });
         is_exact.then(|| Self::Shifted(Shifted::default()))
     }
 
-    /// The aggregates of `now`, in the place of those of this one.
+    /// The aggregates of `now`, given `aggregates`, those of `self`.
     pub(crate) fn replaced(self, aggregates: &[Aggregate], now: Self) -> Vec<Aggregate> {
         match (self, aggregates, now) {
             (Self::Exact { of, unit }, [Aggregate::Sum(value), _], Self::Shifted(_)) => {
@@ -155,7 +155,7 @@ impl Variance {
         }
     }
 
-    /// The states of groups, from what a kernel computed of each.
+    /// The states of all groups, from the totals that a kernel computed. Records in `self` if digits were lost.
     pub(crate) fn states(&mut self, totals: &[GroupTotals]) -> Result<Vec<ArrayRef>> {
         let counts = totals.first().map_or(&[][..], |sums| &sums.counts);
         let mut states = Vec::with_capacity(counts.len());
@@ -199,11 +199,11 @@ fn float(numbers: &Numbers, at: usize) -> f64 {
 }
 
 impl State {
-    /// That of integers whose squares fit 64 bits, of which there are less than 2^62.
+    /// The state of `count` integers whose squares fit 64 bits; `count` is less than 2^62.
     fn exact(count: u64, sum: i128, squares: i128, unit: f64) -> Self {
         let n = i128::from(count);
         let (mean, rest) = (sum.div_euclid(n), sum.rem_euclid(n));
-        // of distances from an integer close to the mean
+        // Squares of distances from an integer close to the mean.
         let squares = squares - mean * (sum + rest);
         let times_n = squares.checked_mul(n).map(|all| all - rest * rest);
         let m2 = match times_n {
@@ -219,7 +219,7 @@ impl State {
 }
 
 impl Shifted {
-    /// The state of some values, and whether it can be relied on.
+    /// The state of a group. Sets `is_close` if it is too imprecise.
     fn state(&mut self, count: u64, [sum, squares, least, greatest]: [f64; 4]) -> State {
         let n = count as f64;
         let mean = sum / n + self.by;
@@ -236,9 +236,9 @@ impl Shifted {
             return state(mean, f64::INFINITY);
         }
         let m2 = squares - sum * (sum / n);
-        // d, its square and the rest are rounded as well as each addition
-        let lost = (count.min(MOST_ROUNDED) + 4) as f64 * f64::EPSILON * squares;
-        self.is_close |= !(squares.is_finite() && lost <= LOSS * m2);
+        // The distance, its square and the other terms are rounded, as is each addition.
+        let lost = (count.min(MAX_ROUNDED_ADDITIONS) + 4) as f64 * f64::EPSILON * squares;
+        self.is_close |= !(squares.is_finite() && lost <= MAX_LOSS * m2);
         state(mean, m2)
     }
 }
@@ -247,7 +247,7 @@ impl Shifted {
 mod tests {
     use super::*;
 
-    /// By DataFusion's algorithm.
+    /// Computes the state by DataFusion's algorithm.
     fn welford(values: &[f64]) -> State {
         let mut state = State::default();
         for value in values {
@@ -281,11 +281,11 @@ mod tests {
         (state, of)
     }
 
-    fn check(found: State, expected: State) {
-        assert_eq!(found.count, expected.count);
+    fn check(actual: State, expected: State) {
+        assert_eq!(actual.count, expected.count);
         let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-9 * b.abs();
-        assert!(close(found.mean, expected.mean), "{found:?} {expected:?}");
-        assert!(close(found.m2, expected.m2), "{found:?} {expected:?}");
+        assert!(close(actual.mean, expected.mean), "{actual:?} {expected:?}");
+        assert!(close(actual.m2, expected.m2), "{actual:?} {expected:?}");
     }
 
     #[test]
@@ -325,12 +325,12 @@ mod tests {
         let (state, of) = shifted(&far, by);
         assert!(!of.is_close);
         check(state, welford(&far));
-        // there is no third time
-        let again = Shifted {
+        // There is no third attempt.
+        let second = Shifted {
             is_close: true,
             ..of
         };
-        assert_eq!(Variance::Shifted(again).shifted(), None);
+        assert_eq!(Variance::Shifted(second).shifted(), None);
         let near: Vec<f64> = (0..1000).map(|i| f64::from(i % 7) * 0.1).collect();
         let (state, of) = shifted(&near, 0.0);
         assert!(!of.is_close);
@@ -359,7 +359,7 @@ mod tests {
                 assert!(!of.is_close, "{values:?}");
             }
         }
-        // whose squares are too large, but not their variance
+        // The squares overflow, but the variance does not.
         assert!(shifted(&[1e160, 1.000_000_1e160], 0.0).1.is_close);
     }
 }

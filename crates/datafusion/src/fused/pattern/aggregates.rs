@@ -1,4 +1,4 @@
-//! An aggregate that is planned in two steps.
+//! Aggregates that DataFusion plans as a partial and a final step.
 
 use std::sync::Arc;
 
@@ -8,30 +8,31 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, PhysicalGroupBy};
 
-/// An aggregate as it is planned at first.
+/// The two steps of an aggregate.
 #[derive(Clone, Debug)]
 pub(crate) struct Aggregates {
-    /// That of a part of the rows, which has states of groups.
+    /// The partial step, which computes states of groups from some of the rows.
     pub(crate) partial: Arc<AggregateExec>,
-    /// That of those states.
+    /// The final step, which merges those states.
     pub(crate) last: Arc<AggregateExec>,
 }
 
 impl Aggregates {
-    /// `None` if `plan` is no such aggregate.
+    /// The aggregate that ends in `plan`; `None` if `plan` is not the final step above a partial one.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
         use AggregateMode::{Final, FinalPartitioned, Partial};
         let last = plan.downcast_ref::<AggregateExec>()?;
         let partial = last.input().downcast_ref::<AggregateExec>()?;
-        let are = matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
-        are.then(|| Self {
+        let is_two_step =
+            matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
+        is_two_step.then(|| Self {
             partial: Arc::new(partial.clone()),
             last: Arc::new(last.clone()),
         })
     }
 }
 
-/// An aggregate of `input` by `keys`, whose columns come first.
+/// Plans an aggregate of `input` by `keys`, in two steps. The columns of the keys come first.
 pub(super) fn grouped(
     input: Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],

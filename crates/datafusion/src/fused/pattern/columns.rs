@@ -1,4 +1,4 @@
-//! Expressions over the columns of a plan, and the expressions that these are.
+//! Substitution of the expressions behind a plan's columns.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use datafusion::physical_expr::projection::{ProjectionExpr, update_expr};
 
 use crate::fused::fallback_reason::FallbackReason;
 
-/// `expr` with the expressions behind its columns in their place.
-pub(crate) fn over(
+/// Replaces the columns of `expr` by the expressions behind them.
+pub(crate) fn substituted(
     expr: &Arc<dyn PhysicalExpr>,
     columns: &[ProjectionExpr],
 ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
@@ -18,25 +18,25 @@ pub(crate) fn over(
     Ok(expanded.unwrap_or_else(|| Arc::clone(expr)))
 }
 
-/// The columns of a projection with the expressions behind their columns in their place.
+/// Replaces the columns in a projection by the expressions behind them.
 pub(crate) fn projected<'a>(
     projection: impl IntoIterator<Item = &'a ProjectionExpr>,
     columns: &[ProjectionExpr],
 ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
     let projected = projection.into_iter().map(|projected| {
-        let expr = over(&projected.expr, columns)?;
+        let expr = substituted(&projected.expr, columns)?;
         Ok(ProjectionExpr::new(expr, projected.alias.clone()))
     });
     projected.collect()
 }
 
-/// The columns of these numbers.
-pub(crate) fn some(numbers: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
-    let some = numbers.iter().filter_map(|&number| columns.get(number));
+/// The columns with these indices.
+pub(crate) fn selected(indices: &[usize], columns: &[ProjectionExpr]) -> Vec<ProjectionExpr> {
+    let some = indices.iter().filter_map(|&number| columns.get(number));
     some.cloned().collect()
 }
 
-/// The columns of `schema`, numbered from `first` on.
+/// The columns of `schema`, with indices from `first` on.
 pub(crate) fn columns_from(schema: &Schema, first: usize) -> Vec<ProjectionExpr> {
     let fields = schema.fields().iter().zip(first..);
     let columns = fields.map(|(field, number)| {

@@ -1,11 +1,11 @@
-//! Semi and anti joins with a condition beside their keys: `EXISTS (SELECT .. WHERE d.k = f.k AND d.x <> f.y)`.
+//! Semi and anti joins with a filter beside their keys: `EXISTS (SELECT .. WHERE d.k = f.k AND d.x <> f.y)`.
 //!
-//! A lookup finds one row for a key. If the dimension has each key at most once, the condition is a filter on what is
-//! found. Else it may be one on extremes: some `x` of a key is larger than `y` if the largest one is, and some `x` is
-//! another value than `y` if the smallest or the largest is. So the dimension becomes an aggregate by its keys. Of other
-//! conditions, partners are asked one after the other.
+//! A lookup finds one row for a key. If the keys of the build side are unique, the join filter becomes a filter on that
+//! row. Otherwise it may follow from the minimum and maximum of each key: some `x` of a key is larger than `y` if the
+//! maximum is, and some `x` differs from `y` if the minimum or the maximum does. The build side then becomes an
+//! aggregate by its keys. For other filters, kernels evaluate the filter per match.
 //!
-//! A mark join leaves all rows, and says in one more column whether they meet the same: `EXISTS (..) OR f.y > 3`.
+//! A mark join keeps all rows, and adds a column that is true if the join would keep the row: `EXISTS (..) OR f.y > 3`.
 
 use std::sync::Arc;
 
@@ -28,33 +28,34 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use vectile_gpu::plan::Type;
 
 use super::aggregates::grouped;
-use super::columns::over;
+use super::columns::substituted;
 use super::exchange::without_exchange;
 use super::join::Sides;
 use crate::fused::fallback_reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// A dimension that has each key at most once, and the condition under which its row of a key counts.
+/// A build side with unique keys, and the filter that the row of a key must meet.
 pub(super) struct Conditional {
     pub(super) plan: Arc<dyn ExecutionPlan>,
-    /// Over its schema, in the order of the join's.
+    /// Over the schema of `plan`, in the order of the join's keys.
     pub(super) keys: Vec<Expr>,
-    /// Over columns of both sides.
+    /// Over `columns`.
     condition: Expr,
-    /// What these columns are.
-    columns: Vec<Place>,
+    /// The columns of the condition, by side.
+    columns: Vec<SideColumn>,
 }
 
-/// A column of one side.
+/// A column of one side of the join, by its index there.
 #[derive(Clone, Copy)]
-enum Place {
-    Fact(usize),
-    Dimension(usize),
+enum SideColumn {
+    Probe(usize),
+    Build(usize),
 }
 
 impl Conditional {
-    /// That of a semi or anti join with a condition; `None` if it is another one, or one row of a key does not tell.
+    /// Converts a semi or anti join with a filter; `None` for other joins, and if one row of a key does not decide the
+    /// filter.
     pub(super) fn of(
         join: &HashJoinExec,
         sides: &Sides<'_>,
@@ -65,31 +66,32 @@ impl Conditional {
         if sides.kind.adds_columns() {
             return Ok(None);
         }
-        let plan = Arc::clone(without_exchange(sides.dimension_plan));
+        let plan = Arc::clone(without_exchange(sides.build_plan));
         let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
-        let place = |of: &ColumnIndex| match of.side == sides.fact {
-            true => Place::Fact(of.index),
-            false => Place::Dimension(of.index),
+        let side_column = |of: &ColumnIndex| match of.side == sides.probe {
+            true => SideColumn::Probe(of.index),
+            false => SideColumn::Build(of.index),
         };
         let all = Self {
-            columns: filter.column_indices().iter().map(place).collect(),
+            columns: filter.column_indices().iter().map(side_column).collect(),
             condition: Arc::clone(filter.expression()),
             plan,
             keys,
         };
         match is_unique_by(&all.plan, &all.keys) {
             true => Ok(Some(all)),
-            false => all.of_extremes(filter),
+            false => all.by_min_max(filter),
         }
     }
 
-    /// That of a mark join, which asks whether a row has a partner: without a condition, one whose keys are there once.
+    /// Converts a mark join, whose mark tells if a row has a match. Without a filter, the build side is reduced to
+    /// unique keys.
     pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         if join.filter().is_some() {
             let reason = "it marks rows by a condition on both sides";
             return Self::of(join, sides)?.ok_or_else(|| FallbackReason::Join(reason.into()));
         }
-        let plan = without_exchange(sides.dimension_plan);
+        let plan = without_exchange(sides.build_plan);
         let keys: Vec<Expr> = sides.keys.iter().map(|(_, key)| Arc::clone(key)).collect();
         let (plan, keys) = match is_unique_by(plan, &keys) {
             true => (Arc::clone(plan), keys),
@@ -107,30 +109,30 @@ impl Conditional {
         })
     }
 
-    /// The condition over the columns of the fact table's side, which are `own`, and those of the dimension.
+    /// The condition, over the probe side's columns `own` and the build side's columns `added`.
     pub(super) fn condition(
         &self,
         own: &[ProjectionExpr],
         added: &[ProjectionExpr],
     ) -> Result<Expr, FallbackReason> {
-        let columns = self.columns.iter().map(|place| {
-            let column = match *place {
-                Place::Fact(index) => own.get(index),
-                Place::Dimension(index) => added.get(index),
+        let columns = self.columns.iter().map(|column| {
+            let column = match *column {
+                SideColumn::Probe(index) => own.get(index),
+                SideColumn::Build(index) => added.get(index),
             };
             column.cloned().ok_or_else(no_column)
         });
-        over(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
+        substituted(&self.condition, &columns.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// Whether there is no row, or the condition is not true: a missing row has no key.
+    /// An expression that is true if there is no match or the condition is not true. The key of a missing row is null.
     pub(super) fn is_unmet(
         &self,
         added: &[ProjectionExpr],
         condition: Expr,
     ) -> Result<Expr, FallbackReason> {
         let key = self.keys.first().ok_or_else(no_column)?;
-        let is_there: Expr = Arc::new(IsNotNullExpr::new(over(key, added)?));
+        let is_there: Expr = Arc::new(IsNotNullExpr::new(substituted(key, added)?));
         let is_met: Expr = Arc::new(BinaryExpr::new(is_there, Operator::And, condition));
         let truth = |value: bool| Arc::new(Literal::new(value.into())) as Expr;
         let branches = vec![(is_met, truth(false))];
@@ -141,25 +143,27 @@ impl Conditional {
         )?))
     }
 
-    /// The same by the extremes of each key, if these tell.
-    fn of_extremes(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
-        let (mut of_dimension, mut of_fact, mut of_both) = (vec![], vec![], vec![]);
+    /// Converts the condition to one on the minimum and maximum of each key; `None` if they do not decide it.
+    fn by_min_max(self, filter: &JoinFilter) -> Result<Option<Self>, FallbackReason> {
+        let (mut of_build, mut of_probe, mut of_both) = (vec![], vec![], vec![]);
         for conjunct in split_conjunction(&self.condition) {
             let columns = collect_columns(conjunct);
-            let places = columns
+            let used = columns
                 .iter()
                 .map(|column| self.columns.get(column.index()));
-            let places: Vec<Place> = places
-                .map(|place| place.copied().ok_or_else(no_column))
+            let used: Vec<SideColumn> = used
+                .map(|column| column.copied().ok_or_else(no_column))
                 .collect::<Result<_, _>>()?;
-            let has_fact = places.iter().any(|place| matches!(place, Place::Fact(_)));
-            let has_dimension = places
+            let has_probe = used
                 .iter()
-                .any(|place| matches!(place, Place::Dimension(_)));
-            match (has_fact, has_dimension) {
-                (false, true) => of_dimension.push(self.on_dimension(conjunct)?),
+                .any(|column| matches!(column, SideColumn::Probe(_)));
+            let has_build = used
+                .iter()
+                .any(|column| matches!(column, SideColumn::Build(_)));
+            match (has_probe, has_build) {
+                (false, true) => of_build.push(self.over_build_side(conjunct)?),
                 (true, true) => of_both.push(conjunct),
-                _ => of_fact.push(Arc::clone(conjunct)),
+                _ => of_probe.push(Arc::clone(conjunct)),
             }
         }
         let [compared] = of_both[..] else {
@@ -168,13 +172,13 @@ impl Conditional {
         let Some(compared) = compared.downcast_ref::<BinaryExpr>() else {
             return Ok(None);
         };
-        let is_of = |expr: &Expr, of_dimension: bool| {
+        let is_of = |expr: &Expr, of_build: bool| {
             let columns = collect_columns(expr);
-            let mut places = columns
+            let mut used = columns
                 .iter()
                 .filter_map(|column| self.columns.get(column.index()));
             !columns.is_empty()
-                && places.all(|place| matches!(place, Place::Dimension(_)) == of_dimension)
+                && used.all(|column| matches!(column, SideColumn::Build(_)) == of_build)
         };
         let (left, right) = (compared.left(), compared.right());
         let (own, operator, other) = match (is_of(left, false), is_of(right, false)) {
@@ -187,10 +191,10 @@ impl Conditional {
             }
             _ => return Ok(None),
         };
-        let input = match of_dimension.is_empty() {
+        let input = match of_build.is_empty() {
             true => Arc::clone(&self.plan),
             false => Arc::new(FilterExec::try_new(
-                conjunction(of_dimension),
+                conjunction(of_build),
                 Arc::clone(&self.plan),
             )?) as _,
         };
@@ -198,58 +202,58 @@ impl Conditional {
         if Type::of(&data_type).is_none_or(Type::is_float) || data_type == DataType::Boolean {
             return Ok(None);
         }
-        let plan = extremes(input, &self.keys, &self.on_dimension(other)?)?;
+        let plan = min_max_by(input, &self.keys, &self.over_build_side(other)?)?;
         let (smallest, largest) = (self.keys.len(), self.keys.len() + 1);
-        // over the columns of the condition, and behind them both extremes
+        // The columns of the condition, followed by minimum and maximum.
         let mut columns = self.columns.clone();
         let first = columns.len();
-        columns.extend([Place::Dimension(smallest), Place::Dimension(largest)]);
-        let extreme =
-            |place: usize| Arc::new(Column::new(["min", "max"][place], first + place)) as Expr;
-        let compare = |operator, extreme: Expr| {
-            Arc::new(BinaryExpr::new(Arc::clone(own), operator, extreme)) as Expr
+        columns.extend([SideColumn::Build(smallest), SideColumn::Build(largest)]);
+        let bound =
+            |index: usize| Arc::new(Column::new(["min", "max"][index], first + index)) as Expr;
+        let compare = |operator, bound: Expr| {
+            Arc::new(BinaryExpr::new(Arc::clone(own), operator, bound)) as Expr
         };
         let met = match operator {
             Operator::NotEq => Arc::new(BinaryExpr::new(
-                compare(Operator::NotEq, extreme(0)),
+                compare(Operator::NotEq, bound(0)),
                 Operator::Or,
-                compare(Operator::NotEq, extreme(1)),
+                compare(Operator::NotEq, bound(1)),
             )),
-            Operator::Gt | Operator::GtEq => compare(operator, extreme(0)),
-            Operator::Lt | Operator::LtEq => compare(operator, extreme(1)),
+            Operator::Gt | Operator::GtEq => compare(operator, bound(0)),
+            Operator::Lt | Operator::LtEq => compare(operator, bound(1)),
             _ => return Ok(None),
         };
-        of_fact.push(met);
+        of_probe.push(met);
         Ok(Some(Self {
             keys: columns_in_front(&plan, self.keys.len()),
             plan,
-            condition: conjunction(of_fact),
+            condition: conjunction(of_probe),
             columns,
         }))
     }
 
-    /// An expression over columns of the dimension alone, over its schema.
-    fn on_dimension(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
+    /// Rewrites an expression over columns of the build side alone to one over its schema.
+    fn over_build_side(&self, expr: &Expr) -> Result<Expr, FallbackReason> {
         let schema = self.plan.schema();
-        let columns = self.columns.iter().map(|place| {
-            let index = match *place {
-                Place::Dimension(index) => index,
-                // which there is none of
-                Place::Fact(_) => 0,
+        let columns = self.columns.iter().map(|column| {
+            let index = match *column {
+                SideColumn::Build(index) => index,
+                // There are no such columns in `expr`.
+                SideColumn::Probe(_) => 0,
             };
             let field = schema.fields().get(index).ok_or_else(no_column)?;
             let column = Column::new(field.name(), index);
             Ok(ProjectionExpr::new(Arc::new(column), field.name().clone()))
         });
-        over(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
+        substituted(expr, &columns.collect::<Result<Vec<_>, FallbackReason>>()?)
     }
 }
 
-/// The first columns of a plan.
+/// The first `count` columns of a plan.
 fn columns_in_front(plan: &Arc<dyn ExecutionPlan>, count: usize) -> Vec<Expr> {
     let schema = plan.schema();
     let fields = schema.fields().iter().zip(0..count);
-    let columns = fields.map(|(field, place)| Arc::new(Column::new(field.name(), place)) as Expr);
+    let columns = fields.map(|(field, index)| Arc::new(Column::new(field.name(), index)) as Expr);
     columns.collect()
 }
 
@@ -257,8 +261,8 @@ fn no_column() -> FallbackReason {
     FallbackReason::Defect("a condition on a column that is not there".into())
 }
 
-/// The smallest and the largest value of an expression for each key.
-fn extremes(
+/// Plans the minimum and maximum of an expression for each key.
+fn min_max_by(
     input: Arc<dyn ExecutionPlan>,
     keys: &[Expr],
     of: &Expr,
@@ -274,7 +278,7 @@ fn extremes(
     Ok(grouped(input, keys, functions)?)
 }
 
-/// Whether no two rows of `plan` have the same keys, as far as that can be seen: an aggregate groups by some of them.
+/// Returns true if the keys of `plan` are known to be unique: an aggregate groups by some of them.
 fn is_unique_by(plan: &Arc<dyn ExecutionPlan>, keys: &[Expr]) -> bool {
     let columns = keys
         .iter()

@@ -1,7 +1,8 @@
-//! Aggregates of what an outer join adds to rows: `count(o.key)` of customers that are joined with their orders.
+//! Eager aggregation: aggregates of columns that an outer join adds, such as `count(o.key)` of customers joined with
+//! their orders.
 //!
-//! A row may have any number of partners, which a lookup does not give. But what they come to can be known for each key
-//! before the join: then a row has one partner, and the counts of its group are added up.
+//! A row may have any number of matches, but a lookup returns one. So the matches of each key are aggregated before the
+//! join: a row then has one match, and the counts of its group are added up.
 
 use std::sync::Arc;
 
@@ -20,14 +21,15 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::aggregates::grouped;
-use super::columns::{columns_from, over, projected, some};
+use super::columns::{columns_from, projected, selected, substituted};
 use super::exchange::without_exchange;
 use crate::fused::fallback_reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// The same aggregate over a join with what partners come to, if it is of partners alone and groups by none of their
-/// columns. Its functions add up: a count is a sum of counts. They have the names of those before.
+/// Pushes an aggregate below an outer join, and returns the aggregate of the aggregated matches. `None` unless all
+/// arguments are columns of the matches, and no group key is. Its functions combine partial results (a count becomes a
+/// sum of counts), and keep their names.
 pub(crate) fn before_join(
     partial: &AggregateExec,
 ) -> Result<Option<AggregateExec>, FallbackReason> {
@@ -50,7 +52,7 @@ pub(crate) fn before_join(
     if !is_plain || join.null_equality() != NullEquality::NullEqualsNothing {
         return Ok(None);
     }
-    // columns of the join by their place: of the side that is kept, or of the other
+    // Indices of the first column of each side in the output of the join.
     let left = join.left().schema().fields().len();
     let (first_kept, first_added) = match join.join_type() {
         JoinType::Left => (0, left),
@@ -62,7 +64,7 @@ pub(crate) fn before_join(
 
     let mut group_by = Vec::new();
     for (key, name) in partial.group_expr().expr() {
-        let key = over(key, &columns)?;
+        let key = substituted(key, &columns)?;
         let used = collect_columns(&key);
         if used.is_empty() || !used.iter().all(|used| kept_columns.contains(&used.index())) {
             return Ok(None);
@@ -79,8 +81,8 @@ pub(crate) fn before_join(
         let [argument] = &arguments[..] else {
             return Ok(None);
         };
-        let argument = over(argument, &columns)?;
-        // of a row without a partner it is null
+        let argument = substituted(argument, &columns)?;
+        // In an unmatched row, the argument is null.
         let column = argument.downcast_ref::<Column>();
         let Some(column) = column.filter(|column| added_columns.contains(&column.index())) else {
             return Ok(None);
@@ -118,7 +120,7 @@ pub(crate) fn before_join(
     let none = (0..first_kept).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
     let own: Vec<ProjectionExpr> = none.chain(own).collect();
     for (key, _) in &mut group_by {
-        *key = over(key, &own)?;
+        *key = substituted(key, &own)?;
     }
     let schema = joined.schema();
     let first = kept_columns.len() + of_added.len();
@@ -127,8 +129,8 @@ pub(crate) fn before_join(
         .iter()
         .enumerate()
         .map(|(number, function)| {
-            let place = first + number;
-            let value: Expr = Arc::new(Column::new(schema.field(place).name(), place));
+            let index = first + number;
+            let value: Expr = Arc::new(Column::new(schema.field(index).name(), index));
             let is_count = function.fun().inner().is::<Count>();
             let (fun, value) = match is_count {
                 true => (sum_udaf(), or_zero(value)?),
@@ -149,7 +151,7 @@ pub(crate) fn before_join(
     )?))
 }
 
-/// The join that `plan` projects, and what the plan's columns are over its columns.
+/// The join that `plan` projects, and the plan's columns as expressions over those of the join.
 fn join_below(
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Result<Option<(&HashJoinExec, Vec<ProjectionExpr>)>, FallbackReason> {
@@ -169,12 +171,12 @@ fn join_below(
     let mut columns = columns_from(&join.left().schema(), 0);
     columns.extend(columns_from(&join.right().schema(), columns.len()));
     if let Some(kept) = &join.projection {
-        columns = some(kept, &columns);
+        columns = selected(kept, &columns);
     }
     Ok(Some((join, columns)))
 }
 
-/// Whether what parts of a group come to says what all of it comes to. Sums of floats depend on their order.
+/// Returns true if the result for a group follows from results for its parts. Sums of floats depend on their order.
 fn adds_up(function: &AggregateFunctionExpr) -> bool {
     let of = function.fun().inner();
     let is_known = of.is::<Count>() || of.is::<Sum>() || of.is::<Min>() || of.is::<Max>();

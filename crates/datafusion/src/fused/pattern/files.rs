@@ -1,11 +1,11 @@
-//! What is known of the files of a scan without reading them.
+//! Sizes and bounds of the files of a scan, known without reading them.
 
 use datafusion::datasource::physical_plan::FileScanConfig;
 use vectile_gpu::plan::Literal;
 
 use crate::fused::scalar::literal;
 
-/// Bytes of the files of a scan: what its columns take at most.
+/// Bytes of the files of a scan: an upper bound for its columns.
 pub(crate) fn num_bytes(config: &FileScanConfig) -> u64 {
     let files = config.file_groups.iter().flat_map(|group| group.iter());
     let bytes = files.map(|file| match &file.range {
@@ -15,7 +15,7 @@ pub(crate) fn num_bytes(config: &FileScanConfig) -> u64 {
     bytes.sum()
 }
 
-/// Integers from the smallest to the largest of a column of a scan, if all files say.
+/// The number of integers between the minimum and maximum of a column, if all files have statistics of it.
 pub(crate) fn num_values(config: &FileScanConfig, column: usize) -> Option<u128> {
     let mut bounds: Option<(i128, i128)> = None;
     for file in config.file_groups.iter().flat_map(|group| group.iter()) {
@@ -34,12 +34,12 @@ pub(crate) fn num_values(config: &FileScanConfig, column: usize) -> Option<u128>
     high.abs_diff(low).checked_add(1)
 }
 
-/// Rows of the files of a scan, if all are known.
+/// Rows of the files of a scan, if known for all of them.
 pub(crate) fn num_rows(config: &FileScanConfig) -> Option<usize> {
     let mut rows: usize = 0;
     let mut last = None;
     for file in config.file_groups.iter().flat_map(|group| group.iter()) {
-        // Byte ranges of one file follow each other, and each has the rows of all.
+        // Byte ranges of one file are consecutive, and each has the row count of the whole file.
         let location = Some(&file.object_meta.location);
         if file.range.is_some() && last == location {
             continue;

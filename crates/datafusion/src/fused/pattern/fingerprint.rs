@@ -1,4 +1,4 @@
-//! What a plan reads and computes, to be compared with that of another plan.
+//! Identities of plans: what a plan reads and computes, for comparison with other plans.
 
 use std::sync::Arc;
 
@@ -31,23 +31,23 @@ use object_store::ObjectMeta;
 use crate::options::VectileOptions;
 use crate::source::VectileSource;
 
-/// A plan as what decides on its rows: plans of equal identities have the same rows, in some order.
+/// All that decides on a plan's rows: plans with equal identities have the same rows, in some order.
 ///
-/// It is made of the plan's own parts, never of their text, in which some look alike that differ.
+/// It consists of the plan's own parts, never of their text, in which different parts may look alike.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Identity {
-    operator: Operator,
+    operator: PlanOperator,
     inputs: Vec<Identity>,
 }
 
-/// An operator with all that its rows depend on, but for its inputs.
+/// An operator with all that its rows depend on, except for its inputs.
 #[derive(Debug, PartialEq)]
-enum Operator {
+enum PlanOperator {
     Scan {
         table: SchemaRef,
-        files: Vec<File>,
+        files: Vec<FilePart>,
         predicate: Option<Arc<dyn PhysicalExpr>>,
-        /// Whether rows that the predicate is not true for are left out.
+        /// True if rows are dropped for which the predicate is not true.
         evaluates_filters: bool,
         projection: Option<ProjectionExprs>,
     },
@@ -58,10 +58,10 @@ enum Operator {
     Projection(ProjectionExprs),
     HashJoin {
         join_type: JoinType,
-        /// On the left, and on the right.
+        /// Pairs of left and right keys.
         keys: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
-        /// What pairs of rows must pass besides, and where the columns of it are from: equal expressions
-        /// over columns of other sides are another condition.
+        /// The join filter, and the sides of its columns: equal expressions over columns of other sides are different
+        /// filters.
         condition: Option<(Arc<dyn PhysicalExpr>, Vec<ColumnIndex>)>,
         null_equality: NullEquality,
         null_aware: bool,
@@ -70,16 +70,16 @@ enum Operator {
     Aggregate {
         mode: AggregateMode,
         keys: Vec<Arc<dyn PhysicalExpr>>,
-        functions: Vec<Function>,
+        functions: Vec<AggregateCall>,
     },
 }
 
 /// An aggregate function with its arguments.
 #[derive(Debug, PartialEq)]
-struct Function {
+struct AggregateCall {
     function: AggregateUDF,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
-    /// Which rows count.
+    /// Only rows for which this is true are aggregated.
     filter: Option<Arc<dyn PhysicalExpr>>,
     is_distinct: bool,
     ignores_nulls: bool,
@@ -87,8 +87,8 @@ struct Function {
 
 /// A part of a file.
 #[derive(Debug, PartialEq)]
-struct File {
-    /// The file and its version.
+struct FilePart {
+    /// Identifies the file and its version.
     key: Arc<str>,
     range: Option<FileRange>,
     /// The values of partition columns.
@@ -96,14 +96,14 @@ struct File {
 }
 
 impl Identity {
-    /// That of a plan which reads nothing but Vectile files and has the same rows every time; `None` of
-    /// others, and of operators that are not known here.
+    /// The identity of a plan that reads only Vectile files and has the same rows each time. `None` for other plans,
+    /// and for operators that are not known here.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let plan = without_exchange(plan);
         if plan.fetch().is_some() || !has_fixed_expressions(plan)? {
             return Ok(None);
         }
-        let Some(operator) = Operator::of(plan)? else {
+        let Some(operator) = PlanOperator::of(plan)? else {
             return Ok(None);
         };
         let inputs = plan.children().into_iter().map(Self::of);
@@ -112,7 +112,7 @@ impl Identity {
     }
 }
 
-impl Operator {
+impl PlanOperator {
     fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
             return match scan.downcast_to_file_source::<VectileSource>() {
@@ -169,7 +169,7 @@ impl Operator {
             }
             let arguments = expr.expressions();
             let arguments = arguments.iter().map(without_own_settings);
-            functions.push(Function {
+            functions.push(AggregateCall {
                 function: expr.fun().clone(),
                 arguments: arguments.collect::<Result<_>>()?,
                 filter: filter.as_ref().map(without_own_settings).transpose()?,
@@ -197,7 +197,7 @@ impl Operator {
         Ok(Some(Self::Scan {
             table: Arc::clone(source.table_schema().table_schema()),
             files: files
-                .map(|file| File::of(&config.object_store_url, file))
+                .map(|file| FilePart::of(&config.object_store_url, file))
                 .collect(),
             predicate: predicate.transpose()?,
             evaluates_filters: source.evaluates_filters(),
@@ -206,7 +206,7 @@ impl Operator {
     }
 }
 
-impl File {
+impl FilePart {
     fn of(store: &ObjectStoreUrl, file: &PartitionedFile) -> Self {
         Self {
             key: file_key(store, &file.object_meta),
@@ -216,7 +216,7 @@ impl File {
     }
 }
 
-/// What tells this version of a file from every other one.
+/// A key that identifies this version of a file.
 pub(crate) fn file_key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
     let ObjectMeta {
         location,
@@ -238,8 +238,8 @@ fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(are_fixed)
 }
 
-/// Whether the value of an expression depends on its input alone. That of a dynamic filter or of a
-/// subquery does not, however equal they look.
+/// Returns true if the value of an expression depends on its input alone. That of a dynamic filter or a subquery does
+/// not, even if the expressions are equal.
 pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     let mut is_fixed = !is_volatile(expr);
     expr.apply(|expr| {
@@ -263,8 +263,8 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     Ok(is_fixed)
 }
 
-/// `expr` with functions that know the default of Vectile's own settings, which change no value. So it is equal to the
-/// same expression of a session that has others.
+/// Resets Vectile's own settings, which change no value, to their defaults in the functions of `expr`. The result
+/// equals the same expression of a session with other settings.
 pub(crate) fn without_own_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let without = Arc::clone(expr).transform_up(|expr| {
         let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() else {
@@ -291,7 +291,7 @@ mod tests {
     use datafusion::common::JoinSide;
     use datafusion::datasource::memory::MemorySourceConfig;
     use datafusion::datasource::physical_plan::FileScanConfigBuilder;
-    use datafusion::logical_expr::Operator as Sign;
+    use datafusion::logical_expr::Operator;
     use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
     use datafusion::physical_plan::joins::PartitionMode;
     use datafusion::physical_plan::joins::utils::JoinFilter;
@@ -307,7 +307,7 @@ mod tests {
         Arc::new(Column::new(name, index))
     }
 
-    /// Of two columns.
+    /// A scan of two columns.
     fn scan(file: &str) -> Arc<dyn ExecutionPlan> {
         let field = |name| Field::new(name, DataType::Int64, true);
         let schema = Arc::new(Schema::new(vec![field("key"), field("value")]));
@@ -321,11 +321,11 @@ mod tests {
     /// A join whose condition compares the value of one side with that of the left one.
     fn join(side: JoinSide, null_equality: NullEquality) -> Arc<dyn ExecutionPlan> {
         let (left, right) = (column("value", 0), column("value", 1));
-        let places = [side, JoinSide::Left].map(|side| ColumnIndex { index: 1, side });
+        let columns = [side, JoinSide::Left].map(|side| ColumnIndex { index: 1, side });
         let field = Field::new("value", DataType::Int64, true);
         let condition = JoinFilter::new(
-            Arc::new(BinaryExpr::new(left, Sign::Lt, right)),
-            places.into(),
+            Arc::new(BinaryExpr::new(left, Operator::Lt, right)),
+            columns.into(),
             Arc::new(Schema::new(vec![field.clone(), field])),
         );
         let join = HashJoinExec::try_new(
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_over_other_sides_tell_joins_apart() {
+    fn conditions_over_other_sides_distinguish_joins() {
         let nulls = NullEquality::NullEqualsNothing;
         let one = identity(join(JoinSide::Left, nulls));
         assert!(one.is_some());
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn files_tell_scans_apart_and_exchanges_do_not() {
+    fn files_distinguish_scans_but_exchanges_do_not() {
         let one = identity(scan("a"));
         assert!(one.is_some());
         assert_ne!(one, identity(scan("b")));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_has_no_identity() {
+    fn unknown_operators_have_no_identity() {
         let memory = MemorySourceConfig::try_new_exec(&[vec![]], Arc::new(Schema::empty()), None);
         assert_eq!(identity(memory.unwrap()), None);
         let limit = GlobalLimitExec::new(scan("a"), 1, None);

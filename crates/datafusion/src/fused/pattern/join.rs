@@ -1,8 +1,8 @@
-//! Joins of a table with smaller ones, as lookups by a key.
+//! Joins of a table with smaller ones, as lookups by key.
 //!
-//! A kernel reads one table, the fact table. Of every other side of a join, a dimension, it needs to
-//! know which keys are there and what each stands for. So it has to be that a row of the fact table
-//! meets at most one of the dimension, or that it does not matter how many.
+//! A kernel reads one table, the probe side (the fact table of a star schema). Of every build side (a dimension), it
+//! needs to know which keys exist and what payload each has. So a probe row must have at most one match, or the number
+//! of matches must not matter.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,33 +26,33 @@ use crate::fused::table::Table;
 use crate::fused::types::{is_key, is_lossless, is_packed_key, is_text};
 use crate::source::VectileSource;
 
-/// What becomes of the rows of the fact table.
+/// How matches decide which probe rows remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum JoinKind {
-    /// Those with a partner stay.
+    /// Rows with a match remain.
     Inner,
-    /// All stay; those without a partner get nulls.
+    /// All rows remain; unmatched ones get nulls.
     Outer,
-    /// Those with a partner stay, however many they have. It adds no columns.
+    /// Rows with at least one match remain, once each. Adds no columns.
     Semi,
-    /// Those without a partner stay.
+    /// Rows without a match remain.
     Anti,
-    /// Those stay that are known to have no partner, as `NOT IN` asks: none if a key of the dimension is null, and of those
-    /// whose own key is null none unless the dimension is empty.
+    /// Rows known to have no match remain, as for `NOT IN`: none if a build key is null, and of those whose own key is
+    /// null none unless the build side is empty.
     NotIn,
 }
 
 impl JoinKind {
-    /// Whether the columns of the dimension are there for the operators above.
+    /// Returns true if operators above see the build side's columns.
     pub(crate) fn adds_columns(self) -> bool {
         matches!(self, Self::Inner | Self::Outer)
     }
 
-    /// Whether a join with this table leaves no row, whatever its key.
+    /// Returns true if a join with this table leaves no row, regardless of its key.
     pub(crate) fn leaves_none_with(self, table: &Table) -> bool {
         match self {
             Self::Inner | Self::Semi => table.codes.is_empty(),
-            // a null may be any value: no value is known not to be among them
+            // A null may be any value, so no value is known to be absent.
             Self::NotIn => table.has_null,
             Self::Outer | Self::Anti => false,
         }
@@ -71,43 +71,43 @@ impl fmt::Display for JoinKind {
     }
 }
 
-/// What a row of a dimension is found by, or a part of that.
+/// A pair of key expressions that must be equal.
 #[derive(Clone, Debug)]
 pub(crate) struct JoinKey {
-    /// What the dimension's is compared with, over the relation's schema.
+    /// The probe side's expression, over the relation's schema.
     pub(crate) of_fact: Arc<dyn PhysicalExpr>,
-    /// Over the dimension's schema.
+    /// The build side's expression, over its schema.
     pub(crate) of_dimension: Arc<dyn PhysicalExpr>,
 }
 
-/// A join of the fact table with a dimension.
+/// A join of the probe side with one build side.
 #[derive(Clone, Debug)]
 pub(crate) struct Join {
-    /// The dimension.
+    /// The build side.
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// One, or several that all have to be equal.
+    /// One key, or several that must all be equal.
     pub(crate) keys: Vec<JoinKey>,
     pub(crate) kind: JoinKind,
-    /// The number of the dimension's first column in the relation's schema.
+    /// Index of the build side's first column in the relation's schema.
     pub(crate) first: usize,
-    /// What a partner has to meet beside the keys, unless that is a filter of the relation; over the relation's schema, which
-    /// has the columns of the dimension for it.
+    /// The join filter, unless it is a filter of the relation. It is over the relation's schema, which has the build
+    /// side's columns for it.
     pub(crate) condition: Option<Arc<dyn PhysicalExpr>>,
 }
 
 impl Join {
-    /// Whether kernels need columns of the dimension, and not just whether a key is there.
+    /// Returns true if kernels need columns of the build side, and not only the existence of a key.
     pub(crate) fn has_columns(&self) -> bool {
         self.kind.adds_columns() || self.condition.is_some()
     }
 
-    /// Whether rows count once, however many partners meet its condition.
+    /// Returns true if kernels evaluate the join filter per match, and a row remains once for any number of matches.
     pub(crate) fn reads_matches(&self) -> bool {
         self.condition.is_some() && !self.kind.adds_columns()
     }
 
-    /// The dimension, joined with another table by keys over its own schema: its rows that have a partner, or none. Its
-    /// columns come first.
+    /// Plans a join of the build side with another table, by keys over the build side's own schema. Its columns come
+    /// first.
     pub(crate) fn joined_with(
         &self,
         join: &HashJoinExec,
@@ -122,7 +122,7 @@ impl Join {
         };
         let joined = HashJoinExec::try_new(
             Arc::clone(&self.plan),
-            Arc::clone(without_exchange(sides.dimension_plan)),
+            Arc::clone(without_exchange(sides.build_plan)),
             keys,
             None,
             &join_type,
@@ -134,24 +134,25 @@ impl Join {
         Ok(Arc::new(joined))
     }
 
-    /// The dimension's columns, by their numbers in the relation's schema.
+    /// Indices of the build side's columns in the relation's schema.
     pub(crate) fn columns(&self) -> Range<usize> {
         self.first..self.first + self.plan.schema().fields().len()
     }
 
-    /// Whether a column of the relation is one of the dimension's.
+    /// Returns true if a column of the relation is one of the build side's.
     pub(crate) fn has_column(&self, column: usize) -> bool {
         self.has_columns() && self.columns().contains(&column)
     }
 
-    /// `expr` with the dimension's columns numbered from `first` on: from 0, an expression over the dimension.
-    pub(crate) fn moved(
+    /// Renumbers the build side's columns in `expr` from `first` on. From 0, the result is an expression over the build
+    /// side.
+    pub(crate) fn renumbered(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
         first: usize,
     ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
         let own = self.columns();
-        let moved = Arc::clone(expr).transform_up(|expr| {
+        let renumbered = Arc::clone(expr).transform_up(|expr| {
             let Some(column) = expr.downcast_ref::<Column>() else {
                 return Ok(Transformed::no(expr));
             };
@@ -162,33 +163,33 @@ impl Join {
             let column = Column::new(column.name(), index - own.start + first);
             Ok(Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>))
         });
-        Ok(moved.data()?)
+        Ok(renumbered.data()?)
     }
 }
 
-/// The sides of a hash join, told apart.
+/// The probe side and the build side of a hash join.
 pub(crate) struct Sides<'a> {
-    /// Which one is the fact table's.
-    pub(crate) fact: JoinSide,
+    /// The side of the join that is the probe side.
+    pub(crate) probe: JoinSide,
     pub(crate) kind: JoinKind,
-    /// Whether rows stay, and one more column says which of them the join would leave.
+    /// True if all rows remain, and one more column marks those that the join would leave.
     pub(crate) is_mark: bool,
-    pub(crate) fact_plan: &'a Arc<dyn ExecutionPlan>,
-    pub(crate) dimension_plan: &'a Arc<dyn ExecutionPlan>,
-    /// Pairs of keys: that on the fact table's side, and that of the dimension.
+    pub(crate) probe_plan: &'a Arc<dyn ExecutionPlan>,
+    pub(crate) build_plan: &'a Arc<dyn ExecutionPlan>,
+    /// Pairs of the probe side's key and the build side's.
     pub(crate) keys: JoinOn,
 }
 
 impl<'a> Sides<'a> {
-    /// Those of `join`; `None` if neither side reads a Vectile table.
+    /// The sides of `join`; `None` if neither side reads a Vectile table.
     pub(crate) fn of(join: &'a HashJoinExec) -> Result<Option<Self>, FallbackReason> {
         let sides = [join.left(), join.right()];
-        let [left_rows, right_rows] = sides.map(fact_rows);
+        let [left_rows, right_rows] = sides.map(probe_rows);
         if left_rows.is_none() && right_rows.is_none() {
             return Ok(None);
         }
         use JoinType::*;
-        let (fact, kind) = match join.join_type() {
+        let (probe, kind) = match join.join_type() {
             Inner if left_rows > right_rows => (JoinSide::Left, JoinKind::Inner),
             Inner => (JoinSide::Right, JoinKind::Inner),
             Left => (JoinSide::Left, JoinKind::Outer),
@@ -219,33 +220,33 @@ impl<'a> Sides<'a> {
         }
         let [left, right] = sides;
         let pairs = join.on().iter().cloned();
-        let (rows, plans, keys) = match fact {
+        let (rows, plans, keys) = match probe {
             JoinSide::Left => ((left_rows, right_rows), (left, right), pairs.collect()),
             _ => {
                 let keys = pairs.map(|(left, right)| (right, left)).collect();
                 ((right_rows, left_rows), (right, left), keys)
             }
         };
-        // Then it has a key more than once.
+        // Then the build side has duplicate keys.
         if kind == JoinKind::Outer && rows.1 > rows.0 {
             return Err(FallbackReason::Join(
                 "the joined table has more rows".into(),
             ));
         }
-        let (fact_plan, dimension_plan) = plans;
+        let (probe_plan, build_plan) = plans;
         Ok(Some(Self {
-            fact,
+            probe,
             kind,
             is_mark: matches!(join.join_type(), LeftMark | RightMark),
-            fact_plan,
-            dimension_plan,
+            probe_plan,
+            build_plan,
             keys,
         }))
     }
 }
 
-/// Rows of the largest Vectile table that could be the fact table of `plan`; `None` if there is none.
-fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+/// Rows of the largest Vectile table that could be the probe side of `plan`; `None` if there is none.
+fn probe_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
         let (config, _) = scan.downcast_to_file_source::<VectileSource>()?;
         return Some(num_rows(config).unwrap_or_default());
@@ -253,9 +254,9 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
         use JoinType::*;
         return match join.join_type() {
-            Inner => fact_rows(join.left()).max(fact_rows(join.right())),
-            Left | LeftSemi | LeftAnti | LeftMark => fact_rows(join.left()),
-            Right | RightSemi | RightAnti | RightMark => fact_rows(join.right()),
+            Inner => probe_rows(join.left()).max(probe_rows(join.right())),
+            Left | LeftSemi | LeftAnti | LeftMark => probe_rows(join.left()),
+            Right | RightSemi | RightAnti | RightMark => probe_rows(join.right()),
             Full => None,
         };
     }
@@ -263,30 +264,35 @@ fn fact_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let [input] = plan.children()[..] else {
         return None;
     };
-    passes.then(|| fact_rows(input)).flatten()
+    passes.then(|| probe_rows(input)).flatten()
 }
 
-/// How the rows of a dimension are found.
+/// The key by which kernels look up rows of a build side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Found {
-    /// By a column of the fact table, which has this number there and this type.
+    /// A column of the probe side, by its index and type there.
     ByColumn(usize, DataType),
-    /// By integers that are computed, and columns of text, all packed into one integer.
+    /// Computed integers and text columns, packed into one integer.
     ByComputed(Vec<Part>),
 }
 
-/// A part of a packed key.
+/// A part of a composite key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     /// The type that it is compared as.
     pub(crate) data_type: DataType,
-    /// The column of the fact table, by number, if it is text.
+    /// Index of the probe side's column, if it is text.
     pub(crate) text: Option<usize>,
 }
 
 impl Join {
-    /// How its rows are found; `schema` is that of the relation, whose first columns are those of `table`.
-    pub(crate) fn found(&self, schema: &Schema, table: &Schema) -> Result<Found, FallbackReason> {
+    /// The key by which kernels look rows up. `schema` is that of the relation, whose first columns are those of
+    /// `table`.
+    pub(crate) fn key_source(
+        &self,
+        schema: &Schema,
+        table: &Schema,
+    ) -> Result<Found, FallbackReason> {
         if let [key] = &self.keys[..]
             && let Some((column, data_type)) = key_column(&key.of_fact, table)?
         {
@@ -316,7 +322,7 @@ fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> FallbackReason {
     FallbackReason::Join(format!("its key is {key}"))
 }
 
-/// The column of the fact table that is `key`, or that `key` is without loss another type of; `None` if it is computed.
+/// The column of the probe side that is `key`, or whose lossless cast it is; `None` if `key` is computed.
 fn key_column(
     key: &Arc<dyn PhysicalExpr>,
     table: &Schema,
@@ -398,7 +404,7 @@ mod tests {
         let schema = Schema::new([own, others].concat());
         let column =
             |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
-        let found = |keys: &[Arc<dyn PhysicalExpr>]| {
+        let key_source = |keys: &[Arc<dyn PhysicalExpr>]| {
             let keys = keys.iter().map(|key| JoinKey {
                 of_fact: Arc::clone(key),
                 of_dimension: column("other", 0),
@@ -410,28 +416,28 @@ mod tests {
                 first: 4,
                 condition: None,
             };
-            join.found(&schema, &table)
+            join.key_source(&schema, &table)
         };
         let (k, j, f) = (column("k", 0), column("j", 2), column("f", 3));
         let by_column = Found::ByColumn(0, DataType::Int32);
-        assert_eq!(found(std::slice::from_ref(&k)), Ok(by_column));
+        assert_eq!(key_source(std::slice::from_ref(&k)), Ok(by_column));
         let part = |data_type, text| Part { data_type, text };
         let both = vec![
             part(DataType::Int32, None),
             part(DataType::Decimal128(15, 2), None),
         ];
         assert_eq!(
-            found(&[k, Arc::clone(&j)]),
+            key_source(&[k, Arc::clone(&j)]),
             Ok(Found::ByComputed(both.clone()))
         );
         assert_eq!(
-            found(std::slice::from_ref(&j)),
+            key_source(std::slice::from_ref(&j)),
             Ok(Found::ByComputed(both[1..].to_vec()))
         );
         let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(1))];
         let t = column("t", 1);
-        assert_eq!(found(&[j, t]), Ok(Found::ByComputed(with_text)));
-        let reason = found(&[f]).unwrap_err();
+        assert_eq!(key_source(&[j, t]), Ok(Found::ByComputed(with_text)));
+        let reason = key_source(&[f]).unwrap_err();
         assert_eq!(reason.to_string(), "join: its key is f@3");
     }
 }

@@ -1,4 +1,4 @@
-//! What is recognized in a plan: tables, what they are joined with, and what is computed of them.
+//! Recognizes tables, joins and aggregates in a physical plan.
 
 pub(crate) mod aggregates;
 pub(crate) mod columns;

@@ -1,4 +1,4 @@
-//! A scan and the operators above it, as expressions over the table and what it is joined with.
+//! A scan and the operators above it, as expressions over the table and the tables joined with it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
-use super::columns::{columns_from, over, projected, some};
+use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
 use super::join::{Found, Join, JoinKey, JoinKind, Sides};
@@ -26,31 +26,30 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::source::VectileSource;
 use crate::stack;
 
-/// The rows of a table, joined with others, that pass filters, projected.
+/// The rows of a table: joined with others, filtered, projected.
 pub(crate) struct Relation {
     pub(crate) config: FileScanConfig,
     pub(crate) source: VectileSource,
-    /// The columns of the table, and behind them those of what it is joined with.
+    /// The columns of the table, followed by those of the joined tables.
     pub(crate) schema: SchemaRef,
     /// From the table upwards.
     pub(crate) joins: Vec<Join>,
     /// Over `schema`.
     filters: Vec<Arc<dyn PhysicalExpr>>,
-    /// What the columns of the plan are, over `schema`.
+    /// The columns of the plan, as expressions over `schema`.
     columns: Vec<ProjectionExpr>,
 }
 
-/// The filters of a relation, apart.
+/// The filters of a relation, by the tables that they need.
 pub(crate) struct Filters {
-    /// Those of the table alone.
+    /// Filters over the table alone.
     pub(crate) of_table: Vec<Arc<dyn PhysicalExpr>>,
-    /// Those that need what it is joined with.
+    /// Filters over columns of joined tables.
     pub(crate) joined: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 impl Relation {
-    /// What `plan` computes, in whatever order and partitions; `None` if it is anything else than
-    /// such a relation.
+    /// The relation that `plan` computes, in any order and partitioning; `None` if `plan` is something else.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
         stack::grown(|| Self::of_operators(plan))
     }
@@ -73,7 +72,7 @@ impl Relation {
             let Some(sides) = Sides::of(join)? else {
                 return Ok(None);
             };
-            match Self::of(sides.fact_plan)? {
+            match Self::of(sides.probe_plan)? {
                 Some(relation) => relation.join(join, &sides)?,
                 None => return Ok(None),
             }
@@ -121,20 +120,20 @@ impl Relation {
         }))
     }
 
-    /// `expr`, over the columns of the plan, over the relation's schema.
+    /// Rewrites `expr` over the columns of the plan to one over the relation's schema.
     pub(crate) fn over_table(
         &self,
         expr: &Arc<dyn PhysicalExpr>,
     ) -> Result<Arc<dyn PhysicalExpr>, FallbackReason> {
-        over(expr, &self.columns)
+        substituted(expr, &self.columns)
     }
 
-    /// What the columns of the plan are, over the relation's schema.
+    /// The columns of the plan, as expressions over the relation's schema.
     pub(crate) fn columns(&self) -> &[ProjectionExpr] {
         &self.columns
     }
 
-    /// The filters: all of them have to pass.
+    /// The filters, all of which rows must pass.
     pub(crate) fn filters(&self) -> Filters {
         let columns = self.source.table_schema().table_schema().fields().len();
         let conjuncts = self.filters.iter().flat_map(split_conjunction).cloned();
@@ -152,13 +151,13 @@ impl Relation {
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
         let added = match self
-            .dimension_of(&keys)
+            .join_with_keys(&keys)
             .filter(|_| !is_conditional && !sides.is_mark)
         {
             None if sides.is_mark => vec![self.mark(join, sides, keys)?],
-            Some(dimension) => self.join_dimension(dimension, join, sides, keys)?,
+            Some(index) => self.join_build_side(index, join, sides, keys)?,
             None if sides.kind == JoinKind::Outer => {
-                let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                let added = self.join_table(sides.build_plan, sides.kind, keys)?;
                 match self.condition(join, sides, &added)? {
                     Some(condition) => {
                         if let Some(join) = self.joins.last_mut() {
@@ -175,7 +174,7 @@ impl Relation {
                     Vec::new()
                 }
                 None => {
-                    let added = self.join_table(sides.dimension_plan, sides.kind, keys)?;
+                    let added = self.join_table(sides.build_plan, sides.kind, keys)?;
                     if is_conditional {
                         self.read_matches(join, sides, &added)?;
                     }
@@ -189,19 +188,19 @@ impl Relation {
         }
         if sides.kind.adds_columns() || sides.is_mark {
             let own = std::mem::take(&mut self.columns);
-            self.columns = match sides.fact {
+            self.columns = match sides.probe {
                 _ if sides.is_mark => own.into_iter().chain(added).collect(),
                 JoinSide::Left => own.into_iter().chain(added).collect(),
                 _ => added.into_iter().chain(own).collect(),
             };
         }
         if let Some(kept) = &join.projection {
-            self.columns = some(kept, &self.columns);
+            self.columns = selected(kept, &self.columns);
         }
         Ok(self)
     }
 
-    /// Has the last join, a semi or anti join, ask its partners one after the other whether they meet its condition.
+    /// Makes kernels evaluate the filter of the last join, a semi or anti join, per match.
     fn read_matches(
         &mut self,
         join: &HashJoinExec,
@@ -216,8 +215,8 @@ impl Relation {
         Ok(())
     }
 
-    /// The dimension that all keys are columns of, if it is one whose rows all have them.
-    fn dimension_of(&self, keys: &JoinOn) -> Option<usize> {
+    /// The join whose build side has all of `keys`, if it is an inner join.
+    fn join_with_keys(&self, keys: &JoinOn) -> Option<usize> {
         self.joins.iter().position(|join| {
             let has_key = |key: &Arc<dyn PhysicalExpr>| {
                 let columns = collect_columns(key);
@@ -228,8 +227,9 @@ impl Relation {
         })
     }
 
-    /// Joins the table with another one, and gives the other's columns. If one of several keys is a column of the table,
-    /// that is what is looked up, and the others are compared with what is found; else all of them are looked up.
+    /// Joins the table with another one, and returns the other's columns. If exactly one of several keys is computed
+    /// from the table alone, only that key is looked up, and filters compare the others; otherwise all keys are looked
+    /// up.
     fn join_table(
         &mut self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -244,17 +244,19 @@ impl Relation {
         let keys = keys.into_iter();
         let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
         let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
-        let (found_by, compared) = match of_table == 1 && kind == JoinKind::Inner {
+        let (looked_up, compared) = match of_table == 1 && kind == JoinKind::Inner {
             true => keys.into_iter().partition(|(key, _)| is_own(key)),
             false => (keys, vec![]),
         };
         let plan = Arc::clone(without_exchange(plan));
         let first = self.schema.fields().len();
         let added = columns_from(&plan.schema(), first);
-        let keys = found_by.into_iter().map(|(of_fact, of_dimension)| JoinKey {
-            of_fact,
-            of_dimension,
-        });
+        let keys = looked_up
+            .into_iter()
+            .map(|(of_fact, of_dimension)| JoinKey {
+                of_fact,
+                of_dimension,
+            });
         let join = Join {
             plan,
             keys: keys.collect(),
@@ -262,8 +264,9 @@ impl Relation {
             first,
             condition: None,
         };
-        let found = join.found(&self.schema, self.source.table_schema().table_schema())?;
-        if kind == JoinKind::NotIn && matches!(found, Found::ByComputed(_)) {
+        let key_source =
+            join.key_source(&self.schema, self.source.table_schema().table_schema())?;
+        if kind == JoinKind::NotIn && matches!(key_source, Found::ByComputed(_)) {
             return Err(FallbackReason::Join(
                 "it is aware of nulls, of a computed key".into(),
             ));
@@ -272,11 +275,11 @@ impl Relation {
             self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
         }
         for (key, dimension_key) in compared {
-            // joins and operators do not agree on which floats are equal
+            // Joins and operators do not agree on which floats are equal.
             if key.data_type(&self.schema)?.is_floating() {
                 return Err(FallbackReason::Join(format!("its key is {key}")));
             }
-            let dimension_key = over(&dimension_key, &added)?;
+            let dimension_key = substituted(&dimension_key, &added)?;
             let equal = BinaryExpr::new(key, Operator::Eq, dimension_key);
             self.filters.push(Arc::new(equal));
         }
@@ -284,7 +287,8 @@ impl Relation {
         Ok(added)
     }
 
-    /// What equals the column `key` of a dimension in all rows that it is joined to, if that is of the same type.
+    /// The probe side's expression that equals `key` in all rows, if `key` is a key column of a build side and both
+    /// have the same type; otherwise `key`.
     fn as_own(&self, key: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
         let equal = self.joins.iter().find_map(|join| {
             let column = key.downcast_ref::<Column>()?;
@@ -304,7 +308,7 @@ impl Relation {
         equal.unwrap_or(key)
     }
 
-    /// The column of a mark join, which says whether a row has a partner.
+    /// The column of a mark join, which is true for rows with a match.
     fn mark(
         &mut self,
         join: &HashJoinExec,
@@ -318,7 +322,7 @@ impl Relation {
         Ok(ProjectionExpr::new(is_met, "mark"))
     }
 
-    /// Joins the table with what has each key at most once. Gives its columns, and the condition over both.
+    /// Joins the table with a build side with unique keys. Returns its columns, and the condition over both sides.
     fn look_up(
         &mut self,
         conditional: &Conditional,
@@ -332,7 +336,7 @@ impl Relation {
         Ok((added, condition))
     }
 
-    /// Joins the table with what has each key at most once, and drops or keeps rows by a condition on both.
+    /// Joins the table with a build side with unique keys, and adds a filter that drops or keeps rows by the condition.
     fn join_conditional(
         &mut self,
         conditional: Conditional,
@@ -351,41 +355,38 @@ impl Relation {
         Ok(())
     }
 
-    /// Joins a dimension with another table, so that they are one, and gives the other's columns. Those of the dimension
-    /// have new numbers then.
-    fn join_dimension(
+    /// Joins the build side of a join with another table, so that both become one build side, and returns the other's
+    /// columns. The columns of the build side get new indices.
+    fn join_build_side(
         &mut self,
-        dimension: usize,
+        index: usize,
         join: &HashJoinExec,
         sides: &Sides<'_>,
         keys: JoinOn,
     ) -> Result<Vec<ProjectionExpr>, FallbackReason> {
-        let before = self.joins.remove(dimension);
+        let before = self.joins.remove(index);
         let keys = keys
             .into_iter()
-            .map(|(key, other)| Ok((before.moved(&key, 0)?, other)));
+            .map(|(key, other)| Ok((before.renumbered(&key, 0)?, other)));
         let plan = before.joined_with(join, sides, keys.collect::<Result<_, FallbackReason>>()?)?;
         let first = self.schema.fields().len();
         for filter in &mut self.filters {
-            *filter = before.moved(filter, first)?;
+            *filter = before.renumbered(filter, first)?;
         }
         for column in &mut self.columns {
-            column.expr = before.moved(&column.expr, first)?;
+            column.expr = before.renumbered(&column.expr, first)?;
         }
         for join in &mut self.joins {
             for key in &mut join.keys {
-                key.of_fact = before.moved(&key.of_fact, first)?;
+                key.of_fact = before.renumbered(&key.of_fact, first)?;
             }
             if let Some(condition) = &mut join.condition {
-                *condition = before.moved(condition, first)?;
+                *condition = before.renumbered(condition, first)?;
             }
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
         let added = match sides.kind.adds_columns() {
-            true => columns_from(
-                &sides.dimension_plan.schema(),
-                first + before.columns().len(),
-            ),
+            true => columns_from(&sides.build_plan.schema(), first + before.columns().len()),
             false => Vec::new(),
         };
         self.joins.push(Join {
@@ -396,7 +397,7 @@ impl Relation {
         Ok(added)
     }
 
-    /// What a join asks for beside its key; `added` are the columns of the other side.
+    /// The join filter, over the relation's schema; `added` are the columns of the build side.
     fn condition(
         &self,
         join: &HashJoinExec,
@@ -406,18 +407,17 @@ impl Relation {
         let Some(filter) = join.filter() else {
             return Ok(None);
         };
-        let columns = filter.column_indices().iter().map(|place| {
-            let of = match place.side == sides.fact {
+        let columns = filter.column_indices().iter().map(|used| {
+            let of = match used.side == sides.probe {
                 true => self.columns.as_slice(),
                 false => added,
             };
-            let column = of.get(place.index).cloned();
-            column.ok_or_else(|| {
-                FallbackReason::Defect(format!("there is no column {}", place.index))
-            })
+            let column = of.get(used.index).cloned();
+            column
+                .ok_or_else(|| FallbackReason::Defect(format!("there is no column {}", used.index)))
         });
         let columns: Vec<ProjectionExpr> = columns.collect::<Result<_, FallbackReason>>()?;
-        over(filter.expression(), &columns).map(Some)
+        substituted(filter.expression(), &columns).map(Some)
     }
 
     fn project(mut self, projection: &ProjectionExprs) -> Result<Self, FallbackReason> {
@@ -428,13 +428,13 @@ impl Relation {
     fn filter(mut self, filter: &FilterExec) -> Result<Self, FallbackReason> {
         self.filters.push(self.over_table(filter.predicate())?);
         if let Some(kept) = filter.projection() {
-            self.columns = some(kept, &self.columns);
+            self.columns = selected(kept, &self.columns);
         }
         Ok(self)
     }
 }
 
-/// Columns that an outer join adds, which are null where its condition is not true.
+/// Makes columns that an outer join adds null where its filter is not true.
 fn only_where(
     condition: &Arc<dyn PhysicalExpr>,
     added: Vec<ProjectionExpr>,
@@ -449,7 +449,7 @@ fn only_where(
     added.collect()
 }
 
-/// The columns of `schema`, and behind them those of what it is joined with.
+/// The columns of `schema`, followed by those of a joined table.
 fn extended(schema: &Schema, joined: &Schema, kind: JoinKind) -> Schema {
     let joined = joined.fields().iter().map(|field| match kind {
         JoinKind::Outer => Arc::new(field.as_ref().clone().with_nullable(true)),

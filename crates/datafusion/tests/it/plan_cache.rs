@@ -1,4 +1,4 @@
-//! Plans that are kept from one run of a query to the next.
+//! The plan cache: plans that are reused for the next run of a query.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl OptimizerRule for Counting {
     }
 }
 
-/// Tables in directories, one of which is `t`, and a session that sees at once what others write there.
+/// Tables in directories, one of which is `t`, and a session that sees files of other sessions at once.
 struct Session {
     ctx: SessionContext,
     dir: TempDir,
@@ -79,7 +79,7 @@ impl Session {
         self.dir.path().join(table).join(format!("{file}.vectile"))
     }
 
-    /// Has another session write a file of rows that are numbered so.
+    /// Writes a file with these row numbers, from another session.
     async fn write(&self, table: &str, file: &str, rows: std::ops::Range<usize>) {
         let path = self.path(table, file);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -97,7 +97,7 @@ impl Session {
             path.display()
         );
         other.sql(&copy).await.unwrap().collect().await.unwrap();
-        // until listings are forgotten
+        // Listings expire meanwhile.
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 
@@ -114,14 +114,14 @@ impl Session {
         physical_plan(&state, &plan).await.unwrap()
     }
 
-    /// Runs `sql` with the plan that is kept, if there is one.
+    /// Runs `sql`, with the cached plan if there is one.
     async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         let (state, plan) = self.ctx.sql(sql).await?.into_parts();
         let plan = physical_plan(&state, &plan).await?;
         collect(plan, state.task_ctx()).await
     }
 
-    /// The answer to `sql`, and whether it had to be planned.
+    /// The answer to `sql`, and true if it had to be planned.
     async fn answer(&self, sql: &str) -> (String, bool) {
         let before = self.planned.load(Ordering::Relaxed);
         let batches = match self.run(sql).await {
@@ -134,7 +134,7 @@ impl Session {
         )
     }
 
-    /// Asserts that the answer is that of a new plan; returns whether it had to be planned.
+    /// Asserts that the answer equals that of a new plan. Returns true if the query had to be planned.
     async fn is_planned(&self, sql: &str) -> bool {
         let expected = self.ctx.sql(sql).await.unwrap().collect().await.unwrap();
         let (answer, planned) = self.answer(sql).await;
@@ -142,7 +142,7 @@ impl Session {
         planned
     }
 
-    /// Asserts that `sql` is planned now, and not again.
+    /// Asserts that `sql` is planned for the first run only.
     async fn is_planned_once(&self, sql: &str) {
         assert!(self.is_planned(sql).await, "kept: {sql}");
         for _ in 0..2 {
@@ -151,7 +151,7 @@ impl Session {
     }
 }
 
-/// The rows, in order.
+/// The rows as text, sorted.
 fn text(batches: &[RecordBatch]) -> String {
     let text = pretty_format_batches(batches).unwrap().to_string();
     let mut lines: Vec<&str> = text.lines().collect();
@@ -159,7 +159,7 @@ fn text(batches: &[RecordBatch]) -> String {
     lines.join("\n")
 }
 
-/// Queries with operators that change when they run.
+/// Queries with operators that have run-time state.
 const QUERIES: [&str; 17] = [
     "SELECT count(*), sum(v) FROM t WHERE k = 3",
     "SELECT k, sum(v), count(DISTINCT name) FROM t GROUP BY k ORDER BY k",
@@ -239,14 +239,14 @@ async fn queries_over_orc_files_are_planned_once() {
             .is_planned_once("SELECT count(*) FROM o JOIN t ON o.key = t.id WHERE t.k = 3")
             .await;
     }
-    // another file of that name
+    // Another file of that name.
     std::fs::copy(data("integers.v1-none.orc"), &path).unwrap();
     session.run("DROP TABLE o").await.unwrap();
     session.run(&create).await.unwrap();
     assert!(session.is_planned("SELECT sum(random) FROM o").await);
 }
 
-/// DataFusion's operators run once: then scans have no rows, and others panic.
+/// Fused nodes can run several times. DataFusion's operators run once: later, scans have no rows, and others panic.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_on_a_gpu_run_again() {
     let Some(session) = Session::on_emulator().await else {
@@ -258,7 +258,7 @@ async fn nodes_on_a_gpu_run_again() {
         "SELECT k, sum(v), count(*) FROM t GROUP BY k",
         "SELECT a.k, count(b.id) FROM t a LEFT JOIN t b ON a.v = b.id GROUP BY a.k",
         "SELECT count(*) FROM t WHERE id IN (SELECT id FROM t WHERE k = 2)",
-        // a table for this join is not kept
+        // The key table of this join is not cached.
         "SELECT count(*), sum(b.m) FROM t a \
          JOIN (SELECT k, count(DISTINCT upper(name)) AS m FROM t GROUP BY k) b ON a.id = b.k",
     ] {
@@ -273,7 +273,7 @@ async fn nodes_on_a_gpu_run_again() {
     }
 }
 
-/// The plan that was kept need not have run, so that its subqueries may have no results.
+/// The cached plan may not have run, so that its subqueries may have no results.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn copies_on_a_gpu_know_their_own_subqueries() {
     let Some(session) = Session::on_emulator().await else {
@@ -282,7 +282,7 @@ async fn copies_on_a_gpu_know_their_own_subqueries() {
     for sql in [
         "SET vectile.gpu = 'require'",
         "SET vectile.gpu.build_from_rows = 0",
-        // opens the device, after which plans are others
+        // Opens the device, after which plans differ.
         "SELECT avg(v) FROM t WHERE k < 9",
     ] {
         session.run(sql).await.unwrap();
@@ -317,7 +317,7 @@ async fn copies_prune_as_the_first_plan_did() {
 }
 
 #[tokio::test]
-async fn answers_that_may_change_are_not_kept() {
+async fn plans_whose_answers_may_change_are_not_cached() {
     let session = Session::new().await;
     for sql in [
         "SELECT count(*) FROM t WHERE now() > TIMESTAMP '2020-01-01T00:00:00Z'",
@@ -367,7 +367,7 @@ async fn files_that_change_are_seen() {
     assert!(answer.contains(" 9996 "), "{answer}");
 }
 
-/// DataFusion's default keeps listings for ever.
+/// By default, DataFusion caches listings forever.
 #[tokio::test]
 async fn a_session_sees_its_own_files() {
     let Fixture { ctx, dir } = Fixture::empty();
@@ -413,7 +413,7 @@ async fn names_may_come_to_mean_other_tables() {
     session.register("u").await;
     let sql = "SELECT count(*), sum(id) FROM u";
     session.is_planned_once(sql).await;
-    // the same files, but another table
+    // The same files, but another table.
     session.run("DROP TABLE u").await.unwrap();
     session.register("u").await;
     session.is_planned_once(sql).await;
@@ -506,7 +506,7 @@ async fn prepared_statements_are_planned_once_for_their_parameters() {
         session.is_planned_once(execute).await;
     }
     assert!(!session.is_planned("EXECUTE typed(1, 'n1')").await);
-    // this is cast to the type that the statement has
+    // This parameter is cast to the type in the statement.
     assert!(!session.is_planned("EXECUTE untyped(1.0)").await);
     session.run("DEALLOCATE typed").await.unwrap();
     session
@@ -575,7 +575,7 @@ async fn a_run_that_was_cancelled_leaves_nothing_behind() {
 }
 
 #[tokio::test]
-async fn few_plans_are_kept() {
+async fn few_plans_are_cached() {
     let session = Session::new().await;
     let query = |number: usize| format!("SELECT count(*) FROM t WHERE id < {number}");
     for number in 0..100 {
@@ -603,7 +603,7 @@ async fn a_file_may_be_replaced_while_a_query_is_planned() {
     for rows in 1..20 {
         let other = Arc::clone(&session);
         let writes = tokio::spawn(async move { other.write("t", "a", 0..1000 + rows).await });
-        // It may meet the old file, or fail, as without kept plans.
+        // The query may read the old file or fail, as without a plan cache.
         let _ = session.run(sql).await;
         writes.await.unwrap();
         session.is_planned(sql).await;
