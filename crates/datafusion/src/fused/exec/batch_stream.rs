@@ -1,4 +1,4 @@
-//! Row groups as a kernel takes them: those on the device first, then others as they come there.
+//! Supplies a kernel with batches of row groups: first those on the device, then others as they are loaded.
 //!
 //! All of them are looked up together if they fit the device, else window by window.
 
@@ -18,7 +18,7 @@ use crate::error;
 use crate::fused::cost_model::Costs;
 use crate::fused::device::Device;
 
-/// Where kernels of a query run, how they go about it, and what is told of that.
+/// Where and how the kernels of a query run, and the metrics they report to.
 #[derive(Clone, Copy)]
 pub(crate) struct Environment<'a> {
     pub(crate) device: &'a Device,
@@ -27,26 +27,26 @@ pub(crate) struct Environment<'a> {
     pub(crate) pace: Pace,
 }
 
-/// Row groups that a kernel is to look at, in batches.
+/// Row groups for a kernel, in batches.
 pub(crate) struct Arrivals {
     engine: Arc<Engine>,
     metrics: GpuMetrics,
     context: Arc<TaskContext>,
     pace: Pace,
-    /// Is told how long loading takes.
+    /// Records load times, if set.
     costs: Option<Arc<Costs>>,
     rows: u64,
     parts: Vec<Part>,
     windows: Peekable<IntoIter<Vec<Part>>>,
-    /// The next window.
+    /// Lookup of the next window.
     ahead: Option<SpawnedTask<Result<LookedUp>>>,
-    /// What of this window was not on the device.
+    /// Loads of this window's missing columns.
     loading: Option<Loading>,
-    /// The first batch, if it was there before it was asked for.
+    /// The first batch, if [`Self::begin`] has fetched it.
     first: Option<Batch>,
 }
 
-/// Loads under way.
+/// Loads in progress.
 struct Loading {
     loads: Loads,
     begun: Instant,
@@ -54,7 +54,7 @@ struct Loading {
     bytes: u64,
 }
 
-/// How a run of a kernel goes about what is not in place.
+/// Limits for loading and compiling.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     /// Row groups that are loaded at the same time.
@@ -103,24 +103,24 @@ impl Arrivals {
         }
     }
 
-    /// Rows of all batches.
+    /// Rows in all batches together.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Whether all row groups fit the device at the same time.
+    /// True if all row groups fit the device at the same time.
     pub(crate) fn are_one_window(&self) -> bool {
         self.windows.len() + usize::from(self.first.is_some() || self.loading.is_some()) < 2
     }
 
-    /// The same row groups once more.
+    /// Restarts with the same row groups.
     pub(crate) fn again(&self) -> Self {
         let (parts, engine) = (self.parts.clone(), &self.engine);
         let (metrics, context) = (&self.metrics, &self.context);
         Self::of(parts, engine, metrics, context, self.pace, None)
     }
 
-    /// All row groups in one batch, which are together on the device; `None` if that cannot be.
+    /// Returns all row groups, resident together, in one batch; `None` if they do not fit.
     pub(crate) async fn all(mut self) -> Result<Option<Batch>> {
         if !self.are_one_window() {
             return Ok(None);
@@ -131,20 +131,20 @@ impl Arrivals {
         if next.as_ref().is_some_and(is_all) {
             return Ok(next);
         }
-        // they come there
+        // load them all
         while next.take().is_some() {
             next = self.next().await?;
         }
         Ok(self.again().next().await?.filter(is_all))
     }
 
-    /// Waits for the first batch, before it is asked for.
+    /// Fetches the first batch ahead of [`Self::next`].
     pub(crate) async fn begin(&mut self) -> Result<()> {
         self.first = self.next().await?;
         Ok(())
     }
 
-    /// The next batch, of which the one before must have been dropped.
+    /// Returns the next batch. The caller must have dropped the previous one.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         if let Some(batch) = self.first.take() {
             return Ok(Some(batch));
@@ -165,7 +165,7 @@ impl Arrivals {
             };
             let found = match found.filter(|found| found.missing.is_empty()) {
                 Some(found) => found,
-                // nothing was looked up ahead, or there may have been no room beside the window before
+                // there was no lookup ahead, or the window before may have left no memory
                 None => {
                     let task = self.look_up(window);
                     task.join().await.map_err(error::interrupted).flatten()?
@@ -173,8 +173,8 @@ impl Arrivals {
             };
             self.metrics.bytes_cached.add(found.bytes);
             if found.missing.is_empty() {
-                // The next window is copied while the kernel is busy with this one. If this one has to be
-                // loaded, chunks of the next one would take the room that loads need.
+                // Copy the next window while the kernel works on this one. If this one has to be loaded, chunks of the
+                // next one would take the memory that loads need.
                 let next = self.windows.peek().cloned();
                 self.ahead = next.map(|window| self.look_up(window));
             } else {

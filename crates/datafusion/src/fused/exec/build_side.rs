@@ -1,4 +1,4 @@
-//! The small side of a join: its plan, and the tables of codes that are made of its rows.
+//! The build side of a join: its plan, and the key tables built from its rows.
 //!
 //! ```text
 //!  plan ─▶ keys and attributes ─▶ attributes that differ, numbered ─▶ a code for each key
@@ -58,86 +58,86 @@ use crate::pushdown::Rule;
 use crate::source::VectileSource;
 use crate::stack;
 
-/// The small side of a join.
+/// Build side of a join.
 #[derive(Clone, Debug)]
 pub(crate) struct Dimension {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What rows are found by.
+    /// The join keys.
     keys: Vec<DimensionKey>,
-    /// Whether keys are packed into one integer, which kernels compute.
+    /// True if the keys are packed into one integer, which kernels compute.
     is_packed: bool,
     pub(crate) kind: JoinKind,
-    /// Whether codes tell rows apart, and not just which keys are there.
+    /// True if the join needs columns or the number of matches; false if it needs only the presence of keys.
     has_columns: bool,
-    /// What the plan reads and computes; `None` if that may be another thing the next time.
+    /// What the plan reads and computes; `None` if another run may give another result.
     identity: Option<Arc<Identity>>,
     lookups: Vec<DimensionLookup>,
-    /// Rows of the largest Vectile table that it reads.
+    /// Rows of the largest Vectile table that the plan reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
-    /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
+    /// How the device builds the tables, or why it cannot; `None` if that does not pay.
     building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
-    /// True if a key may be there more than once, though rows get columns of it.
+    /// True if keys may be duplicate although the join needs columns.
     may_repeat: bool,
-    /// Those that are still to be applied to the plan before it runs.
+    /// Optimizer rules to apply to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
 }
 
-/// Makes another expression of one: that of a copied plan, whose subqueries have results of their own.
+/// Maps an expression to that of a copied plan, whose subqueries have results of their own.
 pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
 
-/// Makes the tables of a dimension on the device.
+/// Builds the tables of a dimension on the device.
 #[async_trait]
 pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
-    /// The tables.
+    /// Builds the tables.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] and others, upon which the CPU may try.
+    /// Returns [`Error::Unsupported`] or another error, after which the CPU may try.
     async fn tables(&self, environment: &Environment<'_>) -> Result<Built>;
 
-    /// The columns that the stage reads and what it looks up, for `EXPLAIN`.
+    /// The columns that the stage reads and its joins, for `EXPLAIN`.
     fn stage(&self) -> String;
 }
 
-/// What the device has made.
+/// Tables built on the device.
 pub(crate) struct Built {
-    /// `None` if a key is there more than once that must not be.
+    /// `None` if keys are duplicate and must not be.
     pub(crate) tables: Option<Vec<Table>>,
     pub(crate) read: Read,
-    /// Those of the dimensions that it has looked up.
+    /// Stages of the dimensions that the build joined.
     pub(crate) stages: Vec<Stage>,
 }
 
-/// What a lookup of a dimension has.
+/// Payload of one lookup of a dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct DimensionLookup {
-    /// Over the plan's schema.
+    /// Expressions over the plan's schema.
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
-    /// Its purpose, which says what codes tell apart.
+    /// Determines which rows get distinct codes.
     pub(crate) purpose: Purpose,
 }
 
-/// What rows are found by, or a part of that.
+/// A join key, or a part of a composite one.
 #[derive(Clone, Debug)]
 struct DimensionKey {
-    /// Over the plan's schema.
+    /// Expression over the plan's schema.
     expr: Arc<dyn PhysicalExpr>,
-    /// What it is compared with, for `EXPLAIN`.
+    /// The probe side's key, for `EXPLAIN`.
     of_fact: String,
-    /// The type of that.
+    /// Type of the probe side's key.
     data_type: DataType,
 }
 
 impl Dimension {
-    /// That of `join`, whose rows are `found`, of which the kernel wants `lookups`.
+    /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
     pub(crate) fn new(
         join: &Join,
         found: &Found,
         lookups: Vec<DimensionLookup>,
         most_rows: usize,
     ) -> Result<Self, FallbackReason> {
-        // they are compared with those of other queries
+        // normalized, as they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
             let attributes = lookup.attributes.iter().map(without_own_settings);
             Ok::<_, DataFusionError>(DimensionLookup {
@@ -176,17 +176,17 @@ impl Dimension {
         })
     }
 
-    /// Says whether the kernel takes keys that are there more than once.
+    /// Sets if the kernel accepts duplicate keys.
     pub(crate) fn may_repeat_keys(&mut self, may_repeat: bool) {
         self.may_repeat = may_repeat;
     }
 
-    /// Has the device make the tables, or says why it cannot.
+    /// Sets how the device builds the tables, or why it cannot.
     pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, FallbackReason>) {
         self.building = Some(building.map_err(|reason| reason.to_string().into()));
     }
 
-    /// The same, with what `other` makes of keys and attributes in their place.
+    /// Replaces keys and payload expressions by `other` of them.
     pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
         for key in &mut self.keys {
             key.expr = other(&key.expr)?;
@@ -199,7 +199,7 @@ impl Dimension {
         Ok(self)
     }
 
-    /// Who makes the tables, for `EXPLAIN`: of small ones nobody asks.
+    /// Where the build table is created, for `EXPLAIN`; empty for small ones.
     pub(crate) fn builder(&self) -> String {
         match &self.building {
             None => String::new(),
@@ -208,7 +208,7 @@ impl Dimension {
         }
     }
 
-    /// Why there are none, if that is known before: it has too many rows for the CPU to make them.
+    /// Returns an error if the plan is known to have too many rows for a build on the CPU.
     pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
         let statistics =
             StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
@@ -220,12 +220,12 @@ impl Dimension {
         }
     }
 
-    /// Whether its plan has the same rows the next time.
+    /// True if another run of its plan gives the same rows.
     pub(crate) fn is_fixed(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// Whether a key or an attribute has the result of a subquery in it.
+    /// True if a key or a payload expression contains a subquery.
     pub(crate) fn has_subqueries(&self) -> Result<bool> {
         let keys = self.keys.iter().map(|key| &key.expr);
         for expr in keys.chain(self.attributes()) {
@@ -240,7 +240,8 @@ impl Dimension {
         matches!(self.building, Some(Ok(_)))
     }
 
-    /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
+    /// The tables as outputs of a kernel. `over` maps an expression over the plan's schema to one over the kernel's
+    /// table.
     pub(crate) fn build_columns(
         &self,
         over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
@@ -260,12 +261,12 @@ impl Dimension {
         BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
     }
 
-    /// Rows of the largest Vectile table that it reads.
+    /// Rows of the largest Vectile table that the plan reads.
     pub(crate) fn scanned_rows(&self) -> Option<usize> {
         self.scanned_rows
     }
 
-    /// What is compared with what, for `EXPLAIN`.
+    /// The join condition, for `EXPLAIN`.
     pub(crate) fn on(&self) -> String {
         let keys = self.keys.iter().map(|key| {
             let of_dimension = match key.expr.downcast_ref::<Column>() {
@@ -277,8 +278,8 @@ impl Dimension {
         keys.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// The share of the fact table's rows that are expected to stay, if it has so many keys: as if it
-    /// had them all but for its filters.
+    /// The expected share of the fact table's rows that the join keeps, if the dimension has `keys` keys. Assumes that
+    /// without its filters the dimension has all keys of the fact table.
     pub(crate) fn share_kept(&self, keys: usize) -> f64 {
         let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
         let found = keys as f64 / all as f64;
@@ -288,8 +289,8 @@ impl Dimension {
         }
     }
 
-    /// Rows of the largest Vectile table that it reads, once more for each join on their way, unless `cache` has all of
-    /// its tables.
+    /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
+    /// has all tables.
     pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
@@ -306,11 +307,11 @@ impl Dimension {
         })
     }
 
-    /// The tables of its lookups, and what they took.
+    /// Returns the table of each lookup, and the stage for `EXPLAIN ANALYZE`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
+    /// Returns [`Error::Unsupported`] if no table can be built from the rows, and errors of the plan.
     pub(crate) async fn tables(
         &self,
         environment: &Environment<'_>,
@@ -321,7 +322,7 @@ impl Dimension {
         Ok((tables, stage))
     }
 
-    /// The tables, kept or made.
+    /// Gets the tables from the cache or builds them.
     async fn found(&self, environment: &Environment<'_>) -> Result<(Vec<Arc<Table>>, Origin)> {
         let cache = &environment.device.dimensions;
         let options = VectileOptions::of(environment.context.session_config().options());
@@ -384,7 +385,7 @@ impl Dimension {
         made.map(|(tables, read)| (tables, Origin::Cpu(read)))
     }
 
-    /// Tells whether kept tables go together, and nothing asks for others.
+    /// True if cached tables are consistent with each other and sufficient for this join.
     fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
         let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
         if self.may_repeat && tables.iter().any(is_twice) {
@@ -398,7 +399,7 @@ impl Dimension {
         })
     }
 
-    /// What the device has made, or why it cannot.
+    /// Caches tables built on the device, or the reason why there are none.
     fn kept(
         &self,
         built: Result<Vec<Arc<Table>>, String>,
@@ -424,7 +425,7 @@ impl Dimension {
         Ok(tables)
     }
 
-    /// The tables, made here of the rows of the plan, and what that read. The device may have found that keys are repeated.
+    /// Builds the tables on the CPU from the plan's rows. `are_repeated` is set if the device found duplicate keys.
     async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
@@ -478,7 +479,7 @@ impl Dimension {
         Ok((tables, read))
     }
 
-    /// What a table for these attributes is known by; `None` if it may be another one the next time.
+    /// The cache key of a lookup's table; `None` if another run may give another table.
     fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
         let keys = self.keys.iter();
         let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.attributes);
@@ -500,7 +501,7 @@ impl Dimension {
         }))
     }
 
-    /// What the plan has.
+    /// Runs the plan and evaluates keys and payload expressions.
     async fn rows(
         &self,
         reservation: &MemoryReservation,
@@ -556,7 +557,7 @@ impl Dimension {
         })
     }
 
-    /// Of what [`Self::evaluate`] returns.
+    /// Schema of the batches that [`Self::evaluate`] returns.
     fn schema(&self) -> Result<SchemaRef> {
         let schema = self.plan.schema();
         let keys = self.keys.iter();
@@ -572,16 +573,16 @@ impl Dimension {
         self.lookups.iter().flat_map(|lookup| &lookup.attributes)
     }
 
-    /// Returns keys and, behind them, attributes of the rows that may have a partner. Says beside
-    /// them whether a key is null in some row.
+    /// Evaluates keys and, behind them, payload expressions for rows that may match. Also returns true if a key is null
+    /// in some row.
     fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<(RecordBatch, bool)> {
         let rows = batch.num_rows();
-        // An operation that fails on a row may be one that the join would not have let through.
+        // An operation that fails on a row may be one that the join filters out.
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
             let values = stack::evaluated(expr, batch).and_then(|values| values.into_array(rows));
             values.map_err(|error| unsupported(error.strip_backtrace()))
         };
-        // What is no value of the type has no partner. It is not null: NOT IN tells them apart.
+        // A value outside the type has no match, but it is not null: NOT IN tells them apart.
         let options = CastOptions {
             safe: true,
             ..CastOptions::default()
@@ -612,13 +613,13 @@ impl Dimension {
         Ok((batch, has_null))
     }
 
-    /// Whether these differ in all rows, whose keys do: they are among them.
+    /// True if all keys are among `attributes`, so that rows with distinct keys differ in them.
     fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
         let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
         self.has_columns && self.keys.iter().all(is_among)
     }
 
-    /// The keys of rows, or why there can be no tables for them.
+    /// The keys of rows. Returns an error if there can be no table for them.
     fn row_keys(&self, rows: &[RecordBatch]) -> Result<RowKeys> {
         let keys = self.keys.iter().enumerate();
         let mut keys = keys
@@ -640,7 +641,7 @@ impl Dimension {
         })
     }
 
-    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
+    /// Builds the table of a lookup whose payload is in the columns of `rows` from `first` on.
     fn table(
         &self,
         rows: &[RecordBatch],
@@ -689,7 +690,7 @@ impl Dimension {
         }
         let listed = row_keys.listed.as_ref();
         let listed = listed.ok_or_else(|| unsupported(TWICE))?;
-        // groups tell rows apart by value; all others find values where the row is in the list
+        // groups need codes by value; other lookups index values by the row's position in the list
         let is_by_value = lookup.purpose == Purpose::Groups;
         let numbers = numbered(!is_by_value)?;
         let (repeated, order) = match is_by_value {
@@ -702,17 +703,17 @@ impl Dimension {
     }
 }
 
-/// The keys of rows, none of which is null.
+/// The join keys of rows, none of which is null.
 struct RowKeys {
     packing: Option<CompositeKey>,
-    /// Packed, if they are.
+    /// Composite keys are packed.
     keys: ArrayRef,
-    /// The rows by their keys, which all lookups of the dimension share, once one of them has asked.
+    /// Rows by key, shared by all lookups of the dimension. Computed lazily.
     listed: Option<Listed>,
 }
 
 impl RowKeys {
-    /// Lists rows by their keys, if some have the same and that may be.
+    /// Lists rows by key, if `may_repeat` and some keys are duplicate.
     fn list(&mut self, may_repeat: bool) -> Result<()> {
         if may_repeat {
             self.listed = Listed::of(&self.keys)?;
@@ -721,13 +722,13 @@ impl RowKeys {
     }
 }
 
-/// The rows of a dimension.
+/// Rows of a dimension.
 struct Rows {
-    /// What [`Dimension::evaluate`] returns for each batch.
+    /// One result of [`Dimension::evaluate`] for each batch.
     batches: Vec<RecordBatch>,
-    /// Whether there is one at all.
+    /// True if the plan has any row, with or without a key.
     has_rows: bool,
-    /// Whether a key is null in some row.
+    /// True if a key is null in some row.
     has_null: bool,
     read: Read,
 }
@@ -745,7 +746,7 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     Ok(most)
 }
 
-/// Why there is no table, as that of rows says it, too.
+/// Why there is no table. Cached reasons are compared with it.
 const TWICE: &str = "a key that is there more than once";
 
 fn too_many(most: usize) -> String {
@@ -756,7 +757,7 @@ fn unsupported(reason: impl Into<String>) -> DataFusionError {
     error::gpu(Error::Unsupported(reason.into()))
 }
 
-/// Why there is no such table; an error of another kind stays one.
+/// The reason of an [`Error::Unsupported`]; returns other errors.
 fn why_unsupported(error: DataFusionError) -> Result<String> {
     match &error {
         DataFusionError::External(external) => match external.downcast_ref() {
@@ -767,7 +768,7 @@ fn why_unsupported(error: DataFusionError) -> Result<String> {
     }
 }
 
-/// How many joins there are in a plan.
+/// Number of hash joins in a plan.
 fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     let mut joins = 0;
     plan.apply(|node| {
@@ -777,7 +778,7 @@ fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     Ok(joins)
 }
 
-/// The dimensions of `joins`, and for each lookup that is wanted: of which it is, and which there.
+/// The dimensions of `joins`, each with the lookups in `wanted` that refer to it.
 pub(crate) fn dimensions(
     joins: &[Join],
     wanted: &[Wanted],
@@ -818,7 +819,7 @@ mod tests {
             .map(|(name, values)| (name, values, true));
         let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
         let schema = rows.schema();
-        // In two partitions, of one and the other half.
+        // In two partitions of half of the rows each.
         let half = rows.num_rows() / 2;
         let halves = [(0, half), (half, rows.num_rows() - half)];
         let halves = halves.map(|(start, count)| vec![rows.slice(start, count)]);
@@ -944,14 +945,14 @@ mod tests {
             attributes: vec![],
             purpose: Purpose::Groups,
         };
-        // When it is planned, if that is known then,
+        // At planning, if the number of rows is known,
         let dimension = Dimension::new(&join, &found, vec![keys()], 100).unwrap();
         let reason = dimension.check_rows().unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
         );
-        // else when they turn up.
+        // else when the plan runs.
         let mut dimension = Dimension::new(&join, &found, vec![keys()], 200).unwrap();
         dimension.most_rows = 100;
         let error = tables(&dimension).await.unwrap_err().to_string();

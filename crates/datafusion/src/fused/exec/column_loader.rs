@@ -1,16 +1,15 @@
-//! Row groups on their way to the device.
+//! Loads columns of row groups to the device.
 //!
 //! ```text
 //!  files ── footers, zone maps ──▶ row groups ──┬── columns in memory ───────▶ one batch, at once
 //!                                               └── read ── build ── copy ──▶ batches as they arrive
 //! ```
 //!
-//! What the engine has, on the device or in host memory, is looked up for all row groups together,
-//! since copies from host memory are the faster the more is copied at once. If a query reads more
-//! than fits the device, that goes window by window.
+//! The engine's memory, on the device and on the host, is looked up for all row groups together, since larger copies
+//! from host memory are faster. If a query reads more than fits the device, that happens window by window.
 //!
-//! Reading and copying go ahead of the kernels, a bounded number of row groups at a time, each in a
-//! task that ends when the query is dropped.
+//! Reading and copying run ahead of the kernels, by a bounded number of row groups. Each row group is a task that ends
+//! when the query is dropped.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -51,31 +50,31 @@ use crate::fused::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
 
-/// Bytes of device layouts worth a launch of the kernel: few at first, so that it is made beside loading. They do not
-/// depend on what has come by then, because the kernel depends on what is in a batch.
+/// Bytes of device layouts for a launch of the kernel. The first batches are small, so that the kernel is compiled
+/// while others load. Sizes do not depend on arrival times, because the kernel depends on what is in a batch.
 const BATCH_BYTES: RangeInclusive<usize> = 64 << 20..=512 << 20;
 
-/// Row groups of an object store that are loaded for each of a local disk: requests take long, and many of them fill the
-/// network.
+/// Row groups loaded from an object store for each one from a local disk: requests have a high latency, and many of
+/// them fill the network.
 const REQUESTS: usize = 4;
 
-/// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
-/// take is on the device only, and loading goes on while the first kernel is made.
+/// Loaded row groups that wait for the kernel, for each that is loaded at a time. They take device memory only, and
+/// loading goes on while the first kernel is compiled.
 const AHEAD: usize = 16;
 
-/// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
+/// If a query needs more than the device's memory for chunks, it looks up this fraction of it at once.
 const WINDOW_SHARE: u64 = 4;
 
-/// What a kernel reads: columns of a table, by their index in its schema.
+/// A table scan of a kernel: columns by their index in the table's schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) config: FileScanConfig,
-    /// Prunes by the filters of the kernel.
+    /// Prunes row groups by the kernel's filters.
     pub(crate) source: VectileSource,
     pub(crate) columns: Vec<usize>,
-    /// Those that it reads only as codes of dictionaries, if they are text.
+    /// Columns that, if they are text, the kernel reads only as dictionary codes.
     pub(crate) coded: Vec<usize>,
-    /// Those that are keys of groups and joins.
+    /// Columns that are keys of groups or joins.
     pub(crate) keys: Vec<usize>,
 }
 
@@ -85,13 +84,13 @@ pub(crate) struct Reads<'a> {
     pub(crate) store: &'a ObjectStoreUrl,
     pub(crate) table: &'a Schema,
     pub(crate) columns: &'a [usize],
-    /// Those that it reads only as codes of dictionaries, if they are text.
+    /// Columns that, if they are text, the kernel reads only as dictionary codes.
     pub(crate) coded: &'a [usize],
-    /// Those that are keys of groups and joins.
+    /// Columns that are keys of groups or joins.
     pub(crate) keys: &'a [usize],
 }
 
-/// A row group that a kernel is to look at.
+/// A row group for a kernel to read.
 #[derive(Clone)]
 pub(crate) struct Part {
     file: Arc<GpuFile>,
@@ -99,29 +98,29 @@ pub(crate) struct Part {
     rows: usize,
     /// Bytes of its columns in the file.
     bytes: u64,
-    /// Columns that are keys, and text in no dictionary.
+    /// Number of text key columns without a dictionary.
     text_keys: usize,
 }
 
-/// A file with what names its chunks on the device.
+/// An open file, and the name of its chunks on the device.
 pub(crate) struct GpuFile {
     scan: Arc<ScanFile>,
     engine: Arc<Engine>,
     key: Arc<str>,
     /// Indices in the file's schema, in the order of the pipeline.
     columns: Vec<usize>,
-    /// Those that are keys, and text.
+    /// The text keys among `columns`.
     text_keys: Vec<usize>,
 }
 
-/// Whether text in an encoding of that name is in no dictionary.
+/// True if text in the encoding of that name has no dictionary.
 fn is_in_splits(encoding: &str) -> bool {
     let names = ["plain", "fsst", "onpair"];
     names.into_iter().any(|name| encoding.starts_with(name))
 }
 
 impl Input {
-    /// The row groups that zone maps and Bloom filters leave.
+    /// Opens the files and returns the row groups that zone maps and Bloom filters leave.
     pub(crate) async fn open(
         &self,
         engine: &Arc<Engine>,
@@ -161,7 +160,7 @@ impl Input {
 }
 
 impl Reads<'_> {
-    /// Those of a file that is opened.
+    /// The columns in an open file. Returns [`Error::Unsupported`] if one is missing or stored in another way.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
         let schema = scan.file.as_container().schema();
         let columns = self.columns.iter().map(|&column| {
@@ -191,7 +190,7 @@ impl Reads<'_> {
             }
         }
         let text_keys = of_file(self.keys);
-        // A rewrite may have the size and time of what it replaces.
+        // A rewritten file may have the same size and time.
         let checksum = scan.file.checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
@@ -203,14 +202,14 @@ impl Reads<'_> {
     }
 }
 
-/// What names its chunks.
+/// The name of its chunks.
 impl fmt::Display for GpuFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)
     }
 }
 
-/// The names of the columns.
+/// Column names, for `EXPLAIN`.
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = self.source.table_schema().table_schema();
@@ -222,7 +221,7 @@ impl fmt::Display for Input {
     }
 }
 
-/// The files of all partitions, byte ranges that touch joined.
+/// The files of all partitions, with adjacent byte ranges joined.
 fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
     let mut whole: Vec<PartitionedFile> = Vec::new();
     for file in config.file_groups.iter().flat_map(|group| group.iter()) {
@@ -259,12 +258,11 @@ impl Part {
         }
     }
 
-    /// Its rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The same, for those who read other columns of it.
+    /// The row group, for readers of other columns.
     pub(crate) fn of_file(&self) -> FilePart {
         FilePart {
             scan: Arc::clone(&self.file.scan),
@@ -277,7 +275,7 @@ impl Part {
         self.bytes
     }
 
-    /// Strings of keys that are in no dictionary.
+    /// Number of strings in text keys without a dictionary.
     pub(crate) fn strings(&self) -> u64 {
         self.rows as u64 * self.text_keys as u64
     }
@@ -292,8 +290,8 @@ impl Part {
     }
 }
 
-/// Row groups in portions that are looked up together, in order: all at once if they fit `memory`,
-/// else portions that leave room for the next one's, and for other queries'.
+/// Divides row groups into windows that are looked up together, in order: one if they fit `memory`, else windows that
+/// leave memory for the next one and for other queries.
 pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
     let all: u64 = parts.iter().map(|part| part.bytes).sum();
     let most = if all <= memory {
@@ -316,17 +314,17 @@ pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
     windows
 }
 
-/// What a look at the engine's memory gave.
+/// Result of [`look_up`].
 pub(crate) struct LookedUp {
-    /// Row groups on the device, or on their way there.
+    /// Row groups on the device, or being copied to it.
     pub(crate) batch: Batch,
-    /// Bytes of them in the file.
+    /// Bytes of these in the file.
     pub(crate) bytes: usize,
-    /// The others, to be loaded.
+    /// Row groups that have to be loaded.
     pub(crate) missing: Vec<Found>,
 }
 
-/// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
+/// Looks up all of `parts` at once. Blocks, as chunks in host memory are copied to the device.
 pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
     let runs = runs_of(&parts);
     let rows = parts.iter().map(|part| part.rows).collect();
@@ -359,7 +357,7 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
     })
 }
 
-/// The chunks of each column of the pipeline.
+/// The chunk runs of each column of the pipeline.
 fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
     let width = parts.first().map_or(0, |part| part.file.columns.len());
     let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
@@ -379,7 +377,7 @@ fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
     runs
 }
 
-/// What there is of each of `parts`. Blocks as [`look_up`].
+/// Looks up the columns of each of `parts`. Blocks as [`look_up`].
 pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
     let keys = parts.iter().flat_map(|part| {
         let columns = part.file.columns.iter();
@@ -394,21 +392,21 @@ pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
     found.collect()
 }
 
-/// A row group, and its columns that are on the device, in the order of the pipeline.
+/// A row group and its resident columns, in the order of the pipeline.
 #[derive(Clone)]
 pub(crate) struct Found {
     part: Part,
     columns: Vec<Option<Arc<Resident>>>,
 }
 
-/// A row group on the device, and the bytes that were copied for that.
+/// A row group on the device, and the bytes that were copied.
 pub(crate) struct Loaded {
     pub(crate) group: Group,
     bytes: usize,
 }
 
 impl Found {
-    /// Its number in the file.
+    /// Index in the file.
     pub(crate) fn row_group(&self) -> usize {
         self.part.row_group
     }
@@ -432,7 +430,7 @@ impl Found {
         self.columns.iter().flatten()
     }
 
-    /// The columns, by index in the file, that are not on the device.
+    /// The columns that are not on the device, by index in the file.
     fn missing(&self) -> Vec<usize> {
         let columns = self.part.file.columns.iter().zip(&self.columns);
         let missing = columns.filter(|(_, found)| found.is_none());
@@ -445,14 +443,14 @@ impl Found {
         file.data_bytes(self.part.row_group, &self.missing()) as u64
     }
 
-    /// Loads what is missing. If a kernel that decodes it must not be compiled, and is not there, that is an error.
+    /// Loads the missing columns. Fails if that takes a decode kernel that is not compiled and `may_compile` is false.
     pub(crate) async fn load(
         mut self,
         metrics: GpuMetrics,
         reservation: MemoryReservation,
         may_compile: bool,
     ) -> Result<Loaded> {
-        // As they are read, and their device layouts.
+        // The columns as read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
         let copy = match self.part.file.scan.file.reads_on_thread() {
             true => {
@@ -483,13 +481,13 @@ impl Found {
         Ok(loaded)
     }
 
-    /// Counts what is not missing.
+    /// Counts bytes of resident columns as cached.
     fn count_cached(&self, metrics: &GpuMetrics) {
         let cached = self.part.bytes.saturating_sub(self.missing_bytes());
         metrics.bytes_cached.add(cached as usize);
     }
 
-    /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
+    /// Looks up columns that another query has loaded meanwhile. Blocks as [`look_up`].
     fn look_again(&mut self) {
         let columns = self.part.file.columns.iter();
         let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
@@ -499,7 +497,7 @@ impl Found {
         }
     }
 
-    /// Reads what is missing and for the device to decode.
+    /// Reads the streams of missing columns that the device can decode.
     async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
         let (file, part) = (&self.part.file, &self.part);
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
@@ -512,8 +510,8 @@ impl Found {
         streams.collect()
     }
 
-    /// Has the device decode streams. Columns that it cannot decode are missing still, and reading them says what is
-    /// wrong, if something is. Gives the bytes that were copied. Blocks.
+    /// Decodes streams on the device and returns the bytes copied. Columns that it cannot decode stay missing; reading
+    /// them on the CPU reports errors. Blocks.
     fn decode(
         &mut self,
         streams: &[(ChunkKey, StreamColumn)],
@@ -533,7 +531,7 @@ impl Found {
         Ok(assembled.sent)
     }
 
-    /// Reads what is missing, by index in the file.
+    /// Reads the missing columns, by index in the file.
     async fn read(&self) -> Result<Vec<Option<Column>>> {
         let mut missing = self.missing();
         if missing.is_empty() {
@@ -575,7 +573,7 @@ impl Found {
     }
 }
 
-/// An engine's memory for files that are read.
+/// The engine's staging memory as buffers for reading files.
 #[derive(Debug)]
 struct Staging(Arc<Engine>);
 
@@ -585,7 +583,7 @@ impl ReadBuffers for Staging {
     }
 }
 
-/// Why a query over `parts` would not pay, if so.
+/// Returns why a query over `parts` would not pay, if so.
 pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
     (bytes > memory).then_some(FallbackReason::TooLarge {
@@ -594,12 +592,12 @@ pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
     })
 }
 
-/// Row groups that are being loaded, in batches.
+/// Row groups being loaded, in batches.
 pub(crate) struct Loads {
     loads: Peekable<BoxStream<'static, (Found, Result<Loaded>)>>,
-    /// Row groups for which there was no room beside others: they come last, one at a time.
+    /// Row groups for which the device had no memory; they are loaded last, one at a time.
     crowded: Vec<Found>,
-    /// Of the next batch.
+    /// Target size of the next batch.
     batch_bytes: usize,
     metrics: GpuMetrics,
     reservation: MemoryReservation,
@@ -607,7 +605,7 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Loads `concurrency` row groups at a time, more from an object store, some ahead of the kernel.
+    /// Starts loading `concurrency` row groups at a time: more from an object store, and some ahead of the kernel.
     pub(crate) fn new(
         missing: Vec<Found>,
         metrics: &GpuMetrics,
@@ -622,7 +620,7 @@ impl Loads {
         let on_thread = |found: &Found| found.part.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
-            // to wait for an answer takes no core
+            // waiting for a response takes no core
             false => concurrency * REQUESTS,
         };
         let turns = Arc::new(Semaphore::new(at_a_time));
@@ -654,13 +652,13 @@ impl Loads {
         }
     }
 
-    /// Has loading begin before the first batch is asked for.
+    /// Starts loading before the first call of [`Self::next`].
     pub(crate) fn begin(&mut self) {
-        // to be polled once is what starts the tasks
+        // the first poll starts the tasks
         let _ = Pin::new(&mut self.loads).peek().now_or_never();
     }
 
-    /// The next batch, of which the one before must have been dropped.
+    /// Returns the next batch. The caller must have dropped the previous one.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -695,7 +693,7 @@ impl Loads {
     }
 }
 
-/// Whether there was no room on the device.
+/// True if the device was out of memory.
 pub(crate) fn is_crowded(error: &DataFusionError) -> bool {
     let DataFusionError::External(error) = error else {
         return false;

@@ -1,6 +1,6 @@
-//! The tables of a dimension, made on the device of what another kernel leaves there: the build side of a join.
+//! Builds a join's tables on the device, from the output of another kernel.
 //!
-//! The dimension's plan does the same on the CPU. It takes over where the device cannot.
+//! If the device cannot, the CPU runs the dimension's plan instead.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
 
-/// How the device makes the tables of a dimension.
+/// How the device builds the tables of a dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Building {
     pub(crate) input: Input,
-    /// The kernel that puts out what tables are made of.
+    /// The kernel whose output tables are built from.
     pub(crate) star: Star,
-    /// Its outputs, of which the next are tried where there is no kernel for the first.
+    /// Alternative outputs: each one is tried if there is no kernel for those before it.
     pub(crate) outputs: Vec<BuildOutput>,
 }
 
-/// Outputs of a stage's kernel, and the tables that are made of them.
+/// Output columns of a stage's kernel, and the tables built from them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildOutput {
     pub(crate) columns: BuildColumns,
-    /// If it puts out groups: which of them, as what.
+    /// If the kernel puts out groups: which of them, and their columns.
     pub(crate) post_aggregation: Option<PostAggregation>,
 }
 
@@ -81,7 +81,7 @@ impl BuildTables for Building {
                 execution.without_compiler();
             }
             execution.expect_rows(batch.num_rows() as u64);
-            // a task that has begun does not end with this future by itself
+            // a running task is not cancelled by dropping this future
             let _cancel = execution.cancel_on_drop();
             let (batch, tables) = (batch.clone(), tables.clone());
             let task = SpawnedTask::spawn_blocking(move || {

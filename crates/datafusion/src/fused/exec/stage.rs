@@ -1,7 +1,7 @@
-//! The rows, bytes and time that the stages of a GPU node took, for `EXPLAIN ANALYZE`.
+//! The stages of a fused node with their rows, bytes and time, for `EXPLAIN ANALYZE`.
 //!
-//! A stage leaves the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they are
-//! shown when the other metrics are, and a copy of the node that has not run has none.
+//! A stage builds the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they
+//! are shown with the other metrics, and a copy of the node that has not run has none.
 
 use std::any::Any;
 use std::fmt;
@@ -17,34 +17,34 @@ use datafusion::physical_plan::metrics::{CustomMetricValue, MetricsSet};
 
 use crate::fused::table::Table;
 
-/// How a dimension came by its tables.
+/// How the tables of a dimension were obtained.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stage {
-    /// What is compared with what, as `EXPLAIN` names the join.
+    /// The join condition, as in `EXPLAIN`.
     on: String,
     origin: Origin,
-    /// Keys that its tables have.
+    /// Keys in its tables.
     keys: usize,
     /// Bytes of its tables.
     memory: usize,
     time: Duration,
 }
 
-/// Who has made tables.
+/// Where tables come from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Origin {
-    /// An earlier query.
+    /// Cached by an earlier query.
     Kept,
-    /// The device, with tables of further stages.
+    /// Built on the device, with the stages of the joins within.
     Gpu(Read, Vec<Stage>),
     Cpu(Read),
 }
 
-/// What tables were made of.
+/// Input of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Read {
     pub(crate) rows: usize,
-    /// Bytes of columns, as they are in files.
+    /// Bytes of columns in the files.
     pub(crate) bytes: usize,
 }
 
@@ -63,7 +63,7 @@ impl Stage {
 }
 
 impl Read {
-    /// What the scans of a plan that has run read.
+    /// Input read by the scans of a plan that has run.
     pub(crate) fn by(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut read = Self::default();
         plan.apply(|node| {
@@ -125,7 +125,7 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// The stages of a node, as a metric.
+/// The stages of a node as a metric.
 #[derive(Debug)]
 pub(crate) struct Stages(Mutex<Vec<Stage>>);
 
@@ -150,7 +150,7 @@ impl CustomMetricValue for Stages {
         Arc::new(Self::new(Vec::new()))
     }
 
-    /// Of a plan that has run more than once, those of each run are listed.
+    /// Lists the stages of each run, if a plan has run more than once.
     fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
         if let Some(other) = other.as_any().downcast_ref::<Self>() {
             let others = other.all().clone();

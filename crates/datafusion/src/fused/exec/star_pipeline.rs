@@ -1,5 +1,5 @@
-//! A kernel over a table and its dimensions: what is known when a query is planned, and what once the
-//! dimensions have been read.
+//! A kernel over a fact table and its dimensions: the template made at planning, and the pipeline once the dimensions
+//! are read.
 
 use std::sync::Arc;
 
@@ -23,43 +23,43 @@ use crate::fused::pattern::join::{Found, JoinKind};
 use crate::fused::scalar::value_of;
 use crate::fused::table::{Table, Tables};
 
-/// The pipeline of a query, but for the tables that it looks up.
+/// The pipeline of a query, without its key tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Star {
-    /// Without lookups. In the place of values of attributes it has placeholders.
+    /// Has no lookups, and placeholders for payload columns.
     pub(crate) template: Arc<Pipeline>,
-    /// Rows that pass these too, which need lookups, pass.
+    /// Filters that need lookups. Rows have to pass them, too.
     pub(crate) joined_filters: Vec<JoinedFilter>,
     pub(crate) dimensions: Vec<Dimension>,
-    /// What partners have to meet beside their keys, for each dimension: of semi, anti and outer joins with a condition.
+    /// Join filters evaluated per match, by dimension: conditions of semi, anti and outer joins.
     pub(crate) conditions: Vec<Option<Expr>>,
     /// The pipeline's lookups.
     pub(crate) lookups: Vec<StarLookup>,
-    /// Constants of the pipeline that are known when it runs.
+    /// Constants whose values are known at execution.
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 /// A lookup of the pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct StarLookup {
-    /// The number of the dimension.
+    /// Index of the dimension.
     dimension: usize,
-    /// The number of the table among those of the dimension.
+    /// Index of the table within the dimension.
     table: usize,
     key: LookupKey,
 }
 
-/// What a lookup finds rows by.
+/// The key of a lookup.
 #[derive(Clone, Debug)]
 pub(crate) enum LookupKey {
-    /// The column of the pipeline that holds the keys.
+    /// Index of the pipeline's column that holds the keys.
     Column(usize),
-    /// Integers and columns of text, which are packed into one integer.
+    /// Integers and text columns, packed into one integer.
     Computed(Vec<Expr>),
 }
 
 impl LookupKey {
-    /// The columns of the pipeline that are looked up as they are, if rows are found in this way.
+    /// The columns of the pipeline that are looked up unchanged, if `found` is how keys are computed.
     pub(crate) fn columns_of(&self, found: &Found) -> Vec<usize> {
         match (self, found) {
             (Self::Column(column), _) => vec![*column],
@@ -75,7 +75,7 @@ impl LookupKey {
     }
 }
 
-/// The lookup of a column of text among the parts of a key.
+/// The lookup of a text column that is part of a composite key.
 fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
     let (column, codes) = (column_of(key)?, Arc::clone(codes));
     Some(Lookup { column, codes })
@@ -93,7 +93,7 @@ fn column_of(key: &Expr) -> Option<usize> {
 }
 
 impl StarLookup {
-    /// The lookups `wanted`, for joins by these keys.
+    /// The lookups `wanted`, of joins by `keys`.
     pub(crate) fn all(wanted: &[Wanted], keys: &[LookupKey]) -> Vec<Self> {
         let lookups = wanted.iter().enumerate().map(|(i, of)| {
             let before = wanted.iter().take(i);
@@ -108,7 +108,7 @@ impl StarLookup {
 }
 
 impl Star {
-    /// Reads the dimensions, all at once. Says beside their tables what each took.
+    /// Reads all dimensions concurrently. Returns the table of each lookup, and a stage for each dimension.
     pub(crate) async fn tables(
         &self,
         environment: &Environment<'_>,
@@ -129,7 +129,7 @@ impl Star {
         Ok((lookups.collect::<Result<_>>()?, stages))
     }
 
-    /// The same, with what `other` makes of expressions in their place.
+    /// Replaces expressions by `other` of them.
     pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
         for parameter in &mut self.parameters {
             *parameter = other(parameter)?;
@@ -140,7 +140,7 @@ impl Star {
         Ok(self)
     }
 
-    /// Rows to read for tables that are not in `cache`, if any is kept.
+    /// Rows to read for tables that are not in `cache`.
     pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
         let dimensions = self.dimensions.iter();
         let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
@@ -158,7 +158,7 @@ impl Star {
         joins.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether some join leaves no row of any table. The filter of the pipeline says so, too: this only saves running it.
+    /// True if some join leaves no row of any table. The pipeline's filter is false then; this only saves running it.
     pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
         let mut lookups = self.lookups.iter().zip(tables);
         lookups.any(|(lookup, table)| {
@@ -167,7 +167,7 @@ impl Star {
         })
     }
 
-    /// The pipeline over these tables.
+    /// The pipeline over `tables`, one for each lookup.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
         let parameters = self.parameters.iter().map(value_of);
         let filling = Filling {
@@ -178,7 +178,7 @@ impl Star {
             asking: None,
             texts: self.texts(tables),
         };
-        // Kernels take one conjunct after the other, so that none is to be hidden in another.
+        // Kernels evaluate conjuncts one by one, so none may be nested in another.
         let mut filters = match filling.filter(&self.template.filter)? {
             Filter::And(filters) => filters,
             filter => vec![filter],
@@ -223,7 +223,7 @@ impl Star {
 }
 
 impl Star {
-    /// What partners in a dimension have to meet, if they have to.
+    /// The join filter of a dimension, evaluated per match.
     fn condition(&self, dimension: usize) -> Option<&Expr> {
         self.conditions.get(dimension).and_then(Option::as_ref)
     }
@@ -233,12 +233,12 @@ impl Star {
         dimension.is_some_and(|of| of.kind == JoinKind::Outer)
     }
 
-    /// Whether rows are not combined with their partners in a dimension, but those are asked for a condition.
+    /// True if the join only tests for a match that meets its condition, instead of combining rows with their matches.
     fn is_asked(&self, dimension: usize) -> bool {
         self.condition(dimension).is_some() && !self.is_outer(dimension)
     }
 
-    /// Which partners count, of those that rows of outer joins are combined with.
+    /// Filters over the matches of outer joins with a condition.
     fn match_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
         let outer = filling.repeated.iter().copied();
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
@@ -252,7 +252,7 @@ impl Star {
         filters.collect()
     }
 
-    /// The dimensions some key of which has several rows; behind those that rows are combined with, those that are asked.
+    /// The dimensions with duplicate keys: first those that rows are combined with, then those only tested for a match.
     fn repeated(&self, tables: &Tables) -> Vec<usize> {
         let lookups = self.lookups.iter().zip(tables);
         let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
@@ -262,7 +262,7 @@ impl Star {
         repeated
     }
 
-    /// The lookups of text in packed keys, each once: those of a dimension have it in common.
+    /// The distinct lookups of text in composite keys. Lookups of a dimension share them.
     fn texts(&self, tables: &Tables) -> Vec<Lookup> {
         let mut all: Vec<Lookup> = Vec::new();
         for (lookup, table) in self.lookups.iter().zip(tables) {
@@ -279,7 +279,7 @@ impl Star {
         all
     }
 
-    /// What joins leave, the most selective one first: kernels test one after the other.
+    /// The filters of all joins, the most selective one first: kernels test one after the other.
     fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
@@ -310,24 +310,24 @@ fn missing() -> DataFusionError {
     internal_datafusion_err!("a lookup without a table")
 }
 
-/// Puts values of attributes in the place of placeholders.
+/// Fills the template: replaces placeholders by payload columns and parameters by values.
 struct Filling<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
-    /// The dimensions some key of which has several rows, by the numbers of partners.
+    /// The dimensions with duplicate keys, in the order of the pipeline's matches.
     repeated: Vec<usize>,
-    /// The one among them whose partners are asked for the condition of an outer join, before rows are combined with them.
+    /// The dimension of an outer join whose condition is tested over its matches before rows are combined with them.
     asking: Option<usize>,
-    /// Lookups of text in packed keys, behind those of columns.
+    /// Lookups of text in composite keys, behind those of columns.
     texts: Vec<Lookup>,
 }
 
-/// How a pipeline asks for codes.
+/// How an expression refers to codes.
 enum Asked {
-    /// The number of a lookup.
+    /// Index of a lookup.
     Lookup(usize),
-    /// An expression that has them.
+    /// An expression that computes the code.
     Code(Expr),
 }
 
@@ -343,7 +343,7 @@ impl Filling<'_> {
         })
     }
 
-    /// How the codes of a lookup are asked for.
+    /// The code of a lookup's match.
     fn asked(&self, lookup: usize) -> Result<Asked> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
@@ -353,7 +353,7 @@ impl Filling<'_> {
         Ok(Asked::Code(repeated.code(self.number(of.dimension)?)))
     }
 
-    /// The number of partners in a dimension some key of which has several rows.
+    /// Index of the matches of a dimension with duplicate keys.
     fn number(&self, dimension: usize) -> Result<usize> {
         let mut dimensions = self.repeated.iter();
         let number = dimensions.position(|other| *other == dimension);
@@ -364,7 +364,7 @@ impl Filling<'_> {
         })
     }
 
-    /// Whether a partner of the row meets a condition.
+    /// True for rows with a match that meets the condition.
     fn exists(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
         Ok(Expr::Exists(Box::new(Exists {
             matches: self.matches(dimension, false)?,
@@ -373,7 +373,7 @@ impl Filling<'_> {
         })))
     }
 
-    /// The partners of an outer join, for rows of which some meet its condition.
+    /// The matches of an outer join, only for rows with a match that meets its condition.
     fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
         let asking = Self {
             asking: Some(dimension),
@@ -390,7 +390,7 @@ impl Filling<'_> {
         })
     }
 
-    /// The partners of rows in a dimension some key of which has several rows.
+    /// The matches of rows in a dimension with duplicate keys.
     fn matches(&self, dimension: usize, is_outer: bool) -> Result<Matches> {
         let mut lookups = self.lookups.iter();
         let lookup = lookups.position(|lookup| lookup.dimension == dimension);
@@ -400,7 +400,7 @@ impl Filling<'_> {
         Ok(repeated.matches(self.code_of_key(lookup)?, is_outer))
     }
 
-    /// The code of a key; null if it is not there.
+    /// The code of a key; null if it has no match.
     fn code_of_key(&self, lookup: usize) -> Result<Expr> {
         Ok(match self.asked_of_key(lookup)? {
             Asked::Lookup(number) => Expr::Code(number),
@@ -408,13 +408,14 @@ impl Filling<'_> {
         })
     }
 
-    /// How many lookups there are by columns: those of text in packed keys come behind.
+    /// Number of lookups by a column. Those of text in composite keys come behind.
     fn columns(&self) -> usize {
         let by_column = |lookup: &&StarLookup| matches!(lookup.key, LookupKey::Column(_));
         self.lookups.iter().filter(by_column).count()
     }
 
-    /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
+    /// The code of a lookup's key. Composite keys are probed by an expression and have no index in the pipeline's
+    /// lookups.
     fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let LookupKey::Computed(keys) = &of.key else {
@@ -438,7 +439,7 @@ impl Filling<'_> {
         )))
     }
 
-    /// The rows that a join leaves.
+    /// The filter of a join without a condition; `None` if it keeps all rows.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
         let code = match self.asked_of_key(lookup)? {
             Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
@@ -453,7 +454,7 @@ impl Filling<'_> {
         })
     }
 
-    /// The rows that a semi or anti join leaves by a condition on both sides.
+    /// The filter of a semi or anti join with a condition on both sides.
     fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
@@ -475,7 +476,7 @@ impl Filling<'_> {
         })
     }
 
-    /// The rows that a join leaves, by the pipeline's lookup of that number.
+    /// The filter of a join by the pipeline's lookup `number`; `None` if it keeps all rows.
     fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
         Ok(match kind {
             JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(number)),
@@ -484,7 +485,7 @@ impl Filling<'_> {
                 let of = self.lookups.get(lookup).ok_or_else(missing)?;
                 let table = self.tables.get(lookup).ok_or_else(missing)?;
                 match of.key {
-                    // in no values there is not even null
+                    // an empty set contains not even null
                     LookupKey::Column(_) if !table.has_rows => None,
                     LookupKey::Column(column) => Some(Filter::And(vec![
                         Filter::Column(column, Predicate::IsNotNull),
@@ -531,7 +532,7 @@ impl Filling<'_> {
         })
     }
 
-    /// A filter that needs what the table is joined with: as one expression, if it is asked of each of several partners.
+    /// A filter over joined tables: as one expression if it reads one of several matches.
     fn joined(&self, filter: &JoinedFilter) -> Result<Filter> {
         let in_parts = self.filter(&filter.in_parts)?;
         match &filter.whole {
