@@ -1,4 +1,4 @@
-//! Tables of dimensions, kept from query to query.
+//! Caches key tables of dimensions across queries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,36 +13,36 @@ use crate::fused::lowering::probe::Purpose;
 use crate::fused::pattern::fingerprint::Identity;
 use crate::fused::table::Table;
 
-/// The part of the device's memory for chunks that tables of dimensions may take besides.
+/// Tables of dimensions may take this fraction of the device's memory for chunks, in addition to it.
 const MEMORY_SHARE: u64 = 16;
 
-/// Bytes that an entry takes beside its table.
+/// Bytes of a cache entry without its table.
 const ENTRY_BYTES: usize = 1024;
 
-/// What a table is known by.
+/// Cache key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableKey {
     pub(crate) identity: Arc<Identity>,
-    /// The keys, and behind them the attributes.
+    /// The keys, and behind them the payload expressions.
     pub(crate) expressions: Vec<Arc<dyn PhysicalExpr>>,
     pub(crate) key_types: Vec<DataType>,
-    /// Whether keys are packed into one integer.
+    /// True if keys are packed into one integer.
     pub(crate) is_packed: bool,
-    /// Whether keys may be there more than once.
+    /// True if only the presence of keys counts. Keys may be duplicate then.
     pub(crate) only_keys: bool,
-    /// Its purpose, which says what codes tell apart.
+    /// Determines which rows get distinct codes.
     pub(crate) purpose: Purpose,
 }
 
 /// A table, or why there is none.
 type Outcome = Result<Arc<Table>, String>;
 
-/// Tables of dimensions, of which those used last are kept. A reason why there is no table is kept
-/// as well, so that it is not found out again and again.
+/// LRU cache of dimension tables. It also caches the reason if there can be no table, so that a failing build is not
+/// repeated.
 #[derive(Debug)]
 pub(crate) struct DimensionCache {
     most_bytes: AtomicUsize,
-    /// Those used last are at the end.
+    /// Least recently used first.
     entries: Mutex<Entries>,
 }
 
@@ -56,13 +56,13 @@ impl DimensionCache {
         }
     }
 
-    /// One beside the columns that an engine keeps.
+    /// A cache sized for an engine's memory limit.
     pub(crate) fn beside(engine: &Engine) -> Self {
         Self::new(bytes_beside(engine))
     }
 
-    /// Takes no more than its part of what the engine may keep now. Tables are on the device for as long as they are here, so
-    /// that they would leave columns no room.
+    /// Shrinks the cache to its share of the engine's current limit. Its tables are on the device, so they would
+    /// otherwise take memory from columns.
     pub(crate) fn limit(&self, engine: &Engine) {
         self.set_most_bytes(bytes_beside(engine));
     }
@@ -93,7 +93,7 @@ impl DimensionCache {
         self.shrink(&mut entries);
     }
 
-    /// Drops those used least recently, until the others fit.
+    /// Evicts the least recently used entries until the others fit.
     fn shrink(&self, entries: &mut Entries) {
         let most = self.most_bytes.load(Ordering::Relaxed);
         let mut bytes: usize = entries.iter().map(|(_, outcome)| bytes_of(outcome)).sum();

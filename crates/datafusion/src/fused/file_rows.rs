@@ -1,5 +1,5 @@
-//! Columns of rows that the device has found, read from files by their numbers once somebody wants their values: text of a
-//! dimension, of which a query may have looked up millions, and want ten.
+//! Reads columns of rows that the device has selected from files, by row number, when their values are needed. For text
+//! of a dimension: a query may look up millions of rows and output ten.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +22,7 @@ use vectile_scan::{Container, Scan, Selected, SelectedRows, Selector};
 use crate::error;
 use crate::file::ScanFile;
 
-/// Rows that are kept, at most: they take host memory that belongs to no query.
+/// Maximum number of cached rows: they take host memory that belongs to no query.
 const MOST_KEPT: usize = 1 << 14;
 
 /// A row group of a file.
@@ -46,23 +46,23 @@ impl FilePart {
     }
 }
 
-/// Row groups whose rows are numbered, and columns of them.
+/// Columns of row groups whose rows are numbered throughout.
 pub(crate) struct FileRows {
     parts: Vec<FilePart>,
-    /// The number of each row group's first row, and behind them that of all rows.
+    /// The number of each row group's first row, and behind them the number of all rows.
     firsts: Vec<usize>,
     names: Vec<String>,
     runtime: Handle,
-    /// The rows that were wanted last, if they are few: those of other columns are often the same.
+    /// The rows read last, if they are few: other columns are often needed for the same rows.
     last: Mutex<Option<(Vec<usize>, RecordBatch)>>,
 }
 
 impl FileRows {
-    /// Columns of `parts` that have these names and this schema. Called in a runtime, which they are read in later.
+    /// Columns of `parts` by name and type of `schema`. Call it in a runtime, which later reads them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a file does not have them as they are.
+    /// Returns [`Error::Unsupported`] if a file lacks a column or stores it as another type.
     pub(crate) fn new(parts: Vec<FilePart>, schema: &SchemaRef) -> Result<Self> {
         for part in &parts {
             let own = part.container();
@@ -89,11 +89,11 @@ impl FileRows {
         })
     }
 
-    /// The values that a column has in these rows; null rows have null. Blocks.
+    /// The values of a column in `rows`; null where the row number is null. Blocks.
     ///
     /// # Errors
     ///
-    /// Those of reading files.
+    /// Returns errors of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
         let mut wanted: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
         wanted.sort_unstable();
@@ -115,7 +115,7 @@ impl FileRows {
         Ok(take(&values, &places, None)?)
     }
 
-    /// All columns of these rows, which are in order.
+    /// All columns of the rows `wanted`, which are sorted.
     fn batch(&self, wanted: Vec<usize>) -> Result<RecordBatch> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((rows, batch)) = &*last
@@ -128,7 +128,7 @@ impl FileRows {
         Ok(batch)
     }
 
-    /// Columns of these rows, of all row groups that have some at the same time.
+    /// Reads columns of these rows, from all row groups concurrently.
     fn read_all(&self, wanted: &[usize], names: &[String]) -> Result<RecordBatch> {
         let parts = self.parts.iter().zip(self.firsts.windows(2));
         let reads = parts.filter_map(|(part, bounds)| {
@@ -166,7 +166,7 @@ fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Reads some rows of a row group.
+/// Reads the given rows of a row group.
 fn read(
     part: FilePart,
     rows: Vec<usize>,
@@ -192,7 +192,7 @@ impl fmt::Debug for FileRows {
     }
 }
 
-/// Selects these rows of a row group.
+/// Selects the given rows of a row group.
 struct SomeRows {
     of: usize,
     rows: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Keys that a dimension has in several rows: for each, where its rows are in a list of all.
+//! Multimap for duplicate join keys: an offset and a count per key, into a list of all rows.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use vectile_gpu::{Error, KeyTable};
 use super::dense_ids::Numbered;
 use crate::error;
 
-/// Where the rows of each key are in a list of all rows, by the code of the key.
+/// Ranges of a list of all rows, by the code of the key.
 #[derive(Debug)]
 struct Places {
     first: Arc<PayloadColumn>,
@@ -18,21 +18,21 @@ struct Places {
     most: u32,
 }
 
-/// Rows listed by their keys, of which some have several.
+/// Rows listed by key, of which some are duplicate.
 pub(crate) struct Listed {
-    /// The code of each key.
+    /// The key table, with a code for each distinct key.
     pub(crate) codes: Arc<KeyTable>,
     places: Arc<Places>,
-    /// For each row its place in the list.
+    /// For each row, its index in the list.
     place_of: Vec<u32>,
 }
 
 impl Listed {
-    /// Those with these keys, none of which is null; `None` if all differ.
+    /// Lists rows by `keys`, none of which is null; `None` if all are distinct.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are too many, or too many keys for a table.
+    /// Returns [`Error::Unsupported`] if there are too many rows, or too many keys for a table.
     pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
         let numbered = Numbered::of(keys)?;
         if numbered.count as usize == keys.len() {
@@ -69,7 +69,7 @@ impl Listed {
         }))
     }
 
-    /// The rows as they are listed.
+    /// The rows in the order of the list.
     pub(crate) fn rows(&self) -> UInt32Array {
         let mut rows = vec![0; self.place_of.len()];
         for (row, &place) in (0..).zip(&self.place_of) {
@@ -78,7 +78,7 @@ impl Listed {
         rows.into()
     }
 
-    /// The same, of which the places are codes: values of attributes are listed as the rows are.
+    /// A multimap whose codes are indices in the list. Payload values are to be listed as the rows are.
     pub(crate) fn by_place(&self) -> JoinMultiMap {
         JoinMultiMap {
             places: Arc::clone(&self.places),
@@ -86,7 +86,7 @@ impl Listed {
         }
     }
 
-    /// The same, of which each row has one of these codes.
+    /// A multimap in which each row has its code of `codes`.
     pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
         let mut listed = vec![0; codes.len()];
         for (&place, &code) in self.place_of.iter().zip(codes) {
@@ -103,21 +103,21 @@ fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
     PayloadColumn::new(Arc::new(UInt32Array::from(values)))
 }
 
-/// The rows of each key, and what attributes they have.
+/// The rows of each key, with a payload code for each row.
 #[derive(Debug)]
 pub(crate) struct JoinMultiMap {
     places: Arc<Places>,
-    /// For each row in the list; `None` if its place is the code.
+    /// The code of each row in the list; `None` if its index is the code.
     codes: Option<Arc<PayloadColumn>>,
 }
 
 impl JoinMultiMap {
-    /// Whether both list the same rows in the same order.
+    /// True if both list the same rows in the same order.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.places, &other.places)
     }
 
-    /// As partners of a row whose key has the code `code`.
+    /// The matches of a row whose key has the code `code`.
     pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
         Matches {
             code,
@@ -128,7 +128,7 @@ impl JoinMultiMap {
         }
     }
 
-    /// The code of the partner at hand, of those of that number.
+    /// The code of the current match in the matches numbered `number`.
     pub(crate) fn code(&self, number: usize) -> Expr {
         let place = Expr::Match(number);
         match &self.codes {

@@ -1,4 +1,4 @@
-//! What kernels look up, made of the rows of a dimension.
+//! Key tables and payload columns of one lookup of a dimension.
 
 use std::sync::Arc;
 
@@ -16,53 +16,54 @@ use super::multimap::JoinMultiMap;
 use super::scalar::reinterpret;
 use crate::error;
 
-/// What a lookup needs of a dimension.
+/// The key table of a lookup, with its payload.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) codes: Arc<KeyTable>,
-    /// How keys are packed into one integer, if they are.
+    /// Layout of composite keys; `None` if keys are not packed.
     pub(crate) packing: Option<CompositeKey>,
-    /// Whether there was a row, be its key null or no value of the key's type.
+    /// True if the dimension has any row, even one whose key is null or outside the key's type.
     pub(crate) has_rows: bool,
-    /// Whether a key was null, of which there is no code.
+    /// True if a key is null. Null keys have no code.
     pub(crate) has_null: bool,
-    /// The rows of each key, where some key has several: its code is of these, and not of attributes.
+    /// Multimap for duplicate keys. If set, codes of the key table identify keys, and the multimap has the payload's
+    /// codes.
     pub(crate) repeated: Option<JoinMultiMap>,
     attributes: Vec<TableAttribute>,
 }
 
 #[derive(Debug)]
 struct TableAttribute {
-    /// As kernels have it.
+    /// The column that kernels read.
     of_codes: Arc<PayloadColumn>,
-    /// The value where a key is missing.
+    /// The value for rows without a match.
     missing: ArrayRef,
     stands_for: StandsFor,
-    /// The value for each code, and behind them the missing one, of tables that were made here.
+    /// The value of each code, and behind them the missing one; only of tables built on the CPU.
     values: Option<ArrayRef>,
 }
 
-/// The meaning of values that kernels have.
+/// Meaning of the values in a payload column.
 #[derive(Clone, Debug)]
 pub(crate) enum StandsFor {
-    /// Themselves.
+    /// The values themselves.
     Values,
-    /// Codes of another table, for the attribute of that number there.
+    /// Codes of another table, for its payload column of that index.
     KeyTable(Arc<Table>, usize),
-    /// Rows of files, for the column of that number.
+    /// Row numbers of files, for the column of that index.
     Rows(Arc<FileRows>, usize),
 }
 
-/// An attribute that the device has made.
+/// A payload column built on the device.
 pub(crate) struct BuiltPayload {
     pub(crate) of_codes: Arc<PayloadColumn>,
-    /// The value where a key is missing, of the type that is wanted.
+    /// The value for rows without a match, of the output type.
     pub(crate) missing: ArrayRef,
     pub(crate) stands_for: StandsFor,
 }
 
 impl Table {
-    /// That of `codes`, with a value for each, and behind them the missing one, for each attribute.
+    /// A table built on the CPU. Each array in `values` has the value of each code, and behind them the missing one.
     pub(crate) fn new(
         codes: impl Into<Arc<KeyTable>>,
         packing: Option<CompositeKey>,
@@ -88,7 +89,7 @@ impl Table {
         }
     }
 
-    /// That of `codes` whose attributes are on the device.
+    /// A table whose payload is on the device.
     pub(crate) fn of_device(
         codes: KeyTable,
         packing: Option<CompositeKey>,
@@ -111,20 +112,20 @@ impl Table {
         }
     }
 
-    /// The same, whose codes are of keys that have these rows.
+    /// Sets the multimap of duplicate keys.
     pub(crate) fn with_repeated(mut self, repeated: Option<JoinMultiMap>) -> Self {
         self.repeated = repeated;
         self
     }
 
-    /// The same, of rows of which some may have no code.
+    /// Sets if the dimension has rows, and null keys.
     pub(crate) fn of_rows(mut self, has_rows: bool, has_null: bool) -> Self {
         self.has_rows = has_rows;
         self.has_null = has_null;
         self
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, on the device or the host.
     pub(crate) fn bytes(&self) -> usize {
         let values = self.attributes.iter().map(|attribute| {
             let width = attribute.of_codes.data_type().primitive_width();
@@ -138,15 +139,15 @@ impl Table {
         self.codes.bytes() + values.sum::<usize>() + repeated
     }
 
-    /// The values of an attribute for each code; `None` if kernels have codes or numbers of rows in their place.
+    /// The values of a payload column for each code; `None` if it has codes or row numbers instead.
     pub(crate) fn attribute(&self, number: usize) -> Option<Arc<PayloadColumn>> {
         let attribute = self.attributes.get(number)?;
         let are_values = matches!(attribute.stands_for, StandsFor::Values);
         are_values.then(|| Arc::clone(&attribute.of_codes))
     }
 
-    /// The values of an attribute for some codes. A null code stands for a key that is missing, and has the missing value.
-    /// Blocks, for what the device has made is copied back, and what it has not read is read.
+    /// The values of a payload column for `codes`. A null code gets the missing value. Blocks: columns on the device
+    /// are copied back, and rows of files are read.
     pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {
         let attribute = self.attributes.get(number);
         let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
@@ -188,7 +189,7 @@ impl Table {
         }
     }
 
-    /// All values of an attribute, and behind them that where a key is missing.
+    /// All values of a payload column, and behind them the missing one.
     #[cfg(test)]
     pub(crate) fn all_values(&self, number: usize) -> ArrayRef {
         let codes = (0..self.codes.count()).map(Some).chain([None]);
@@ -196,12 +197,12 @@ impl Table {
         self.values(number, &codes).unwrap()
     }
 
-    /// How many attributes there are.
+    /// Number of payload columns.
     #[cfg(test)]
     pub(crate) fn width(&self) -> usize {
         self.attributes.len()
     }
 }
 
-/// The tables of all lookups.
+/// One table for each lookup.
 pub(crate) type Tables = Vec<Arc<Table>>;
