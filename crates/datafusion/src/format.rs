@@ -45,12 +45,12 @@ pub struct VectileFormat {
 }
 
 impl VectileFormat {
-    /// A format with these options for the files it writes.
+    /// A format that writes files with `options`.
     pub fn new(options: TableOptions) -> Self {
         Self { options }
     }
 
-    /// Its options.
+    /// Options for written files.
     pub fn options(&self) -> &TableOptions {
         &self.options
     }
@@ -98,8 +98,8 @@ impl FileFormat for VectileFormat {
         None
     }
 
-    /// The schema as it was written. Schemas of several files are merged in the order of their
-    /// names, see [`merge_schemas`].
+    /// Returns the schema as written. Schemas of several files are merged in the order of file names, see
+    /// [`merge_schemas`].
     async fn infer_schema(
         &self,
         state: &dyn Session,
@@ -152,8 +152,8 @@ impl FileFormat for VectileFormat {
     }
 }
 
-/// The target of a `COPY` is the file or directory of that name. DataFusion takes a name with `[`, `*` or `?` for a glob,
-/// and would write files with other names to the directory before it.
+/// Makes the target of a `COPY` the file or directory of that literal name. DataFusion takes a name with `[`, `*` or
+/// `?` for a glob, and would write files with other names to its parent directory.
 fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
     // an INSERT has no URL of its own
     if conf.original_url.is_empty() {
@@ -177,7 +177,7 @@ fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
     Ok(conf)
 }
 
-/// The schema of files. Those of several are merged in the order of their names, see [`merge_schemas`].
+/// Infers the schema of files. Several schemas are merged in the order of file names, see [`merge_schemas`].
 pub(crate) async fn infer_schema(
     kind: FileKind,
     state: &dyn Session,
@@ -213,7 +213,7 @@ pub(crate) async fn infer_schema(
     merge_schemas(&schemas, common_type).map_err(|error| plan_datafusion_err!("{error}"))
 }
 
-/// What a file says of the columns of `table`.
+/// Statistics of a file for the columns of `table`.
 pub(crate) async fn infer_stats(
     kind: FileKind,
     state: &dyn Session,
@@ -232,7 +232,7 @@ pub(crate) async fn infer_stats(
     file_statistics(&file, table)
 }
 
-/// The scan of what `conf` names, with the settings of a session.
+/// Plans the scan of `conf` with the settings of a session.
 pub(crate) fn scan_plan(
     state: &dyn Session,
     conf: FileScanConfig,

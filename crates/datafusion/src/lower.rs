@@ -32,8 +32,8 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Nod
     lowering.lower(expr, false)
 }
 
-/// Lowers `expr` to a node that selects at least the rows for which it is true, and is cheaper or
-/// prunes better. For filters that may let rows through, as dynamic ones may.
+/// Lowers `expr` to a node that selects at least the rows for which it is true, and is cheaper or prunes better. For
+/// filters that may let other rows pass, such as dynamic ones.
 pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
     let lowering = Lowering {
         schema,
@@ -42,15 +42,15 @@ pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> R
     lowering.lower(expr, false)
 }
 
-/// A branch of a `CASE`: true where both of its parts are.
+/// A branch of a `CASE`: true if both parts are.
 struct Branch {
-    /// What is answered on the encoded form.
+    /// The part that is evaluated on encoded data.
     node: Node,
-    /// The rest.
+    /// The remaining part.
     test: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// What a predicate is about: a column, or a field of a struct.
+/// Operand of a predicate: a column, or a field of a struct.
 struct Place<'a> {
     column: usize,
     path: Vec<usize>,
@@ -69,7 +69,7 @@ impl Place<'_> {
         })
     }
 
-    /// The type of the values; dictionaries are stored as theirs.
+    /// Type of the values. Dictionaries are stored as their values.
     fn values(&self) -> &DataType {
         match self.data_type {
             // Floats in dictionaries are compared by their bits.
@@ -78,7 +78,7 @@ impl Place<'_> {
         }
     }
 
-    /// `value` as predicates have it; `None` if they cannot.
+    /// Converts `value` for predicates; `None` if they do not support it.
     fn constant(&self, value: ScalarValue) -> Option<ScalarValue> {
         let value = match value {
             ScalarValue::Dictionary(_, value) => *value,
@@ -89,22 +89,22 @@ impl Place<'_> {
     }
 }
 
-/// Levels of `AND` and `OR` that become nodes, which scans walk. What is below is one test.
+/// Maximum levels of `AND` and `OR` that become nodes, which scans traverse. Deeper levels are one test.
 const MOST_LEVELS: usize = 64;
 
-/// The rules, for one schema.
+/// The lowering for one schema.
 struct Lowering<'a> {
     schema: &'a Schema,
     weaken: bool,
 }
 
 impl Lowering<'_> {
-    /// The rows for which `expr`, or its negation, is true.
+    /// Lowers `expr`, or its negation.
     fn lower(&self, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         self.lower_at(0, expr, negated)
     }
 
-    /// The same, below so many `AND`s and `OR`s.
+    /// Lowers below `level` levels of `AND` and `OR`.
     fn lower_at(&self, level: usize, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         match level < MOST_LEVELS {
             true => stack::grown(|| self.lower_level(level, expr, negated)),
@@ -161,7 +161,7 @@ impl Lowering<'_> {
         self.lower_test(expr, negated)
     }
 
-    /// The column, or field of a struct, that `expr` is.
+    /// The column or struct field that `expr` refers to, if it does.
     fn place(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Place<'_>> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let field = self.schema.fields().get(column.index())?;
@@ -251,7 +251,7 @@ impl Lowering<'_> {
             let Some(value) = place.constant(literal.value().clone()) else {
                 return Ok(None);
             };
-            // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
+            // A hash join passes its keys as a list, and a join's 0.0 matches -0.0.
             if self.weaken
                 && !negated
                 && let Some(zeros) = zeros(&value)?
@@ -274,9 +274,9 @@ impl Lowering<'_> {
         Ok(Some(place.test(Predicate::In { values, negated })))
     }
 
-    /// A partitioned hash join's dynamic filter sends each row to the branch of its partition. Any
-    /// branch being true is weaker, and as good: a key is in the table of one partition only. The
-    /// branches' lookups become one test, so that the keys are decoded once.
+    /// A partitioned hash join's dynamic filter routes each row to the branch of its partition. Testing if any branch
+    /// is true is weaker but equivalent here: a key is in the table of only one partition. The branches' lookups become
+    /// one test, so that keys are decoded once.
     fn lower_case(&self, case: &CaseExpr) -> Result<Node> {
         let branches = case.when_then_expr().iter().map(|(_, then)| then);
         let mut encoded = Vec::new();
@@ -316,7 +316,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whatever has no better form.
+    /// Lowers any other expression to a test of decoded values.
     fn lower_test(&self, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         let expr = match negated {
             true => Arc::new(NotExpr::new(Arc::clone(expr))) as Arc<dyn PhysicalExpr>,
@@ -328,7 +328,7 @@ impl Lowering<'_> {
             .columns()
             .iter()
             .filter_map(|&column| fields.get(column));
-        // A hash table looks keys up by their bits, and zeros of either sign are equal to a join.
+        // A hash table looks keys up by their bits, but a join treats zeros of either sign as equal.
         if self.weaken && types.any(|field| field.data_type().is_floating()) {
             return Ok(Node::Constant(true));
         }
@@ -384,7 +384,7 @@ fn comparison(
         Operator::GtEq => (Bound::Included(least), Bound::Unbounded),
         _ => return Ok(None),
     };
-    // Turned around rather than negated, so that `NOT a < 1 AND a < 5` still merges.
+    // Mirror the bounds instead of negating, so that `NOT a < 1 AND a < 5` still merges.
     let (low, high) = match negated {
         true => (complement(high), complement(low)),
         false => (low, high),
@@ -404,9 +404,9 @@ fn complement(bound: Bound<ArrayRef>) -> Bound<ArrayRef> {
     }
 }
 
-/// The least and the greatest value that DataFusion's comparison operators take for equal to
-/// `value`. They are one, but for floats: -0.0 is less than 0.0 in the order of arrow-rs and of our
-/// zone maps, and equal to it in SQL. (`IN` with a long list compares bits, also in DataFusion.)
+/// The least and greatest value that DataFusion's comparison operators treat as equal to `value`. They differ only for
+/// floats: -0.0 is less than 0.0 in the order of arrow-rs and of Vectile's zone maps, and equal to it in SQL. (`IN`
+/// with a long list compares bits, also in DataFusion.)
 fn equals_of(value: &ScalarValue) -> Result<(ArrayRef, ArrayRef)> {
     if let Some([negative, positive]) = zeros(value)? {
         return Ok((negative.to_array()?, positive.to_array()?));
@@ -415,7 +415,7 @@ fn equals_of(value: &ScalarValue) -> Result<(ArrayRef, ArrayRef)> {
     Ok((Arc::clone(&value), value))
 }
 
-/// Both zeros, the negative one first, if `value` is a zero of floating point.
+/// Both zeros, the negative one first, if `value` is a floating-point zero.
 fn zeros(value: &ScalarValue) -> Result<Option<[ScalarValue; 2]>> {
     let is_zero = match value {
         ScalarValue::Float64(Some(value)) => *value == 0.0,
@@ -438,7 +438,7 @@ fn between(least: ArrayRef, greatest: ArrayRef, negated: bool) -> Predicate {
     }
 }
 
-/// Whether zone maps and the encoded comparisons order the type as DataFusion does.
+/// True if zone maps and the encoded comparisons order the type as DataFusion does.
 fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(

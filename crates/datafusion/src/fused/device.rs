@@ -66,7 +66,7 @@ impl Device {
 
 /// The first device of the machine.
 static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
-    // device nodes of NVIDIA's driver, on Linux and on Windows' Linux
+    // device nodes of NVIDIA's driver, on Linux and in WSL
     let nodes = ["/dev/nvidiactl", "/dev/dxg"];
     if cfg!(target_os = "linux") && !nodes.iter().any(|node| Path::new(node).exists()) {
         let gpu = Gpu::with_costs(open_first, Costs::default());

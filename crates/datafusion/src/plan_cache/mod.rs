@@ -1,4 +1,4 @@
-//! Physical plans that a session keeps, so that a query which runs again is not planned again.
+//! Plan cache of a session: physical plans of queries, reused when the queries run again.
 //!
 //! ```text
 //!  query ── known, same session, same files? ── no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
@@ -6,8 +6,8 @@
 //!                          └── yes ──▶ copy of the kept plan ──▶ last rules ──▶ runs
 //! ```
 //!
-//! A kept plan never runs, only copies of it do. It is kept as it is before the first of the rules that tie operators
-//! to each other for a run (dynamic filters) or to a moment. These rules are applied to each copy.
+//! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
+//! to one run (dynamic filters) or to a moment. Those rules are applied to each copy.
 //!
 //! ```text
 //!  query        what a query is known by, and the files that it reads
@@ -43,20 +43,20 @@ use crate::fresh::fresh;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
 
-/// The most plans that a session keeps.
+/// Maximum number of plans in a session's cache.
 const MOST_PLANS: usize = 64;
 
-/// The most files that a kept plan reads: it holds what is known of each.
+/// Maximum number of files of a cached plan, whose metadata it holds.
 const MOST_FILES: usize = 4096;
 
-/// The physical plan of `plan`, which is not optimized: one that the session has kept, or else a new one. It is that of
-/// [`SessionState::create_physical_plan`]. As with that, run it once, and ask again for the next run: the scans of a
-/// plan that has run have no rows.
+/// Returns a physical plan for `plan`, which is not optimized: from the session's plan cache, or newly planned as by
+/// [`SessionState::create_physical_plan`]. Run it once, and call this again for the next run: the scans of a plan that
+/// has run return no rows.
 ///
-/// A session that knows Vectile keeps the plans of queries that read Vectile and ORC files only, unless they call
-/// functions such as `now()` and `random()`. A kept plan is used as long as the session's settings, functions and
-/// rules, the tables and all of their files are the same. If a session has rules that go by something else, such as the user of a
-/// request, set [`VectileOptions::keep_plans`] to false.
+/// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files only, unless they
+/// call functions such as `now()` and `random()`. A cached plan is used as long as the session's settings, functions
+/// and rules, the tables and all of their files are the same. If a session has rules that depend on anything else, such
+/// as the user of a request, set [`VectileOptions::keep_plans`] to false.
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
@@ -75,7 +75,7 @@ const MOST_FILES: usize = 4096;
 ///
 /// # Errors
 ///
-/// Those of planning.
+/// Returns errors of planning.
 pub async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
@@ -85,7 +85,7 @@ pub async fn physical_plan(
     let Some((plans, query)) = plans.filter(|_| keeps).zip(Query::of(plan)) else {
         return state.create_physical_plan(plan).await;
     };
-    // If files cannot be listed, planning says why.
+    // If listing files fails, planning reports the error.
     let files = query.files(state).await.unwrap_or_default();
     let listed = !files.is_empty() && files.len() <= MOST_FILES;
     let Some(environment) = plans.environment(state).filter(|_| listed) else {
@@ -101,7 +101,7 @@ pub async fn physical_plan(
         Ok::<_, DataFusionError>((plan, UNFINISHED.with(RefCell::take)))
     };
     let (plan, unfinished) = UNFINISHED.scope(RefCell::default(), planning).await?;
-    // Planning lists the files too, between these two times.
+    // Planning has listed the files too, between these two times.
     if let Some(unfinished) = unfinished
         && can_be_copied(&unfinished)
         && query.files(state).await.is_ok_and(|after| after == files)
@@ -114,11 +114,11 @@ pub async fn physical_plan(
 }
 
 tokio::task_local! {
-    /// The plan that is being made, as it is to be kept.
+    /// The plan being made, in the state in which it is cached.
     static UNFINISHED: RefCell<Option<Arc<dyn ExecutionPlan>>>;
 }
 
-/// Notes the plan that is to be kept. The rules behind it are applied whenever a plan is used.
+/// Records the plan to be cached. Rules behind this one are applied whenever a plan is used.
 #[derive(Debug)]
 struct NotePlan;
 
@@ -130,7 +130,7 @@ impl PhysicalOptimizerRule for NotePlan {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // Elsewhere, nobody asks for it.
+        // Fails outside of `physical_plan`, where the plan is not cached.
         let _ = UNFINISHED.try_with(|unfinished| unfinished.replace(Some(Arc::clone(&plan))));
         Ok(plan)
     }
@@ -144,7 +144,8 @@ impl PhysicalOptimizerRule for NotePlan {
     }
 }
 
-/// Has plans be noted before dynamic filters are pushed down. Without that rule, none is kept.
+/// Inserts the rule that records plans, before dynamic filters are pushed down. If there is no such rule, no plan is
+/// cached.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     rules.retain(|rule| rule.name() != NOTE_PLAN);
     let dynamic = FilterPushdown::new_post_optimization();
@@ -154,17 +155,17 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     }
 }
 
-/// `plan` with the rules behind [`NotePlan`] applied.
+/// Applies the rules behind [`NotePlan`] to `plan`.
 fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
     let rules = state.physical_optimizers().iter();
     let mut last = rules.skip_while(|rule| rule.name() != NOTE_PLAN).skip(1);
     last.try_fold(plan, |plan, rule| rule.optimize_with_context(plan, state))
 }
 
-/// A number that changes when the rules may decide otherwise about the same query in the same session.
+/// A number that changes when the rules may plan the same query in the same session differently.
 pub(crate) type Outlook = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The plans that a session keeps: an extension of its configuration.
+/// The plan cache of a session, an extension of its configuration.
 pub(crate) struct KeptPlans {
     outlook: Outlook,
     plans: Mutex<Plans>,
@@ -172,16 +173,16 @@ pub(crate) struct KeptPlans {
 
 #[derive(Default)]
 struct Plans {
-    /// What all of them were planned in.
+    /// The environment of all cached plans.
     environment: Option<Arc<Environment>>,
-    /// Those used last are at the end.
+    /// Least recently used first.
     kept: VecDeque<Kept>,
 }
 
 struct Kept {
     query: Query,
     files: Vec<ObjectMeta>,
-    /// Never runs.
+    /// Only copies of it run.
     plan: Arc<dyn ExecutionPlan>,
 }
 
@@ -193,7 +194,7 @@ impl KeptPlans {
         }
     }
 
-    /// That of a session. If it is not the one that plans were kept for, they are forgotten.
+    /// The session's environment; `None` if it cannot be compared. Clears the cache if the environment has changed.
     fn environment(&self, state: &SessionState) -> Option<Arc<Environment>> {
         let outlook = (self.outlook)();
         let mut plans = self.plans();
@@ -205,7 +206,7 @@ impl KeptPlans {
         plans.environment.clone()
     }
 
-    /// The plan of `query`, if it has read these files.
+    /// The cached plan of `query`, if it has read exactly `files`.
     fn get(
         &self,
         environment: &Arc<Environment>,

@@ -1,7 +1,7 @@
-//! Copies of plans whose scalar subqueries have results of their own.
+//! Copies plans so that scalar subqueries have results of their own.
 //!
-//! What a subquery comes to is in a place that its operator shares with the expressions above it. A copy of the operator
-//! alone would share it with the plan that it is made of, which may be running.
+//! An operator stores the result of a subquery in a slot that it shares with the expressions above it. If only the
+//! operator were copied, it would share the slot with the original plan, which may be running.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::source::{VectileSource, scan_of};
 type Plan = Arc<dyn ExecutionPlan>;
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// A copy of `plan`; `None` if an operator other than filters, projections, scans and those on a GPU asks for the result
+/// Copies `plan`. Returns `None` if an operator other than filters, projections, scans and fused nodes uses the result
 /// of a subquery.
 pub(super) fn with_own_subqueries(plan: &Plan) -> Result<Option<Plan>> {
     match has_subqueries(plan) {
@@ -37,14 +37,14 @@ fn has_subqueries(plan: &Plan) -> bool {
     plan.is::<ScalarSubqueryExec>() || plan.children().into_iter().any(has_subqueries)
 }
 
-/// Places of results, and those that a copy has for them.
+/// Result slots of the original plan, each with that of the copy.
 #[derive(Clone, Default)]
 struct Copying {
     results: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
 }
 
 impl Copying {
-    /// A copy of `plan`.
+    /// Copies `plan`; see [`with_own_subqueries`].
     fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
         if let Some(exec) = plan.downcast_ref::<ScalarSubqueryExec>() {
             let own = ScalarSubqueryResults::new(exec.subqueries().len());
@@ -108,7 +108,7 @@ impl Copying {
             .map(Some)
     }
 
-    /// `expr` with the copy's results.
+    /// Replaces result slots in `expr` by those of the copy.
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         let copied = Arc::clone(expr).transform_up(|expr| {
             let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
@@ -117,7 +117,7 @@ impl Copying {
                 results.find(|(of, _)| of == subquery.results())
             });
             Ok(match subquery.zip(own) {
-                // nothing else tells these
+                // no other function returns these
                 #[allow(deprecated)]
                 Some((of, (_, own))) => {
                     let (data_type, index) = (of.data_type().clone(), of.index());
@@ -131,7 +131,7 @@ impl Copying {
         copied.data()
     }
 
-    /// Whether an expression of the operator `plan` has one of the results of the plan that is copied.
+    /// True if an expression of the operator `plan` uses a result slot of the original plan.
     fn is_asked_for(&self, plan: &Plan) -> Result<bool> {
         let mut found = false;
         plan.apply_expressions(&mut |expr| {
