@@ -38,7 +38,7 @@ impl FileKind {
 }
 
 /// Context for opening files: format, object store and caches.
-pub(crate) struct Source<'a> {
+pub(crate) struct FileContext<'a> {
     pub(crate) kind: FileKind,
     pub(crate) store: &'a Arc<dyn ObjectStore>,
     pub(crate) footers: Option<&'a FileMetadataCache>,
@@ -52,7 +52,7 @@ pub(crate) enum TableFile {
     Orc(Arc<vectile_orc::File>),
 }
 
-impl Source<'_> {
+impl FileContext<'_> {
     /// Opens `object`. Takes its footer from the cache unless the file has changed.
     pub(crate) async fn open(
         &self,

@@ -27,7 +27,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::ReadOptions;
 
-use crate::file::{FileKind, Source};
+use crate::file::{FileContext, FileKind};
 use crate::listing::Listings;
 use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
@@ -138,7 +138,7 @@ impl FileFormat for VectileFormat {
             return not_impl_err!("overwriting Vectile tables");
         }
         let session = VectileOptions::of(state.config_options());
-        let conf = with_one_place(conf)?;
+        let conf = with_literal_target(conf)?;
         let sink = VectileSink::try_new(conf, &self.options, &session)?;
         Ok(Arc::new(DataSinkExec::new(
             input,
@@ -154,16 +154,16 @@ impl FileFormat for VectileFormat {
 
 /// Makes the target of a `COPY` the file or directory of that literal name. DataFusion takes a name with `[`, `*` or
 /// `?` for a glob, and would write files with other names to its parent directory.
-fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
+fn with_literal_target(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
     // an INSERT has no URL of its own
     if conf.original_url.is_empty() {
         return Ok(conf);
     }
-    for place in &mut conf.table_paths {
-        let Some(glob) = place.get_glob() else {
+    for target in &mut conf.table_paths {
+        let Some(glob) = target.get_glob() else {
             continue;
         };
-        let mut url = place.get_url().clone();
+        let mut url = target.get_url().clone();
         let names = glob.as_str().split('/');
         let is_odd = |name: &str| matches!(name, "." | "..");
         match url.path_segments_mut() {
@@ -172,7 +172,7 @@ fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
             }
             _ => return plan_err!("cannot write to {}", conf.original_url),
         }
-        *place = ListingTableUrl::try_new(url, None)?;
+        *target = ListingTableUrl::try_new(url, None)?;
     }
     Ok(conf)
 }
@@ -195,7 +195,7 @@ pub(crate) async fn infer_schema(
         .map(|object| {
             let (cache, listings) = (Arc::clone(&cache), listings.clone());
             async move {
-                let source = Source {
+                let source = FileContext {
                     kind,
                     store,
                     footers: Some(cache.as_ref()),
@@ -222,7 +222,7 @@ pub(crate) async fn infer_stats(
     object: &ObjectMeta,
 ) -> Result<Statistics> {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-    let source = Source {
+    let source = FileContext {
         kind,
         store,
         footers: Some(cache.as_ref()),

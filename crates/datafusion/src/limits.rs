@@ -56,21 +56,21 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
     let aggregates: Rule = Arc::new(TopKAggregation::new());
     for (theirs, is_safe) in [
         (sorts, reads_all_rows as fn(&SortExec) -> Result<bool>),
-        (aggregates, wants_first_groups),
+        (aggregates, takes_first_groups),
     ] {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
             let theirs = Arc::clone(&theirs);
-            *rule = Arc::new(OfSafeSorts { theirs, is_safe });
+            *rule = Arc::new(SafeSorts { theirs, is_safe });
         }
     }
     let requirements: Rule = Arc::new(EnsureRequirements::new());
     let windows: Rule = Arc::new(LimitPushPastWindows::new());
-    let parts: Rule = Arc::new(InParts(Arc::clone(&requirements)));
+    let parts: Rule = Arc::new(SeparateParts(Arc::clone(&requirements)));
     let limits: Rule = Arc::new(LimitPushdown::new());
     for (theirs, ours) in [
         (&requirements, parts),
-        (&limits, Arc::new(InOrder(Arc::clone(&limits)))),
-        (&windows, Arc::new(Off(Arc::clone(&windows)))),
+        (&limits, Arc::new(OrderedLimits(Arc::clone(&limits)))),
+        (&windows, Arc::new(Disabled(Arc::clone(&windows)))),
     ] {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
             *rule = Arc::clone(&ours);
@@ -80,9 +80,9 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
 
 /// Disables a rule, keeping its name.
 #[derive(Debug)]
-struct Off(Rule);
+struct Disabled(Rule);
 
-impl PhysicalOptimizerRule for Off {
+impl PhysicalOptimizerRule for Disabled {
     fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
         Ok(plan)
     }
@@ -99,9 +99,9 @@ impl PhysicalOptimizerRule for Off {
 /// Applies a rule that pushes limits down, then makes scans below limited merges of sorted partitions take their first
 /// rows.
 #[derive(Debug)]
-struct InOrder(Rule);
+struct OrderedLimits(Rule);
 
-impl PhysicalOptimizerRule for InOrder {
+impl PhysicalOptimizerRule for OrderedLimits {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let plan = self.0.optimize(plan, config)?;
         plan.transform_down(
@@ -141,12 +141,12 @@ fn keep_order(node: Plan) -> Result<Transformed<Plan>> {
 
 /// Applies a rule only to sorts for which it is correct.
 #[derive(Debug)]
-struct OfSafeSorts {
+struct SafeSorts {
     theirs: Rule,
     is_safe: fn(&SortExec) -> Result<bool>,
 }
 
-impl PhysicalOptimizerRule for OfSafeSorts {
+impl PhysicalOptimizerRule for SafeSorts {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         plan.transform_down(|node| {
             // the rule handles a sort together with the merge of its partitions
@@ -170,7 +170,7 @@ impl PhysicalOptimizerRule for OfSafeSorts {
     }
 }
 
-impl OfSafeSorts {
+impl SafeSorts {
     fn has_unsafe_sorts(&self, plan: &Plan) -> Result<bool> {
         plan.exists(|node| match node.downcast_ref::<SortExec>() {
             Some(sort) => Ok(!(self.is_safe)(sort)?),
@@ -183,9 +183,9 @@ impl OfSafeSorts {
 /// node that skips rows is the root of a part. Another part starts below a sort with a limit, unless there are only
 /// projections and filters of a scan.
 #[derive(Debug)]
-struct InParts(Rule);
+struct SeparateParts(Rule);
 
-impl PhysicalOptimizerRule for InParts {
+impl PhysicalOptimizerRule for SeparateParts {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let parted = plan.transform_up(|node| {
             if let Some(limit) = node.downcast_ref::<GlobalLimitExec>()
@@ -226,7 +226,7 @@ impl PhysicalOptimizerRule for InParts {
     }
 }
 
-impl InParts {
+impl SeparateParts {
     /// Optimizes `plan` by itself.
     fn part(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let optimized = self.0.optimize(plan, config)?;
@@ -313,7 +313,7 @@ fn reads_all_rows(sort: &SortExec) -> Result<bool> {
 
 /// True if the first rows of `sort` come from the first groups of an aggregate below it, provided `TopKAggregation`
 /// assumes so: it follows the sort column by name, and also looks below windows.
-fn wants_first_groups(sort: &SortExec) -> Result<bool> {
+fn takes_first_groups(sort: &SortExec) -> Result<bool> {
     let by = &sort.expr().first().expr;
     let Some(mut column) = by
         .downcast_ref::<Column>()
@@ -368,9 +368,9 @@ fn wants_first_groups(sort: &SortExec) -> Result<bool> {
 
 /// True if `column` is the only one of its name in `names`.
 fn is_only<'a>(names: impl Iterator<Item = &'a String>, column: &Column) -> bool {
-    let mut places = names.enumerate().filter(|(_, name)| *name == column.name());
-    places
+    let mut matching = names.enumerate().filter(|(_, name)| *name == column.name());
+    matching
         .next()
-        .is_some_and(|(place, _)| place == column.index())
-        && places.next().is_none()
+        .is_some_and(|(index, _)| index == column.index())
+        && matching.next().is_none()
 }

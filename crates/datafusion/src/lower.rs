@@ -51,13 +51,13 @@ struct Branch {
 }
 
 /// Operand of a predicate: a column, or a field of a struct.
-struct Place<'a> {
+struct Operand<'a> {
     column: usize,
     path: Vec<usize>,
     data_type: &'a DataType,
 }
 
-impl Place<'_> {
+impl Operand<'_> {
     fn test(&self, predicate: Predicate) -> Node {
         Node::field(self.column, self.path.clone(), predicate)
     }
@@ -132,25 +132,25 @@ impl Lowering<'_> {
             return Ok(node);
         }
         if let Some(is_null) = expr.downcast_ref::<IsNullExpr>()
-            && let Some(place) = self.place(is_null.arg())
+            && let Some(operand) = self.operand(is_null.arg())
         {
-            return Ok(place.null_test(!negated));
+            return Ok(operand.null_test(!negated));
         }
         if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>()
-            && let Some(place) = self.place(is_not_null.arg())
+            && let Some(operand) = self.operand(is_not_null.arg())
         {
-            return Ok(place.null_test(negated));
+            return Ok(operand.null_test(negated));
         }
         if let Some(in_list) = expr.downcast_ref::<InListExpr>()
             && let Some(node) = self.lower_in_list(in_list, negated)?
         {
             return Ok(node);
         }
-        if let Some(place) = self.place(expr)
-            && place.data_type == &DataType::Boolean
+        if let Some(operand) = self.operand(expr)
+            && operand.data_type == &DataType::Boolean
         {
             let value = ScalarValue::Boolean(Some(!negated)).to_array()?;
-            return Ok(place.test(between(Arc::clone(&value), value, false)));
+            return Ok(operand.test(between(Arc::clone(&value), value, false)));
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>()
             && self.weaken
@@ -162,10 +162,10 @@ impl Lowering<'_> {
     }
 
     /// The column or struct field that `expr` refers to, if it does.
-    fn place(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Place<'_>> {
+    fn operand(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Operand<'_>> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let field = self.schema.fields().get(column.index())?;
-            return Some(Place {
+            return Some(Operand {
                 column: column.index(),
                 path: Vec::new(),
                 data_type: field.data_type(),
@@ -173,16 +173,16 @@ impl Lowering<'_> {
         }
         let call = ScalarFunctionExpr::try_downcast_func::<GetFieldFunc>(expr.as_ref())?;
         let (within, names) = call.args().split_first()?;
-        let within = stack::grown(|| self.place(within))?;
-        names.iter().try_fold(within, |mut place, name| {
+        let within = stack::grown(|| self.operand(within))?;
+        names.iter().try_fold(within, |mut operand, name| {
             let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
-            let DataType::Struct(fields) = place.data_type else {
+            let DataType::Struct(fields) = operand.data_type else {
                 return None;
             };
             let (index, field) = fields.find(name)?;
-            place.path.push(index);
-            place.data_type = field.data_type();
-            Some(place)
+            operand.path.push(index);
+            operand.data_type = field.data_type();
+            Some(operand)
         })
     }
 
@@ -212,29 +212,29 @@ impl Lowering<'_> {
             expr.downcast_ref::<Literal>()
                 .map(|literal| literal.value().clone())
         };
-        let (place, value, op) = if let (Some(place), Some(value)) =
-            (self.place(binary.left()), literal(binary.right()))
+        let (operand, value, op) = if let (Some(operand), Some(value)) =
+            (self.operand(binary.left()), literal(binary.right()))
         {
-            (place, value, *binary.op())
-        } else if let (Some(value), Some(place)) =
-            (literal(binary.left()), self.place(binary.right()))
+            (operand, value, *binary.op())
+        } else if let (Some(value), Some(operand)) =
+            (literal(binary.left()), self.operand(binary.right()))
         {
             let Some(op) = mirrored(*binary.op()) else {
                 return Ok(None);
             };
-            (place, value, op)
+            (operand, value, op)
         } else {
             return Ok(None);
         };
-        match place.constant(value) {
-            Some(value) => comparison(&place, op, &value, negated),
+        match operand.constant(value) {
+            Some(value) => comparison(&operand, op, &value, negated),
             None => Ok(None),
         }
     }
 
     /// `column IN (literals)`.
     fn lower_in_list(&self, in_list: &InListExpr, negated: bool) -> Result<Option<Node>> {
-        let Some(place) = self.place(in_list.expr()) else {
+        let Some(operand) = self.operand(in_list.expr()) else {
             return Ok(None);
         };
         let negated = negated != in_list.negated();
@@ -248,7 +248,7 @@ impl Lowering<'_> {
                 has_null = true;
                 continue;
             }
-            let Some(value) = place.constant(literal.value().clone()) else {
+            let Some(value) = operand.constant(literal.value().clone()) else {
                 return Ok(None);
             };
             // A hash join passes its keys as a list, and a join's 0.0 matches -0.0.
@@ -260,7 +260,7 @@ impl Lowering<'_> {
             }
             values.push(value);
         }
-        if !is_ordered(place.values()) {
+        if !is_ordered(operand.values()) {
             return Ok(None);
         }
         // `x NOT IN (.., NULL)` is never true.
@@ -268,10 +268,10 @@ impl Lowering<'_> {
             return Ok(Some(Node::Constant(false)));
         }
         if values.is_empty() {
-            return Ok(Some(place.null_test(false)));
+            return Ok(Some(operand.null_test(false)));
         }
         let values = sort(&ScalarValue::iter_to_array(values)?, None)?;
-        Ok(Some(place.test(Predicate::In { values, negated })))
+        Ok(Some(operand.test(Predicate::In { values, negated })))
     }
 
     /// A partitioned hash join's dynamic filter routes each row to the branch of its partition. Testing if any branch
@@ -349,7 +349,7 @@ fn mirrored(op: Operator) -> Option<Operator> {
 }
 
 fn comparison(
-    place: &Place<'_>,
+    operand: &Operand<'_>,
     op: Operator,
     value: &ScalarValue,
     negated: bool,
@@ -361,22 +361,22 @@ fn comparison(
     };
     if value.is_null() {
         return Ok(Some(match distinct {
-            Some(distinct) => place.null_test(!distinct),
+            Some(distinct) => operand.null_test(!distinct),
             None => Node::Constant(false),
         }));
     }
     let (least, greatest) = equals_of(value)?;
     if let Some(distinct) = distinct {
-        let equals = place.test(between(least, greatest, distinct));
+        let equals = operand.test(between(least, greatest, distinct));
         return Ok(Some(match distinct {
-            true => Node::any([equals, place.null_test(true)])?,
+            true => Node::any([equals, operand.null_test(true)])?,
             false => equals,
         }));
     }
     let (low, high) = match op {
         Operator::Eq | Operator::NotEq => {
             let negated = negated != (op == Operator::NotEq);
-            return Ok(Some(place.test(between(least, greatest, negated))));
+            return Ok(Some(operand.test(between(least, greatest, negated))));
         }
         Operator::Lt => (Bound::Unbounded, Bound::Excluded(least)),
         Operator::LtEq => (Bound::Unbounded, Bound::Included(greatest)),
@@ -389,7 +389,7 @@ fn comparison(
         true => (complement(high), complement(low)),
         false => (low, high),
     };
-    Ok(Some(place.test(Predicate::Range {
+    Ok(Some(operand.test(Predicate::Range {
         low,
         high,
         negated: false,

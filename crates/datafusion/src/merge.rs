@@ -70,12 +70,12 @@ pub fn merge_schemas(
     }
     let mut metadata = first.metadata().clone();
     let mut merged: Vec<Column> = Vec::new();
-    let mut places = HashMap::new();
+    let mut indices = HashMap::new();
     for (file, schema) in files {
         agree(&mut metadata, schema.metadata());
         for field in schema.fields() {
-            let place = *places.entry(field.name()).or_insert(merged.len());
-            match merged.get_mut(place) {
+            let index = *indices.entry(field.name()).or_insert(merged.len());
+            match merged.get_mut(index) {
                 Some(column) => column.add(file, field, &common)?,
                 None => merged.push(Column {
                     field: field.as_ref().clone(),
@@ -134,8 +134,8 @@ fn check_names(file: &str, schema: &Schema) -> Result<(), MergeError> {
     let mut names = std::collections::HashSet::new();
     match schema.fields().iter().find(|f| !names.insert(f.name())) {
         None => Ok(()),
-        Some(again) => Err(MergeError::Duplicate {
-            column: again.name().clone(),
+        Some(duplicate) => Err(MergeError::Duplicate {
+            column: duplicate.name().clone(),
             file: file.to_string(),
         }),
     }

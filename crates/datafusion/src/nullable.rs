@@ -42,9 +42,9 @@ pub(crate) const JOINS: &str = "join_selection";
 
 /// Inserts the rule before the first rule for joins, unless it is present.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    let place_of = |name| rules.iter().position(|rule| rule.name() == name);
-    if place_of(RULE).is_none() {
-        rules.insert(place_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
+    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
+    if index_of(RULE).is_none() {
+        rules.insert(index_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
     }
 }
 

@@ -24,7 +24,7 @@ use object_store::ObjectStore;
 use vectile_file::ReadOptions;
 use vectile_scan::{Filters, Role, Scan};
 
-use crate::file::{FileKind, ScanFile, Source, TableFile};
+use crate::file::{FileContext, FileKind, ScanFile, TableFile};
 use crate::filters::filters;
 use crate::listing::Listings;
 use crate::memory::Reserved;
@@ -101,7 +101,7 @@ impl VectileOpener {
         }
         self.metrics.files.add_matched(1);
         let object = &file.object_meta;
-        let source = Source {
+        let source = FileContext {
             kind: self.kind,
             store: &self.store,
             footers: self.footers.as_deref(),

@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_what_sql_hands_over() {
+    fn parses_options_from_sql() {
         let options = table_options(&[
             ("format.row_group_rows", "4096"),
             ("encoding.a", "fsst"),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_unknown_options() {
         for (options, message) in [
             ([("format.compressor", "zstd")], "no option 'compressor'"),
             ([("format.compression", "lz4")], "there are none and zstd"),

@@ -140,7 +140,7 @@ impl ProvenFilterPushdown {
         let passing = filters.iter().zip(&passes).filter(|(_, passes)| **passes);
         let passing: Vec<Filter> = passing.map(|(filter, _)| Arc::clone(filter)).collect();
 
-        let asked = node.gather_filters_for_pushdown(self.phase, passing.clone(), config)?;
+        let gathered = node.gather_filters_for_pushdown(self.phase, passing.clone(), config)?;
         let mut parent_filters: Vec<ChildFilterPushdownResult> = passing
             .into_iter()
             .map(|filter| ChildFilterPushdownResult {
@@ -151,8 +151,9 @@ impl ProvenFilterPushdown {
         let mut self_filters = Vec::new();
         let mut children = Vec::new();
         let inputs = node.children().into_iter();
-        for ((child, of_parent), own) in
-            inputs.zip(asked.parent_filters()).zip(asked.self_filters())
+        for ((child, of_parent), own) in inputs
+            .zip(gathered.parent_filters())
+            .zip(gathered.self_filters())
         {
             let own: Vec<(Filter, bool)> = own
                 .into_iter()
@@ -161,8 +162,8 @@ impl ProvenFilterPushdown {
             let of_parent: Vec<(Filter, bool)> = of_parent
                 .into_iter()
                 .map(|filter| {
-                    let is_wanted = matches!(filter.discriminant, PushedDown::Yes);
-                    (filter.predicate, is_wanted)
+                    let goes_down = matches!(filter.discriminant, PushedDown::Yes);
+                    (filter.predicate, goes_down)
                 })
                 .collect();
             let down = own.iter().chain(&of_parent).filter(|(_, goes)| *goes);

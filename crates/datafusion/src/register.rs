@@ -26,7 +26,7 @@ use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
 use crate::orc::OrcFormatFactory;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
-use crate::plan_cache::{KeptPlans, Outlook};
+use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown};
 
@@ -100,12 +100,12 @@ fn insert_machine_rules(_: &mut Vec<Rule>) -> Outlook {
 fn change_rules(
     rules: &mut Vec<Rule>,
     insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
-) -> KeptPlans {
+) -> PlanCache {
     pushdown::replace_rules(rules);
     limits::replace_rules(rules);
     nullable::insert_rule(rules);
     plan_cache::insert_rule(rules);
-    KeptPlans::new(insert(rules))
+    PlanCache::new(insert(rules))
 }
 
 fn register_with_rules(
@@ -296,14 +296,14 @@ impl VectileReadOptions {
 }
 
 /// Converts the path of an existing file or directory to a URL if it would be taken for a glob.
-fn place(path: &str) -> Result<String> {
+fn path_or_url(path: &str) -> Result<String> {
     let is_itself = ListingTableUrl::parse(path).is_ok_and(|url| url.get_glob().is_none());
-    let (false, Ok(found)) = (is_itself, Path::new(path).canonicalize()) else {
+    let (false, Ok(canonical)) = (is_itself, Path::new(path).canonicalize()) else {
         return Ok(path.to_owned());
     };
     let mut url = ListingTableUrl::parse("file:///")?.get_url().clone();
     if let Ok(mut segments) = url.path_segments_mut() {
-        for part in found.components() {
+        for part in canonical.components() {
             match part {
                 Component::Normal(name) => segments.push(&name.to_string_lossy()),
                 Component::RootDir => continue,
@@ -311,7 +311,7 @@ fn place(path: &str) -> Result<String> {
                 _ => return Ok(path.to_owned()),
             };
         }
-        if found.is_dir() {
+        if canonical.is_dir() {
             segments.push("");
         }
     }
@@ -354,7 +354,7 @@ impl VectileSessionContextExt for SessionContext {
         options: VectileReadOptions,
     ) -> Result<()> {
         let name = name.into();
-        let url = ListingTableUrl::parse(place(path.as_ref())?)?.with_table_ref(name.clone());
+        let url = ListingTableUrl::parse(path_or_url(path.as_ref())?)?.with_table_ref(name.clone());
         let table = options.table(self, url).await?;
         self.register_table(name, table)?;
         Ok(())
@@ -365,7 +365,7 @@ impl VectileSessionContextExt for SessionContext {
         path: impl AsRef<str> + Send,
         options: VectileReadOptions,
     ) -> Result<DataFrame> {
-        let url = ListingTableUrl::parse(place(path.as_ref())?)?;
+        let url = ListingTableUrl::parse(path_or_url(path.as_ref())?)?;
         self.read_table(options.table(self, url).await?)
     }
 }

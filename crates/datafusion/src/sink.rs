@@ -86,7 +86,7 @@ impl VectileSink {
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
         while let Some((path, batches)) = files.recv().await {
-            self.check_taken(&path)?;
+            self.check_in_table(&path)?;
             self.check_absent(store, &path).await?;
             let writer = self.writer(store, path.clone(), compressor)?;
             let memory = memory.new_empty();
@@ -110,9 +110,9 @@ impl VectileSink {
     }
 
     /// Fails if the table's location is a glob that does not contain the file which an `INSERT` would write.
-    fn check_taken(&self, path: &Path) -> Result<()> {
-        let mut places = self.config.table_paths.iter();
-        match places.any(|url| url.contains(path, false)) {
+    fn check_in_table(&self, path: &Path) -> Result<()> {
+        let mut urls = self.config.table_paths.iter();
+        match urls.any(|url| url.contains(path, false)) {
             true => Ok(()),
             false => exec_err!("{path} would not be a file of the table: its location is a glob"),
         }

@@ -113,7 +113,7 @@ fn join_bounds(data_type: &DataType) -> bool {
 
 impl VectileSource {
     /// True if the scan takes over `filter`.
-    fn takes(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
+    fn accepts(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
         let is_dynamic = filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
         let schema = self.table.table_schema();
         let mut types = collect_columns(filter)
@@ -429,7 +429,7 @@ impl FileSource for VectileSource {
         let is_proven = pushdown::is_proven(config);
         let accepted: Vec<bool> = filters
             .iter()
-            .map(|filter| is_proven && self.takes(filter))
+            .map(|filter| is_proven && self.accepts(filter))
             .collect();
         let pushdown_filters = VectileOptions::of(config).pushdown_filters;
         let answers = accepted
@@ -481,7 +481,7 @@ impl FileSource for VectileSource {
         order: &[PhysicalSortExpr],
         eq_properties: &EquivalenceProperties,
     ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
-        let Some(wanted) = LexOrdering::new(order.iter().cloned()) else {
+        let Some(sort_order) = LexOrdering::new(order.iter().cloned()) else {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
         if eq_properties.ordering_satisfy(order.iter().cloned())? {
@@ -495,7 +495,7 @@ impl FileSource for VectileSource {
                 return Ok(SortOrderPushdownResult::Unsupported);
             }
         }
-        let leading = wanted.first();
+        let leading = sort_order.first();
         let by_statistics = leading.expr.downcast_ref::<Column>().is_some_and(|column| {
             self.table
                 .file_schema()
@@ -507,7 +507,7 @@ impl FileSource for VectileSource {
             false if is_reverse(order, eq_properties)? => true,
             false => return Ok(SortOrderPushdownResult::Unsupported),
         };
-        let inner = Arc::new(self.with_order(Some(wanted), reversed));
+        let inner = Arc::new(self.with_order(Some(sort_order), reversed));
         Ok(SortOrderPushdownResult::Inexact { inner })
     }
 

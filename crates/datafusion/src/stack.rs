@@ -18,25 +18,25 @@ use datafusion::physical_expr::expressions::Literal;
 type Expr = Arc<dyn PhysicalExpr>;
 
 /// Maximum bytes that a level of Vectile's own recursion takes, including its calls.
-const OF_A_CALL: usize = 128 << 10;
+const CALL_BYTES: usize = 128 << 10;
 
 /// Bytes of a new stack segment.
 const NEW_STACK: usize = 2 << 20;
 
 /// Maximum bytes that a level takes in DataFusion's recursion: evaluation, printing, pruning.
-const OF_A_LEVEL: usize = 16 << 10;
+const LEVEL_BYTES: usize = 16 << 10;
 
 /// Maximum bytes of a stack.
-const MOST: usize = 1 << 30;
+const MAX_BYTES: usize = 1 << 30;
 
 /// Runs a level of a recursion, on a new stack if this one is almost exhausted.
 pub(crate) fn grown<R>(level: impl FnOnce() -> R) -> R {
-    stacker::maybe_grow(OF_A_CALL, NEW_STACK, level)
+    stacker::maybe_grow(CALL_BYTES, NEW_STACK, level)
 }
 
 /// Runs a recursion over `levels` levels that does not grow the stack itself.
 pub(crate) fn with_room<R>(levels: usize, walk: impl FnOnce() -> R) -> R {
-    let bytes = levels.saturating_mul(OF_A_LEVEL).min(MOST) + OF_A_CALL;
+    let bytes = levels.saturating_mul(LEVEL_BYTES).min(MAX_BYTES) + CALL_BYTES;
     stacker::maybe_grow(bytes, bytes, walk)
 }
 
@@ -100,8 +100,8 @@ mod tests {
         let (yes, no) = (|| lit(true), || lit(false));
         let both = and(yes(), no());
         let expr = or(or(yes(), Arc::clone(&both)), or(no(), yes()));
-        let found = operands(&expr, Operator::Or);
-        assert_eq!(found, [&yes(), &both, &no(), &yes()]);
+        let alternatives = operands(&expr, Operator::Or);
+        assert_eq!(alternatives, [&yes(), &both, &no(), &yes()]);
         assert_eq!(operands(&expr, Operator::And), [&expr]);
         assert_eq!(levels([&expr, &yes()]), 4);
         #[cfg(feature = "gpu")]

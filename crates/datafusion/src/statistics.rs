@@ -86,7 +86,7 @@ fn extreme(
     file: &dyn Container,
     zones: &ZoneMap,
     bounds: &ArrayRef,
-    wanted: Ordering,
+    replaces_if: Ordering,
 ) -> Result<Precision<ScalarValue>> {
     let mut extreme: Option<ScalarValue> = None;
     let mut exact = true;
@@ -111,7 +111,7 @@ fn extreme(
         }
         let replaces = match &extreme {
             None => true,
-            Some(extreme) => bound.partial_cmp(extreme) == Some(wanted),
+            Some(extreme) => bound.partial_cmp(extreme) == Some(replaces_if),
         };
         if replaces {
             extreme = Some(bound);

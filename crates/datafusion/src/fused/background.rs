@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 const MOST_WAITING: usize = 1024;
 
 /// Number of requests for which a failed task is skipped before it is retried.
-const PASSED_OVER: usize = 16;
+const SKIPPED_REQUESTS: usize = 16;
 
 /// The background uses at most one in this many cores.
 pub(crate) const CORES_SHARE: usize = 4;
@@ -111,10 +111,10 @@ impl Background {
             return;
         };
         let mut known = lock(&self.known);
-        if let Some(passed_over) = known.failed.get_mut(&what)
-            && *passed_over < PASSED_OVER
+        if let Some(skipped) = known.failed.get_mut(&what)
+            && *skipped < SKIPPED_REQUESTS
         {
-            *passed_over += 1;
+            *skipped += 1;
             return;
         }
         if known.pending.len() >= MOST_WAITING || !known.pending.insert(what.clone()) {
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_is_passed_over_for_a_while() {
+    async fn failed_tasks_are_skipped_for_a_while() {
         let (background, session) = (Background::new(), Session::new());
         let runs = Arc::new(AtomicUsize::new(0));
-        for request in 0..PASSED_OVER + 2 {
+        for request in 0..SKIPPED_REQUESTS + 2 {
             assert_eq!(runs.load(Ordering::Relaxed), request.min(1), "{request}");
             let runs = Arc::clone(&runs);
             background.start(Kind::Query, "a".into(), session.end(), async move {
@@ -365,8 +365,9 @@ mod tests {
         }
         drop(session);
         // a task is struck off after its work is dropped
-        let is_there = || Arc::strong_count(&held) > 2 || lock(&background.known).pending.len() > 1;
-        while is_there() {
+        let is_running =
+            || Arc::strong_count(&held) > 2 || lock(&background.known).pending.len() > 1;
+        while is_running() {
             tokio::task::yield_now().await;
         }
         assert!(lock(&background.known).pending.contains("c"));

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_differ_are_other_numbers() {
+    fn distinct_keys_have_distinct_numbers() {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![-3, 7, 7, -3]));
         let days: ArrayRef = Arc::new(Date32Array::from(vec![10, 10, 12, 12]));
         let prices = Decimal128Array::from(vec![5, -5, 5, 0]).with_precision_and_scale(15, 2);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_for_the_cpu() {
+    fn keys_beyond_63_bits_are_unsupported() {
         let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
         let error = CompositeKey::of(&[ends]).unwrap_err().to_string();
         assert!(error.contains("more than 63 bits"), "{error}");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_no_keys() {
+    fn keys_may_be_empty() {
         let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
         let (packing, packed) = CompositeKey::of(&[Arc::clone(&none), none]).unwrap();
         assert_eq!((packing.digits.len(), packed.len()), (2, 0));

@@ -25,7 +25,7 @@ struct GpuCompressor {
     gpu: Gpu,
     mode: GpuMode,
     /// Bytes of strings requested to be compressed so far.
-    asked: AtomicU64,
+    requested: AtomicU64,
     /// Bytes of strings that the device has compressed.
     compressed: Count,
     /// Cancels background tasks when dropped.
@@ -46,7 +46,7 @@ impl Gpu {
         let compressor = || GpuCompressor {
             gpu: self.clone(),
             mode,
-            asked: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             compressed,
             session: Session::new(),
         };
@@ -72,10 +72,10 @@ pub(crate) fn counting_compressor(
 impl GpuCompressor {
     /// The device, to compress `bytes` more; `None` if the CPU should.
     fn engine(&self, bytes: u64) -> Option<Arc<Engine>> {
-        let asked = self.asked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let requested = self.requested.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let opened = match (self.gpu.opened(), self.mode) {
             (None, GpuMode::Auto) => {
-                if asked >= LEAST_BYTES_TO_OPEN {
+                if requested >= LEAST_BYTES_TO_OPEN {
                     self.gpu.open_in_background();
                 }
                 return None;
@@ -108,9 +108,9 @@ impl Compressor for GpuCompressor {
         }
         let engine = self.engine(bytes)?;
         match engine.compress(strings, self.mode != GpuMode::Auto) {
-            Ok(found) => {
+            Ok(compressed_strings) => {
                 self.compressed.add(bytes as usize);
-                Some(found.splits)
+                Some(compressed_strings.splits)
             }
             Err(Error::NotCompiled) => {
                 self.compile(engine);

@@ -130,12 +130,12 @@ struct Measured {
     /// Seconds to compile a kernel.
     compile: f64,
     /// By the hash of the query's identity.
-    queries: HashMap<u64, Took>,
+    queries: HashMap<u64, QueryTimes>,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Took {
+struct QueryTimes {
     cpu: Option<Duration>,
     gpu: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
@@ -253,7 +253,7 @@ impl Costs {
         measured
             .queries
             .get(&hash(query))
-            .and_then(Took::known_for_cpu)
+            .and_then(QueryTimes::known_for_cpu)
     }
 
     /// Records that the device is opened for a query.
@@ -267,7 +267,7 @@ impl Costs {
     }
 
     /// Updates a query's times, and stores all times for later processes if these changed much.
-    fn note(&self, query: &str, note: impl FnOnce(&mut Took)) {
+    fn note(&self, query: &str, note: impl FnOnce(&mut QueryTimes)) {
         let mut measured = self.measured();
         let query = hash(query);
         if measured.queries.len() >= MOST_QUERIES && !measured.queries.contains_key(&query) {
@@ -353,7 +353,7 @@ impl Measured {
             let numbers = numbers.map_while(|number| number.parse().ok());
             if let [query, cpu, gpu, opened] = numbers.collect::<Vec<u64>>()[..] {
                 let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
-                let took = Took {
+                let took = QueryTimes {
                     cpu: time(cpu),
                     gpu: time(gpu),
                     opened: opened as usize,
@@ -365,7 +365,7 @@ impl Measured {
     }
 }
 
-impl Took {
+impl QueryTimes {
     fn known_for_cpu(&self) -> Option<Estimate> {
         let (cpu, gpu) = self.cpu.zip(self.gpu)?;
         Some(Estimate { cpu, gpu }).filter(Estimate::is_for_cpu)
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_numbered_once_they_are_there() {
+    fn strings_are_numbered_after_loading() {
         let costs = Costs::default();
         let keys = Work {
             strings: 6_000_000,
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gpu_gets_what_is_in_place_and_large() {
+    fn large_prepared_queries_go_to_the_gpu() {
         let costs = Costs::default();
         let all = Missing::default();
         assert!(costs.estimate(None, q6(0), all, 16).is_for_cpu());
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts() {
+    fn measurements_correct_estimates() {
         let costs = Costs::default();
         let before = costs.estimate(None, q6(10), Missing::default(), 16);
         for _ in 0..20 {
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_may_be_damaged() {
+    fn damaged_measurements_are_ignored() {
         for text in [
             "",
             "x",

@@ -12,7 +12,7 @@ use vectile_gpu::{Cuda, Engine};
 use super::background::Background;
 use super::cost_model::Costs;
 use super::defects::Defects;
-use super::dimension_cache::DimensionCache;
+use super::dimension_cache::KeyTableCache;
 use super::pins::Pins;
 use crate::error;
 use crate::options::VectileOptions;
@@ -37,7 +37,7 @@ pub(crate) type Opened = Result<Device, Arc<str>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) dimensions: Arc<DimensionCache>,
+    pub(crate) dimensions: Arc<KeyTableCache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) defects: Arc<Defects>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Device {
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
-            dimensions: Arc::new(DimensionCache::beside(&engine)),
+            dimensions: Arc::new(KeyTableCache::beside(&engine)),
             pins: Arc::default(),
             defects: Arc::new(Defects::new(engine.device().is_emulated)),
             engine,

@@ -27,12 +27,12 @@ const MOST_KEPT: usize = 1 << 14;
 
 /// A row group of a file.
 #[derive(Clone)]
-pub(crate) struct FilePart {
+pub(crate) struct FileRowGroup {
     pub(crate) scan: Arc<ScanFile>,
     pub(crate) row_group: usize,
 }
 
-impl FilePart {
+impl FileRowGroup {
     fn container(&self) -> Arc<dyn Container> {
         self.scan.file.container()
     }
@@ -48,7 +48,7 @@ impl FilePart {
 
 /// Columns of row groups whose rows are numbered throughout.
 pub(crate) struct FileRows {
-    parts: Vec<FilePart>,
+    parts: Vec<FileRowGroup>,
     /// The number of each row group's first row, and behind them the number of all rows.
     firsts: Vec<usize>,
     names: Vec<String>,
@@ -63,7 +63,7 @@ impl FileRows {
     /// # Errors
     ///
     /// Returns [`Error::Unsupported`] if a file lacks a column or stores it as another type.
-    pub(crate) fn new(parts: Vec<FilePart>, schema: &SchemaRef) -> Result<Self> {
+    pub(crate) fn new(parts: Vec<FileRowGroup>, schema: &SchemaRef) -> Result<Self> {
         for part in &parts {
             let own = part.container();
             for field in schema.fields() {
@@ -98,11 +98,11 @@ impl FileRows {
         let mut wanted: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
         wanted.sort_unstable();
         wanted.dedup();
-        let places = rows.iter().map(|row| {
-            let place = wanted.binary_search(&(row? as usize)).ok();
-            place.map(|place| place as u64)
+        let indices = rows.iter().map(|row| {
+            let index = wanted.binary_search(&(row? as usize)).ok();
+            index.map(|index| index as u64)
         });
-        let places: UInt64Array = places.collect();
+        let indices: UInt64Array = indices.collect();
         let name = self.names.get(column);
         let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
         let values = match wanted.len() > MOST_KEPT {
@@ -112,7 +112,7 @@ impl FileRows {
                 .clone(),
             false => self.batch(wanted)?.column(column).clone(),
         };
-        Ok(take(&values, &places, None)?)
+        Ok(take(&values, &indices, None)?)
     }
 
     /// All columns of the rows `wanted`, which are sorted.
@@ -158,7 +158,7 @@ impl FileRows {
 }
 
 /// A scan of columns of a row group.
-fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
+fn scan(part: &FileRowGroup, names: &[String]) -> Result<Scan> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let scan = Scan::new(part.container()).with_columns(&names);
     let mut scan = scan.map_err(|error| part.error(error))?;
@@ -168,7 +168,7 @@ fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
 
 /// Reads the given rows of a row group.
 fn read(
-    part: FilePart,
+    part: FileRowGroup,
     rows: Vec<usize>,
     names: &[String],
 ) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {

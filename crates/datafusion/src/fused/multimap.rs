@@ -12,22 +12,22 @@ use crate::error;
 
 /// Ranges of a list of all rows, by the code of the key.
 #[derive(Debug)]
-struct Places {
+struct RowRanges {
     first: Arc<PayloadColumn>,
     count: Arc<PayloadColumn>,
     most: u32,
 }
 
 /// Rows listed by key, of which some are duplicate.
-pub(crate) struct Listed {
+pub(crate) struct RowsByKey {
     /// The key table, with a code for each distinct key.
     pub(crate) codes: Arc<KeyTable>,
-    places: Arc<Places>,
+    ranges: Arc<RowRanges>,
     /// For each row, its index in the list.
-    place_of: Vec<u32>,
+    index_of_row: Vec<u32>,
 }
 
-impl Listed {
+impl RowsByKey {
     /// Lists rows by `keys`, none of which is null; `None` if all are distinct.
     ///
     /// # Errors
@@ -52,36 +52,36 @@ impl Listed {
         });
         let first: Vec<u32> = first.collect();
         let mut next = first.clone();
-        let place_of = numbers.map(|number| {
+        let index_of_row = numbers.map(|number| {
             next[number] += 1;
             next[number] - 1
         });
-        let place_of = place_of.collect();
-        let places = Places {
+        let index_of_row = index_of_row.collect();
+        let ranges = RowRanges {
             most: count.iter().copied().max().unwrap_or(0),
             first: attribute(first),
             count: attribute(count),
         };
         Ok(Some(Self {
             codes: Arc::new(numbered.table()?),
-            places: Arc::new(places),
-            place_of,
+            ranges: Arc::new(ranges),
+            index_of_row,
         }))
     }
 
     /// The rows in the order of the list.
     pub(crate) fn rows(&self) -> UInt32Array {
-        let mut rows = vec![0; self.place_of.len()];
-        for (row, &place) in (0..).zip(&self.place_of) {
-            rows[place as usize] = row;
+        let mut rows = vec![0; self.index_of_row.len()];
+        for (row, &index) in (0..).zip(&self.index_of_row) {
+            rows[index as usize] = row;
         }
         rows.into()
     }
 
     /// A multimap whose codes are indices in the list. Payload values are to be listed as the rows are.
-    pub(crate) fn by_place(&self) -> JoinMultiMap {
+    pub(crate) fn coded_by_index(&self) -> JoinMultiMap {
         JoinMultiMap {
-            places: Arc::clone(&self.places),
+            ranges: Arc::clone(&self.ranges),
             codes: None,
         }
     }
@@ -89,11 +89,11 @@ impl Listed {
     /// A multimap in which each row has its code of `codes`.
     pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
         let mut listed = vec![0; codes.len()];
-        for (&place, &code) in self.place_of.iter().zip(codes) {
-            listed[place as usize] = code;
+        for (&index, &code) in self.index_of_row.iter().zip(codes) {
+            listed[index as usize] = code;
         }
         JoinMultiMap {
-            places: Arc::clone(&self.places),
+            ranges: Arc::clone(&self.ranges),
             codes: Some(attribute(listed)),
         }
     }
@@ -106,7 +106,7 @@ fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
 /// The rows of each key, with a payload code for each row.
 #[derive(Debug)]
 pub(crate) struct JoinMultiMap {
-    places: Arc<Places>,
+    ranges: Arc<RowRanges>,
     /// The code of each row in the list; `None` if its index is the code.
     codes: Option<Arc<PayloadColumn>>,
 }
@@ -114,33 +114,33 @@ pub(crate) struct JoinMultiMap {
 impl JoinMultiMap {
     /// True if both list the same rows in the same order.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.places, &other.places)
+        Arc::ptr_eq(&self.ranges, &other.ranges)
     }
 
     /// The matches of a row whose key has the code `code`.
     pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
         Matches {
             code,
-            first: Arc::clone(&self.places.first),
-            count: Arc::clone(&self.places.count),
-            most: self.places.most,
+            first: Arc::clone(&self.ranges.first),
+            count: Arc::clone(&self.ranges.count),
+            most: self.ranges.most,
             is_outer,
         }
     }
 
     /// The code of the current match in the matches numbered `number`.
     pub(crate) fn code(&self, number: usize) -> Expr {
-        let place = Expr::Match(number);
+        let index = Expr::Match(number);
         match &self.codes {
-            Some(codes) => Expr::PayloadOf(Box::new(place), Arc::clone(codes)),
-            None => place,
+            Some(codes) => Expr::PayloadOf(Box::new(index), Arc::clone(codes)),
+            None => index,
         }
     }
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         let codes = self.codes.as_ref().map_or(0, |codes| codes.len());
-        4 * (self.places.first.len() + self.places.count.len() + codes)
+        4 * (self.ranges.first.len() + self.ranges.count.len() + codes)
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
 
     fn listed(repeated: &JoinMultiMap, number: usize) -> Vec<u32> {
         let values = |of: &PayloadColumn| of.values().unwrap().as_primitive::<UInt32Type>().clone();
-        let places = &repeated.places;
-        let (first, count) = (values(&places.first), values(&places.count));
+        let ranges = &repeated.ranges;
+        let (first, count) = (values(&ranges.first), values(&ranges.count));
         let first = first.value(number) as usize;
         let all = values(repeated.codes.as_ref().unwrap());
         all.values()[first..first + count.value(number) as usize].to_vec()
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn each_key_has_its_rows() {
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
-        let all = Listed::of(&keys).unwrap().unwrap();
+        let all = RowsByKey::of(&keys).unwrap().unwrap();
         let codes = all.codes.of(&keys).unwrap();
         assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
         let (repeated, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
@@ -171,21 +171,23 @@ mod tests {
         assert_eq!(listed(&repeated, 1), [1, 1]);
         assert_eq!(listed(&repeated, 2), [3]);
         assert_eq!(
-            (repeated.places.most, repeated.bytes()),
+            (repeated.ranges.most, repeated.bytes()),
             (3, 4 * (3 + 3 + 6))
         );
         assert_eq!(all.rows().values(), &[0, 2, 4, 1, 5, 3]);
-        assert!(all.by_place().is_like(&repeated) && all.by_place().bytes() == 4 * (3 + 3));
-        let again = Listed::of(&keys).unwrap().unwrap().with(&[9; 6]);
-        assert!(repeated.is_like(&other) && !repeated.is_like(&again));
+        assert!(
+            all.coded_by_index().is_like(&repeated) && all.coded_by_index().bytes() == 4 * (3 + 3)
+        );
+        let rebuilt = RowsByKey::of(&keys).unwrap().unwrap().with(&[9; 6]);
+        assert!(repeated.is_like(&other) && !repeated.is_like(&rebuilt));
     }
 
     #[test]
-    fn keys_that_differ_need_no_list() {
+    fn distinct_keys_need_no_list() {
         let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-        assert!(Listed::of(&keys).unwrap().is_none());
+        assert!(RowsByKey::of(&keys).unwrap().is_none());
         let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
-        let all = Listed::of(&twice).unwrap().unwrap();
+        let all = RowsByKey::of(&twice).unwrap().unwrap();
         assert_eq!(all.codes.len(), 1);
         assert_eq!(listed(&all.with(&[1, 0]), 0), [1, 0]);
     }

@@ -70,10 +70,13 @@ impl Pins {
                 chunks: Vec::new(),
                 ..pin.clone()
             };
-            let gone = pin.chunks.extract_if(.., |chunk| is_released(&of, chunk));
-            let gone: Vec<_> = gone.collect();
-            if !gone.is_empty() {
-                released.push(Pin { chunks: gone, ..of });
+            let released_chunks = pin.chunks.extract_if(.., |chunk| is_released(&of, chunk));
+            let released_chunks: Vec<_> = released_chunks.collect();
+            if !released_chunks.is_empty() {
+                released.push(Pin {
+                    chunks: released_chunks,
+                    ..of
+                });
             }
             !pin.chunks.is_empty()
         });

@@ -19,7 +19,7 @@ use vectile_gpu::plan::Type;
 use vectile_gpu::{Error, Group};
 
 use super::device::{Device, Gpu};
-use super::exec::column_loader::{Found, Input, Part, find, is_crowded};
+use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, find, is_crowded};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};
@@ -169,7 +169,7 @@ impl Load {
         device: &Device,
         columns: Vec<usize>,
         context: &TaskContext,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<TableRowGroup>> {
         let input = Input {
             config: self.config.clone(),
             source: self.source.clone(),
@@ -190,7 +190,7 @@ impl Load {
     ) -> Result<Vec<Pin>> {
         let mut pins: Vec<Pin> = columns.iter().map(|&column| self.pin(column)).collect();
         let parts = self.parts(device, columns, context).await?;
-        let needed: u64 = parts.iter().map(Part::bytes).sum();
+        let needed: u64 = parts.iter().map(TableRowGroup::bytes).sum();
         if needed > device.engine.memory_limit() {
             return Err(self.no_room(device, needed));
         }
@@ -300,11 +300,15 @@ async fn table_of(
 }
 
 /// Looks up `parts` on the device, and releases pins of `columns` for other versions of their files.
-async fn find_without(device: Device, parts: Vec<Part>, columns: Vec<Pin>) -> Result<Vec<Found>> {
+async fn find_without(
+    device: Device,
+    parts: Vec<TableRowGroup>,
+    columns: Vec<Pin>,
+) -> Result<Vec<RowGroupChunks>> {
     let Device { engine, pins, .. } = device;
     blocking(move || {
         let found = find(&engine, parts);
-        let current = found.iter().flat_map(Found::resident);
+        let current = found.iter().flat_map(RowGroupChunks::resident);
         let current: HashSet<usize> = current.map(address).collect();
         pins.release(&engine, |pin, chunk| {
             !current.contains(&address(chunk)) && columns.iter().any(|of| of.is_of(pin))

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_those_of_another_type() {
+    fn bits_are_reinterpreted() {
         let days: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None]));
         let dates = reinterpret(&days, &DataType::Date32).unwrap();
         assert_eq!(dates.as_primitive::<Date32Type>().value(0), 3);

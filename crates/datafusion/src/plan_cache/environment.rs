@@ -14,7 +14,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
 /// Settings, functions, rules and services of a session. Compares them by identity: as this holds references, a changed
 /// one has another address.
-pub(super) struct Environment {
+pub(super) struct PlanningEnvironment {
     outlook: u64,
     options: Arc<ConfigOptions>,
     runtime: Arc<RuntimeEnv>,
@@ -30,7 +30,7 @@ pub(super) struct Environment {
     window_functions: HashMap<String, Arc<WindowUDF>>,
 }
 
-impl Environment {
+impl PlanningEnvironment {
     /// The environment of a session; `None` if something in it cannot be compared.
     pub(super) fn of(state: &SessionState, outlook: u64) -> Option<Self> {
         if state.statistics_registry().is_some() {

@@ -36,7 +36,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 
 use self::copying::can_be_copied;
-use self::environment::Environment;
+use self::environment::PlanningEnvironment;
 use self::query::Query;
 use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
@@ -80,7 +80,7 @@ pub async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plans = state.config().get_extension::<KeptPlans>();
+    let plans = state.config().get_extension::<PlanCache>();
     let keeps = VectileOptions::of(state.config_options()).keep_plans;
     let Some((plans, query)) = plans.filter(|_| keeps).zip(Query::of(plan)) else {
         return state.create_physical_plan(plan).await;
@@ -91,8 +91,8 @@ pub async fn physical_plan(
     let Some(environment) = plans.environment(state).filter(|_| listed) else {
         return state.create_physical_plan(plan).await;
     };
-    if let Some(kept) = plans.get(&environment, &query, &files)
-        && let Some(copy) = with_own_subqueries(&kept)?
+    if let Some(cached) = plans.get(&environment, &query, &files)
+        && let Some(copy) = with_own_subqueries(&cached)?
     {
         return finished(fresh(&copy)?, state);
     }
@@ -108,7 +108,7 @@ pub async fn physical_plan(
         && let Ok(Some(plan)) = with_own_subqueries(&unfinished)
         && let Ok(plan) = fresh(&plan)
     {
-        plans.put(&environment, Kept { query, files, plan });
+        plans.put(&environment, CachedPlan { query, files, plan });
     }
     Ok(plan)
 }
@@ -150,8 +150,8 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     rules.retain(|rule| rule.name() != NOTE_PLAN);
     let dynamic = FilterPushdown::new_post_optimization();
     let is_dynamic = |rule: &Rule| rule.name() == dynamic.name();
-    if let Some(place) = rules.iter().rposition(is_dynamic) {
-        rules.insert(place, Arc::new(NotePlan));
+    if let Some(index) = rules.iter().rposition(is_dynamic) {
+        rules.insert(index, Arc::new(NotePlan));
     }
 }
 
@@ -166,27 +166,27 @@ fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dy
 pub(crate) type Outlook = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// The plan cache of a session, an extension of its configuration.
-pub(crate) struct KeptPlans {
+pub(crate) struct PlanCache {
     outlook: Outlook,
-    plans: Mutex<Plans>,
+    plans: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct Plans {
+struct CacheState {
     /// The environment of all cached plans.
-    environment: Option<Arc<Environment>>,
+    environment: Option<Arc<PlanningEnvironment>>,
     /// Least recently used first.
-    kept: VecDeque<Kept>,
+    cached: VecDeque<CachedPlan>,
 }
 
-struct Kept {
+struct CachedPlan {
     query: Query,
     files: Vec<ObjectMeta>,
     /// Only copies of it run.
     plan: Arc<dyn ExecutionPlan>,
 }
 
-impl KeptPlans {
+impl PlanCache {
     pub(crate) fn new(outlook: Outlook) -> Self {
         Self {
             outlook,
@@ -195,13 +195,13 @@ impl KeptPlans {
     }
 
     /// The session's environment; `None` if it cannot be compared. Clears the cache if the environment has changed.
-    fn environment(&self, state: &SessionState) -> Option<Arc<Environment>> {
+    fn environment(&self, state: &SessionState) -> Option<Arc<PlanningEnvironment>> {
         let outlook = (self.outlook)();
         let mut plans = self.plans();
         let known = plans.environment.as_ref();
         if !known.is_some_and(|known| known.is_of(state, outlook)) {
-            plans.kept.clear();
-            plans.environment = Environment::of(state, outlook).map(Arc::new);
+            plans.cached.clear();
+            plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
         }
         plans.environment.clone()
     }
@@ -209,7 +209,7 @@ impl KeptPlans {
     /// The cached plan of `query`, if it has read exactly `files`.
     fn get(
         &self,
-        environment: &Arc<Environment>,
+        environment: &Arc<PlanningEnvironment>,
         query: &Query,
         files: &[ObjectMeta],
     ) -> Option<Arc<dyn ExecutionPlan>> {
@@ -217,34 +217,37 @@ impl KeptPlans {
         if !plans.are_for(environment) {
             return None;
         }
-        let place = plans.kept.iter().position(|kept| &kept.query == query)?;
-        let kept = plans.kept.remove(place)?;
-        if kept.files != files {
+        let index = plans
+            .cached
+            .iter()
+            .position(|cached| &cached.query == query)?;
+        let cached = plans.cached.remove(index)?;
+        if cached.files != files {
             return None;
         }
-        let plan = Arc::clone(&kept.plan);
-        plans.kept.push_back(kept);
+        let plan = Arc::clone(&cached.plan);
+        plans.cached.push_back(cached);
         Some(plan)
     }
 
-    fn put(&self, environment: &Arc<Environment>, new: Kept) {
+    fn put(&self, environment: &Arc<PlanningEnvironment>, new: CachedPlan) {
         let mut plans = self.plans();
         if plans.are_for(environment) {
-            plans.kept.retain(|kept| kept.query != new.query);
-            plans.kept.push_back(new);
-            if plans.kept.len() > MOST_PLANS {
-                plans.kept.pop_front();
+            plans.cached.retain(|cached| cached.query != new.query);
+            plans.cached.push_back(new);
+            if plans.cached.len() > MOST_PLANS {
+                plans.cached.pop_front();
             }
         }
     }
 
-    fn plans(&self) -> MutexGuard<'_, Plans> {
+    fn plans(&self) -> MutexGuard<'_, CacheState> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Plans {
-    fn are_for(&self, environment: &Arc<Environment>) -> bool {
+impl CacheState {
+    fn are_for(&self, environment: &Arc<PlanningEnvironment>) -> bool {
         let known = self.environment.as_ref();
         known.is_some_and(|known| Arc::ptr_eq(known, environment))
     }

@@ -94,16 +94,16 @@ impl Query {
         }
         let table = source_as_provider(&scan.source).ok()?;
         listing_of(&table)?;
-        self.marks.push(place_of(&table));
+        self.marks.push(address_of(&table));
         self.tables.push(table);
         Some(())
     }
 
     /// Records the function or literal of an expression. Returns true if it always has the same value.
     fn add_expr(&mut self, expr: &Expr) -> bool {
-        let (place, signature) = match expr {
-            Expr::ScalarFunction(call) => (place_of(&call.func), call.func.signature()),
-            Expr::AggregateFunction(call) => (place_of(&call.func), call.func.signature()),
+        let (address, signature) = match expr {
+            Expr::ScalarFunction(call) => (address_of(&call.func), call.func.signature()),
+            Expr::AggregateFunction(call) => (address_of(&call.func), call.func.signature()),
             Expr::WindowFunction(call) => window_function(call),
             Expr::Literal(value, _) => {
                 let mut hasher = DefaultHasher::new();
@@ -139,7 +139,7 @@ impl Query {
             | Expr::OuterReferenceColumn(..) => return true,
             _ => return false,
         };
-        self.marks.push(place);
+        self.marks.push(address);
         signature.volatility == Volatility::Immutable
     }
 
@@ -176,9 +176,11 @@ fn go_on(is_known: bool) -> TreeNodeRecursion {
 fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     match &call.fun {
         WindowFunctionDefinition::AggregateUDF(function) => {
-            (place_of(function), function.signature())
+            (address_of(function), function.signature())
         }
-        WindowFunctionDefinition::WindowUDF(function) => (place_of(function), function.signature()),
+        WindowFunctionDefinition::WindowUDF(function) => {
+            (address_of(function), function.signature())
+        }
     }
 }
 
@@ -189,6 +191,6 @@ fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     (format.is::<VectileFormat>() || format.is::<OrcFormat>()).then_some(listing)
 }
 
-fn place_of<T: ?Sized>(of: &Arc<T>) -> u64 {
+fn address_of<T: ?Sized>(of: &Arc<T>) -> u64 {
     Arc::as_ptr(of).cast::<()>() as u64
 }

@@ -28,7 +28,7 @@ type Expr = Arc<dyn PhysicalExpr>;
 /// of a subquery.
 pub(super) fn with_own_subqueries(plan: &Plan) -> Result<Option<Plan>> {
     match has_subqueries(plan) {
-        true => Copying::default().copy(plan),
+        true => SubqueryCopier::default().copy(plan),
         false => Ok(Some(Arc::clone(plan))),
     }
 }
@@ -39,11 +39,11 @@ fn has_subqueries(plan: &Plan) -> bool {
 
 /// Result slots of the original plan, each with that of the copy.
 #[derive(Clone, Default)]
-struct Copying {
+struct SubqueryCopier {
     results: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
 }
 
-impl Copying {
+impl SubqueryCopier {
     /// Copies `plan`; see [`with_own_subqueries`].
     fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
         if let Some(exec) = plan.downcast_ref::<ScalarSubqueryExec>() {
@@ -97,9 +97,9 @@ impl Copying {
         {
             let copy = source.clone().with_predicate(|expr| self.expr(expr))?;
             let copy = scan_of(config, copy);
-            return Ok((!self.is_asked_for(&copy)?).then_some(copy));
+            return Ok((!self.uses_results_of_original(&copy)?).then_some(copy));
         }
-        if self.is_asked_for(plan)? {
+        if self.uses_results_of_original(plan)? {
             return Ok(None);
         }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
@@ -132,17 +132,17 @@ impl Copying {
     }
 
     /// True if an expression of the operator `plan` uses a result slot of the original plan.
-    fn is_asked_for(&self, plan: &Plan) -> Result<bool> {
-        let mut found = false;
+    fn uses_results_of_original(&self, plan: &Plan) -> Result<bool> {
+        let mut uses_results = false;
         plan.apply_expressions(&mut |expr| {
             expr.apply(|expr| {
                 let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
                 let mut results = self.results.iter();
-                found |= subquery
+                uses_results |= subquery
                     .is_some_and(|subquery| results.any(|(of, _)| of == subquery.results()));
                 Ok(TreeNodeRecursion::Continue)
             })
         })?;
-        Ok(found)
+        Ok(uses_results)
     }
 }

@@ -12,7 +12,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine};
 
-use super::column_loader::{Found, Loads, LookedUp, Part, look_up, windows};
+use super::column_loader::{Loads, RowGroupChunks, TableRowGroup, WindowLookup, look_up, windows};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::cost_model::Costs;
@@ -20,26 +20,26 @@ use crate::fused::device::Device;
 
 /// Where and how the kernels of a query run, and the metrics they report to.
 #[derive(Clone, Copy)]
-pub(crate) struct Environment<'a> {
+pub(crate) struct ExecEnvironment<'a> {
     pub(crate) device: &'a Device,
     pub(crate) metrics: &'a GpuMetrics,
     pub(crate) context: &'a Arc<TaskContext>,
-    pub(crate) pace: Pace,
+    pub(crate) limits: LoadLimits,
 }
 
 /// Row groups for a kernel, in batches.
-pub(crate) struct Arrivals {
+pub(crate) struct BatchStream {
     engine: Arc<Engine>,
     metrics: GpuMetrics,
     context: Arc<TaskContext>,
-    pace: Pace,
+    limits: LoadLimits,
     /// Records load times, if set.
     costs: Option<Arc<Costs>>,
     rows: u64,
-    parts: Vec<Part>,
-    windows: Peekable<IntoIter<Vec<Part>>>,
+    parts: Vec<TableRowGroup>,
+    windows: Peekable<IntoIter<Vec<TableRowGroup>>>,
     /// Lookup of the next window.
-    ahead: Option<SpawnedTask<Result<LookedUp>>>,
+    prefetched: Option<SpawnedTask<Result<WindowLookup>>>,
     /// Loads of this window's missing columns.
     loading: Option<Loading>,
     /// The first batch, if [`Self::begin`] has fetched it.
@@ -56,34 +56,34 @@ struct Loading {
 
 /// Limits for loading and compiling.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct LoadLimits {
     /// Row groups that are loaded at the same time.
     pub(crate) loads: usize,
     pub(crate) may_compile: bool,
 }
 
-impl Arrivals {
+impl BatchStream {
     pub(crate) fn new(
-        parts: Vec<Part>,
-        environment: &Environment<'_>,
+        parts: Vec<TableRowGroup>,
+        environment: &ExecEnvironment<'_>,
         costs: Option<Arc<Costs>>,
     ) -> Self {
-        let Environment {
+        let ExecEnvironment {
             device,
             metrics,
             context,
-            pace,
+            limits,
         } = *environment;
         let engine = &device.engine;
-        Self::of(parts, engine, metrics, context, pace, costs)
+        Self::of(parts, engine, metrics, context, limits, costs)
     }
 
     fn of(
-        parts: Vec<Part>,
+        parts: Vec<TableRowGroup>,
         engine: &Arc<Engine>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-        pace: Pace,
+        limits: LoadLimits,
         costs: Option<Arc<Costs>>,
     ) -> Self {
         Self {
@@ -95,9 +95,9 @@ impl Arrivals {
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
             context: Arc::clone(context),
-            pace,
+            limits,
             costs,
-            ahead: None,
+            prefetched: None,
             loading: None,
             first: None,
         }
@@ -109,20 +109,20 @@ impl Arrivals {
     }
 
     /// True if all row groups fit the device at the same time.
-    pub(crate) fn are_one_window(&self) -> bool {
+    pub(crate) fn fit_device(&self) -> bool {
         self.windows.len() + usize::from(self.first.is_some() || self.loading.is_some()) < 2
     }
 
     /// Restarts with the same row groups.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn restarted(&self) -> Self {
         let (parts, engine) = (self.parts.clone(), &self.engine);
         let (metrics, context) = (&self.metrics, &self.context);
-        Self::of(parts, engine, metrics, context, self.pace, None)
+        Self::of(parts, engine, metrics, context, self.limits, None)
     }
 
     /// Returns all row groups, resident together, in one batch; `None` if they do not fit.
     pub(crate) async fn all(mut self) -> Result<Option<Batch>> {
-        if !self.are_one_window() {
+        if !self.fit_device() {
             return Ok(None);
         }
         let rows = self.rows;
@@ -135,7 +135,7 @@ impl Arrivals {
         while next.take().is_some() {
             next = self.next().await?;
         }
-        Ok(self.again().next().await?.filter(is_all))
+        Ok(self.restarted().next().await?.filter(is_all))
     }
 
     /// Fetches the first batch ahead of [`Self::next`].
@@ -159,46 +159,46 @@ impl Arrivals {
             let Some(window) = self.windows.next() else {
                 return Ok(None);
             };
-            let found = match self.ahead.take() {
+            let lookup = match self.prefetched.take() {
                 Some(task) => Some(task.join().await.map_err(error::interrupted).flatten()?),
                 None => None,
             };
-            let found = match found.filter(|found| found.missing.is_empty()) {
-                Some(found) => found,
+            let lookup = match lookup.filter(|lookup| lookup.missing.is_empty()) {
+                Some(lookup) => lookup,
                 // there was no lookup ahead, or the window before may have left no memory
                 None => {
                     let task = self.look_up(window);
                     task.join().await.map_err(error::interrupted).flatten()?
                 }
             };
-            self.metrics.bytes_cached.add(found.bytes);
-            if found.missing.is_empty() {
+            self.metrics.bytes_cached.add(lookup.bytes);
+            if lookup.missing.is_empty() {
                 // Copy the next window while the kernel works on this one. If this one has to be loaded, chunks of the
                 // next one would take the memory that loads need.
                 let next = self.windows.peek().cloned();
-                self.ahead = next.map(|window| self.look_up(window));
+                self.prefetched = next.map(|window| self.look_up(window));
             } else {
-                self.load(found.missing);
+                self.load(lookup.missing);
             }
-            if !found.batch.is_empty() {
-                return Ok(Some(found.batch));
+            if !lookup.batch.is_empty() {
+                return Ok(Some(lookup.batch));
             }
         }
     }
 
-    fn look_up(&self, window: Vec<Part>) -> SpawnedTask<Result<LookedUp>> {
+    fn look_up(&self, window: Vec<TableRowGroup>) -> SpawnedTask<Result<WindowLookup>> {
         let engine = Arc::clone(&self.engine);
         SpawnedTask::spawn_blocking(move || look_up(&engine, window))
     }
 
-    fn load(&mut self, missing: Vec<Found>) {
-        let bytes = missing.iter().map(Found::missing_bytes).sum();
+    fn load(&mut self, missing: Vec<RowGroupChunks>) {
+        let bytes = missing.iter().map(RowGroupChunks::missing_bytes).sum();
         let mut loads = Loads::new(
             missing,
             &self.metrics,
             &self.context,
-            self.pace.loads,
-            self.pace.may_compile,
+            self.limits.loads,
+            self.limits.may_compile,
         );
         loads.begin();
         self.loading = Some(Loading {
@@ -212,7 +212,7 @@ impl Arrivals {
         if let Some(loading) = self.loading.take()
             && let Some(costs) = &self.costs
         {
-            costs.add_load(loading.bytes, self.pace.loads, loading.begun.elapsed());
+            costs.add_load(loading.bytes, self.limits.loads, loading.begun.elapsed());
         }
     }
 }

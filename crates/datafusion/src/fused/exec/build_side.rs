@@ -36,19 +36,19 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Error, KeyTable};
 
-use super::batch_stream::Environment;
+use super::batch_stream::ExecEnvironment;
 use super::cpu_fallback::CpuPlan;
 use super::metrics::GpuMetrics;
-use super::stage::{Origin, Read, Stage};
+use super::stage::{BuildInput, Stage, TableOrigin};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
 use crate::fused::dense_ids::{Numbered, concat_column};
-use crate::fused::dimension_cache::{DimensionCache, TableKey};
+use crate::fused::dimension_cache::{KeyTableCache, TableKey};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::build_output::{BuildColumns, WantedKeys, WantedTable};
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::probe::{Purpose, Wanted, missing_value};
-use crate::fused::multimap::Listed;
+use crate::fused::multimap::RowsByKey;
 use crate::fused::pattern::files::num_rows;
 use crate::fused::pattern::fingerprint::{Identity, is_fixed, without_own_settings};
 use crate::fused::pattern::join::{Found, Join, JoinKind};
@@ -94,7 +94,7 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
     /// # Errors
     ///
     /// Returns [`Error::Unsupported`] or another error, after which the CPU may try.
-    async fn tables(&self, environment: &Environment<'_>) -> Result<Built>;
+    async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built>;
 
     /// The columns that the stage reads and its joins, for `EXPLAIN`.
     fn stage(&self) -> String;
@@ -104,7 +104,7 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
 pub(crate) struct Built {
     /// `None` if keys are duplicate and must not be.
     pub(crate) tables: Option<Vec<Table>>,
-    pub(crate) read: Read,
+    pub(crate) read: BuildInput,
     /// Stages of the dimensions that the build joined.
     pub(crate) stages: Vec<Stage>,
 }
@@ -291,10 +291,10 @@ impl Dimension {
 
     /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
     /// has all tables.
-    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let is_cached = |cache: &DimensionCache| {
+        let is_cached = |cache: &KeyTableCache| {
             let mut keys = keys.iter();
             keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
         };
@@ -314,16 +314,19 @@ impl Dimension {
     /// Returns [`Error::Unsupported`] if no table can be built from the rows, and errors of the plan.
     pub(crate) async fn tables(
         &self,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<(Vec<Arc<Table>>, Stage)> {
         let begun = Instant::now();
-        let (tables, origin) = self.found(environment).await?;
+        let (tables, origin) = self.cached_or_built(environment).await?;
         let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
         Ok((tables, stage))
     }
 
     /// Gets the tables from the cache or builds them.
-    async fn found(&self, environment: &Environment<'_>) -> Result<(Vec<Arc<Table>>, Origin)> {
+    async fn cached_or_built(
+        &self,
+        environment: &ExecEnvironment<'_>,
+    ) -> Result<(Vec<Arc<Table>>, TableOrigin)> {
         let cache = &environment.device.dimensions;
         let options = VectileOptions::of(environment.context.session_config().options());
         let keys = self
@@ -336,16 +339,16 @@ impl Dimension {
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>()
-            && self.may_use(&tables)
+            && self.are_usable(&tables)
         {
             environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| match table {
                 Ok(table) if table.repeated.is_some() && !self.may_repeat => {
-                    Err(unsupported(TWICE))
+                    Err(unsupported(DUPLICATE_KEYS))
                 }
                 table => table.map_err(unsupported),
             });
-            return Ok((tables.collect::<Result<_>>()?, Origin::Kept));
+            return Ok((tables.collect::<Result<_>>()?, TableOrigin::Kept));
         }
         let mut are_repeated = false;
         if let Some(Ok(building)) = &self.building {
@@ -353,7 +356,7 @@ impl Dimension {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
                     are_repeated = true;
                     let metrics = environment.metrics;
-                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(TWICE)));
+                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(DUPLICATE_KEYS)));
                 }
                 Ok(Built {
                     tables,
@@ -362,10 +365,10 @@ impl Dimension {
                 }) => {
                     let built = match tables {
                         Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
-                        None => Err(TWICE.to_owned()),
+                        None => Err(DUPLICATE_KEYS.to_owned()),
                     };
-                    let tables = self.kept(built, keys, environment)?;
-                    return Ok((tables, Origin::Gpu(read, stages)));
+                    let tables = self.cache_built(built, keys, environment)?;
+                    return Ok((tables, TableOrigin::Gpu(read, stages)));
                 }
                 Err(error) if error::is_not_compiled(&error) => return Err(error),
                 Err(error) => {
@@ -380,15 +383,16 @@ impl Dimension {
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        let made = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
-        let made = made.await;
-        made.map(|(tables, read)| (tables, Origin::Cpu(read)))
+        let built = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
+        let built = built.await;
+        built.map(|(tables, read)| (tables, TableOrigin::Cpu(read)))
     }
 
     /// True if cached tables are consistent with each other and sufficient for this join.
-    fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
-        let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
-        if self.may_repeat && tables.iter().any(is_twice) {
+    fn are_usable(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
+        let has_duplicates =
+            |table: &Result<_, String>| matches!(table, Err(reason) if reason == DUPLICATE_KEYS);
+        if self.may_repeat && tables.iter().any(has_duplicates) {
             return false;
         }
         let mut lists = tables.iter().flatten().map(|table| table.repeated.as_ref());
@@ -400,11 +404,11 @@ impl Dimension {
     }
 
     /// Caches tables built on the device, or the reason why there are none.
-    fn kept(
+    fn cache_built(
         &self,
         built: Result<Vec<Arc<Table>>, String>,
         keys: Vec<Option<TableKey>>,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<Vec<Arc<Table>>> {
         let cache = &environment.device.dimensions;
         for (number, key) in keys.into_iter().enumerate() {
@@ -430,13 +434,13 @@ impl Dimension {
         &self,
         keys: Vec<Option<TableKey>>,
         are_repeated: bool,
-        cache: &Arc<DimensionCache>,
+        cache: &Arc<KeyTableCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-    ) -> Result<(Vec<Arc<Table>>, Read)> {
+    ) -> Result<(Vec<Arc<Table>>, BuildInput)> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
-        let Rows {
+        let BuildRows {
             batches,
             has_rows,
             has_null,
@@ -449,12 +453,12 @@ impl Dimension {
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
             let row_keys = this.row_keys(&batches).and_then(|mut keys| {
-                keys.list(are_repeated)?;
+                keys.list_by_key(are_repeated)?;
                 Ok(keys)
             });
             let mut row_keys = match row_keys {
                 Ok(keys) => Ok(keys),
-                Err(error) => Err(why_unsupported(error)?),
+                Err(error) => Err(unsupported_reason(error)?),
             };
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
                 let table = match &mut row_keys {
@@ -464,7 +468,7 @@ impl Dimension {
                 first += lookup.attributes.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
-                    Err(error) => Err(why_unsupported(error)?),
+                    Err(error) => Err(unsupported_reason(error)?),
                 };
                 if let Some(key) = key {
                     cache.put(key, table.clone());
@@ -506,7 +510,7 @@ impl Dimension {
         &self,
         reservation: &MemoryReservation,
         context: &Arc<TaskContext>,
-    ) -> Result<Rows> {
+    ) -> Result<BuildRows> {
         let rows = Arc::new(AtomicUsize::new(0));
         let has_rows = Arc::new(AtomicBool::new(false));
         let has_null = Arc::new(AtomicBool::new(false));
@@ -549,11 +553,11 @@ impl Dimension {
             all.extend(batches);
         }
         let [has_rows, has_null] = [has_rows, has_null].map(|any| any.load(Ordering::Relaxed));
-        Ok(Rows {
+        Ok(BuildRows {
             batches: all,
             has_rows,
             has_null,
-            read: Read::by(&this.plan)?,
+            read: BuildInput::by(&this.plan)?,
         })
     }
 
@@ -637,7 +641,7 @@ impl Dimension {
         Ok(RowKeys {
             packing,
             keys,
-            listed: None,
+            rows_by_key: None,
         })
     }
 
@@ -660,7 +664,7 @@ impl Dimension {
             .iter()
             .map(|attribute| attribute.data_type(&schema));
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
-        let numbered = |is_by_row| match attributes.is_empty() {
+        let ids_of = |is_by_row| match attributes.is_empty() {
             true => Ok(Numbered::all_alike(keys.len())),
             false => Numbered::new(rows, first, &types, is_by_row),
         };
@@ -676,28 +680,28 @@ impl Dimension {
             });
             values.collect::<Result<Vec<_>>>()
         };
-        if row_keys.listed.is_none() {
+        if row_keys.rows_by_key.is_none() {
             let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
-            let numbers = numbered(is_by_row)?;
+            let numbers = ids_of(is_by_row)?;
             let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
                 Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
                 Err(error) => error,
             };
-            row_keys.list(self.may_repeat)?;
-            if row_keys.listed.is_none() {
+            row_keys.list_by_key(self.may_repeat)?;
+            if row_keys.rows_by_key.is_none() {
                 return Err(error::gpu(error));
             }
         }
-        let listed = row_keys.listed.as_ref();
-        let listed = listed.ok_or_else(|| unsupported(TWICE))?;
+        let rows_by_key = row_keys.rows_by_key.as_ref();
+        let rows_by_key = rows_by_key.ok_or_else(|| unsupported(DUPLICATE_KEYS))?;
         // groups need codes by value; other lookups index values by the row's position in the list
         let is_by_value = lookup.purpose == Purpose::Groups;
-        let numbers = numbered(!is_by_value)?;
+        let numbers = ids_of(!is_by_value)?;
         let (repeated, order) = match is_by_value {
-            true => (listed.with(&numbers.codes), None),
-            false => (listed.by_place(), Some(listed.rows())),
+            true => (rows_by_key.with(&numbers.codes), None),
+            false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
-        let codes = Arc::clone(&listed.codes);
+        let codes = Arc::clone(&rows_by_key.codes);
         let table = Table::new(codes, packing, values_of(&numbers, order)?);
         Ok(table.with_repeated(Some(repeated)))
     }
@@ -709,28 +713,28 @@ struct RowKeys {
     /// Composite keys are packed.
     keys: ArrayRef,
     /// Rows by key, shared by all lookups of the dimension. Computed lazily.
-    listed: Option<Listed>,
+    rows_by_key: Option<RowsByKey>,
 }
 
 impl RowKeys {
     /// Lists rows by key, if `may_repeat` and some keys are duplicate.
-    fn list(&mut self, may_repeat: bool) -> Result<()> {
+    fn list_by_key(&mut self, may_repeat: bool) -> Result<()> {
         if may_repeat {
-            self.listed = Listed::of(&self.keys)?;
+            self.rows_by_key = RowsByKey::of(&self.keys)?;
         }
         Ok(())
     }
 }
 
 /// Rows of a dimension.
-struct Rows {
+struct BuildRows {
     /// One result of [`Dimension::evaluate`] for each batch.
     batches: Vec<RecordBatch>,
     /// True if the plan has any row, with or without a key.
     has_rows: bool,
     /// True if a key is null in some row.
     has_null: bool,
-    read: Read,
+    read: BuildInput,
 }
 
 fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
@@ -747,7 +751,7 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
 }
 
 /// Why there is no table. Cached reasons are compared with it.
-const TWICE: &str = "a key that is there more than once";
+const DUPLICATE_KEYS: &str = "a key that is there more than once";
 
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")
@@ -758,7 +762,7 @@ fn unsupported(reason: impl Into<String>) -> DataFusionError {
 }
 
 /// The reason of an [`Error::Unsupported`]; returns other errors.
-fn why_unsupported(error: DataFusionError) -> Result<String> {
+fn unsupported_reason(error: DataFusionError) -> Result<String> {
     match &error {
         DataFusionError::External(external) => match external.downcast_ref() {
             Some(Error::Unsupported(reason)) => Ok(reason.clone()),
@@ -844,7 +848,7 @@ mod tests {
 
     async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let cache = Arc::new(DimensionCache::new(1 << 20));
+        let cache = Arc::new(KeyTableCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
         let keys = vec![None; dimension.lookups.len()];
         let tables = dimension.tables_of_rows(keys, false, &cache, &metrics, &context);
@@ -858,7 +862,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_lookup_tells_its_attributes_apart() {
+    async fn codes_follow_the_payload_of_each_lookup() {
         let keys = numbers(vec![Some(1), Some(2), None, Some(4), Some(5), Some(6)]);
         let text = StringArray::from(vec![Some("a"), Some("b"), Some("c"), None, Some("a"), None]);
         let long = Int64Array::from(vec![7, 7, 9, 7, 8, 8]);
@@ -883,7 +887,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn keys_that_are_there_twice_do_for_semi_joins_only() {
+    async fn duplicate_keys_are_allowed_for_semi_joins_only() {
         let columns = || vec![("key", numbers(vec![Some(1), Some(2), Some(1), None]))];
         for kind in [JoinKind::Inner, JoinKind::Outer] {
             let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
@@ -898,7 +902,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_may_be_no_rows() {
+    async fn build_sides_may_be_empty() {
         let columns = vec![("key", numbers(vec![])), ("value", numbers(vec![]))];
         let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
         let tables = tables(&dimension).await.unwrap();
@@ -924,7 +928,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_rows_are_left_to_the_cpu() {
+    async fn too_many_rows_fall_back_to_the_cpu() {
         let keys = numbers((0..200).map(Some).collect());
         let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
         let schema = rows.schema();

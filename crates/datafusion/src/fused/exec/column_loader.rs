@@ -43,7 +43,7 @@ use super::metrics::GpuMetrics;
 use crate::error;
 use crate::file::ScanFile;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::file_rows::FilePart;
+use crate::fused::file_rows::FileRowGroup;
 use crate::fused::orc::stream_column;
 use crate::fused::pattern::fingerprint::file_key;
 use crate::fused::types::is_text;
@@ -92,7 +92,7 @@ pub(crate) struct Reads<'a> {
 
 /// A row group for a kernel to read.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct TableRowGroup {
     file: Arc<GpuFile>,
     row_group: usize,
     rows: usize,
@@ -126,7 +126,7 @@ impl Input {
         engine: &Arc<Engine>,
         context: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<TableRowGroup>> {
         let url = &self.config.object_store_url;
         let store = context.runtime_env().object_store(url)?;
         let metrics = ScanMetrics::new(metrics, 0);
@@ -151,10 +151,10 @@ impl Input {
             let row_groups = row_groups.map_err(|error| file.error(error))?;
             let file = Arc::new(reads.of_file(file, &object)?);
             let parts = row_groups.into_iter();
-            let parts = parts.map(|row_group| Part::new(Arc::clone(&file), row_group));
+            let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&file), row_group));
             Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
         });
-        let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
+        let parts: Vec<Vec<TableRowGroup>> = parts.buffered(concurrency).try_collect().await?;
         Ok(parts.into_iter().flatten().collect())
     }
 }
@@ -177,8 +177,8 @@ impl Reads<'_> {
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
         let of_file = |of_table: &[usize]| {
             let both = self.columns.iter().zip(&columns);
-            let wanted = both.filter(|(column, _)| of_table.contains(column));
-            let texts = wanted.filter(|(_, column)| is_text(schema.field(**column).data_type()));
+            let listed = both.filter(|(column, _)| of_table.contains(column));
+            let texts = listed.filter(|(_, column)| is_text(schema.field(**column).data_type()));
             texts.map(|(_, column)| *column).collect::<Vec<usize>>()
         };
         for column in of_file(self.coded) {
@@ -244,7 +244,7 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
     whole
 }
 
-impl Part {
+impl TableRowGroup {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
         let container = file.scan.file.as_container();
         let keys = file.text_keys.iter();
@@ -263,8 +263,8 @@ impl Part {
     }
 
     /// The row group, for readers of other columns.
-    pub(crate) fn of_file(&self) -> FilePart {
-        FilePart {
+    pub(crate) fn of_file(&self) -> FileRowGroup {
+        FileRowGroup {
             scan: Arc::clone(&self.file.scan),
             row_group: self.row_group,
         }
@@ -292,14 +292,14 @@ impl Part {
 
 /// Divides row groups into windows that are looked up together, in order: one if they fit `memory`, else windows that
 /// leave memory for the next one and for other queries.
-pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
+pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
     let all: u64 = parts.iter().map(|part| part.bytes).sum();
     let most = if all <= memory {
         all
     } else {
         memory / WINDOW_SHARE
     };
-    let mut windows: Vec<Vec<Part>> = Vec::new();
+    let mut windows: Vec<Vec<TableRowGroup>> = Vec::new();
     let mut bytes = 0;
     for part in parts {
         bytes += part.bytes;
@@ -315,22 +315,22 @@ pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
 }
 
 /// Result of [`look_up`].
-pub(crate) struct LookedUp {
+pub(crate) struct WindowLookup {
     /// Row groups on the device, or being copied to it.
     pub(crate) batch: Batch,
     /// Bytes of these in the file.
     pub(crate) bytes: usize,
     /// Row groups that have to be loaded.
-    pub(crate) missing: Vec<Found>,
+    pub(crate) missing: Vec<RowGroupChunks>,
 }
 
 /// Looks up all of `parts` at once. Blocks, as chunks in host memory are copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
+pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<WindowLookup> {
     let runs = runs_of(&parts);
     let rows = parts.iter().map(|part| part.rows).collect();
     if let Some(batch) = engine.batch(rows, &runs) {
         let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
-        return Ok(LookedUp {
+        return Ok(WindowLookup {
             batch,
             bytes: bytes as usize,
             missing: Vec::new(),
@@ -350,7 +350,7 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
     if missing.is_empty() {
         engine.keep(runs, &batch);
     }
-    Ok(LookedUp {
+    Ok(WindowLookup {
         batch,
         bytes,
         missing,
@@ -358,10 +358,10 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
 }
 
 /// The chunk runs of each column of the pipeline.
-fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
+fn runs_of(parts: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
     let width = parts.first().map_or(0, |part| part.file.columns.len());
     let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
-    let same = |a: &Part, b: &Part| {
+    let same = |a: &TableRowGroup, b: &TableRowGroup| {
         Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
     };
     for parts in parts.chunk_by(same) {
@@ -378,7 +378,7 @@ fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
 }
 
 /// Looks up the columns of each of `parts`. Blocks as [`look_up`].
-pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
+pub(crate) fn find(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
     let keys = parts.iter().flat_map(|part| {
         let columns = part.file.columns.iter();
         columns.map(|&column| part.key(column))
@@ -387,15 +387,15 @@ pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
     let mut columns = engine.lookup_all(&keys).into_iter();
     let found = parts.into_iter().map(|part| {
         let columns = columns.by_ref().take(part.file.columns.len()).collect();
-        Found { part, columns }
+        RowGroupChunks { part, columns }
     });
     found.collect()
 }
 
 /// A row group and its resident columns, in the order of the pipeline.
 #[derive(Clone)]
-pub(crate) struct Found {
-    part: Part,
+pub(crate) struct RowGroupChunks {
+    part: TableRowGroup,
     columns: Vec<Option<Arc<Resident>>>,
 }
 
@@ -405,7 +405,7 @@ pub(crate) struct Loaded {
     bytes: usize,
 }
 
-impl Found {
+impl RowGroupChunks {
     /// Index in the file.
     pub(crate) fn row_group(&self) -> usize {
         self.part.row_group
@@ -456,7 +456,7 @@ impl Found {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
-                    self.look_again();
+                    self.refresh();
                     self.count_cached(&metrics);
                     let bytes = match runtime.block_on(self.read_streams()) {
                         streams if streams.is_empty() => 0,
@@ -488,7 +488,7 @@ impl Found {
     }
 
     /// Looks up columns that another query has loaded meanwhile. Blocks as [`look_up`].
-    fn look_again(&mut self) {
+    fn refresh(&mut self) {
         let columns = self.part.file.columns.iter();
         let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
         let now = self.part.file.engine.lookup_all(&keys);
@@ -524,9 +524,9 @@ impl Found {
         metrics.add_assembled(&assembled);
         let columns = self.part.file.columns.iter().zip(&mut self.columns);
         for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
-            let mut made = streams.iter().zip(&assembled.chunks);
-            let made = made.find(|((key, _), _)| key.column == *column);
-            *slot = made.and_then(|(_, chunk)| chunk.clone());
+            let mut decoded = streams.iter().zip(&assembled.chunks);
+            let decoded = decoded.find(|((key, _), _)| key.column == *column);
+            *slot = decoded.and_then(|(_, chunk)| chunk.clone());
         }
         Ok(assembled.sent)
     }
@@ -584,7 +584,7 @@ impl ReadBuffers for Staging {
 }
 
 /// Returns why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
+pub(crate) fn decline(parts: &[TableRowGroup], memory: u64) -> Option<FallbackReason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
     (bytes > memory).then_some(FallbackReason::TooLarge {
         bytes,
@@ -594,9 +594,9 @@ pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
 
 /// Row groups being loaded, in batches.
 pub(crate) struct Loads {
-    loads: Peekable<BoxStream<'static, (Found, Result<Loaded>)>>,
+    loads: Peekable<BoxStream<'static, (RowGroupChunks, Result<Loaded>)>>,
     /// Row groups for which the device had no memory; they are loaded last, one at a time.
-    crowded: Vec<Found>,
+    crowded: Vec<RowGroupChunks>,
     /// Target size of the next batch.
     batch_bytes: usize,
     metrics: GpuMetrics,
@@ -607,7 +607,7 @@ pub(crate) struct Loads {
 impl Loads {
     /// Starts loading `concurrency` row groups at a time: more from an object store, and some ahead of the kernel.
     pub(crate) fn new(
-        missing: Vec<Found>,
+        missing: Vec<RowGroupChunks>,
         metrics: &GpuMetrics,
         context: &TaskContext,
         concurrency: usize,
@@ -617,7 +617,7 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let on_thread = |found: &Found| found.part.file.scan.file.reads_on_thread();
+        let on_thread = |found: &RowGroupChunks| found.part.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
             // waiting for a response takes no core

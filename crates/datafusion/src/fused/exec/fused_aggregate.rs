@@ -46,8 +46,8 @@ use vectile_gpu::plan::{Expr, GroupKey, Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
 
 use super::auto::Auto;
-use super::batch_stream::{Arrivals, Environment, Pace};
-use super::column_loader::{Found, Input, Part, decline, look_up};
+use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};
+use super::column_loader::{Input, RowGroupChunks, TableRowGroup, decline, look_up};
 use super::cpu_fallback::CpuPlan;
 use super::metrics::GpuMetrics;
 use super::star_pipeline::Star;
@@ -82,9 +82,9 @@ pub(crate) struct FusedAggregateExec {
     /// True if each group comes exactly once when all rows are in one batch.
     has_whole_groups: bool,
     /// Nested aggregation of the kernel's groups. If set, `functions` and `keys` describe the outer aggregate.
-    again: Option<NestedAggregationPlan>,
+    nested: Option<NestedAggregationPlan>,
     /// Group pruning, if the parents need only some groups.
-    wanted: Option<WantedGroups>,
+    pruning: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
     replaced: Replaced,
@@ -142,29 +142,29 @@ struct Run {
     /// Rows in all batches together.
     rows: u64,
     /// Output so far, for groups or rows of a join; the execution holds other totals.
-    output: Option<Collected>,
+    output: Option<OutputRows>,
 }
 
 /// Output rows of the node.
-struct Collected {
+struct OutputRows {
     node: FusedAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
     /// True if batches are results; false if they are states to be merged.
     are_results: bool,
     /// Groups not yet added to `batches`. If no others follow, they are all groups: final results, which can be pruned.
-    held: Vec<Groups>,
-    /// Memory reservations for `held`.
-    rooms: Vec<MemoryReservation>,
+    pending: Vec<Groups>,
+    /// Memory reservations for `pending`.
+    pending_memory: Vec<MemoryReservation>,
     /// Memory reservation for `batches`.
     memory: MemoryReservation,
 }
 
 impl Run {
     /// Compiles a kernel for `batch` on a thread that may block.
-    async fn compiled(mut self, batch: Batch, again: bool) -> Result<Self> {
+    async fn compiled(mut self, batch: Batch, nested: bool) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
-            let compiled = self.execution.compile_groups(&batch, again);
+            let compiled = self.execution.compile_groups(&batch, nested);
             compiled.map_err(error::gpu)?;
             Ok(self)
         });
@@ -204,34 +204,35 @@ impl Run {
         };
         let node = &output.node;
         let is_all = batch.num_rows() as u64 == self.rows;
-        let post_aggregation = match (&node.again, &node.wanted) {
-            (Some(again), _) if is_all => Some(again.post_aggregation()?),
+        let post_aggregation = match (&node.nested, &node.pruning) {
+            (Some(nested), _) if is_all => Some(nested.post_aggregation()?),
             (Some(_), _) => {
                 let reason = "groups of several launches, which are grouped again";
                 return Err(error::gpu(Error::Unsupported(reason.into())));
             }
-            (None, Some(wanted)) if is_all => Some(wanted.on_device(&node.functions)?),
+            (None, Some(pruning)) if is_all => Some(pruning.on_device(&node.functions)?),
             (None, _) => None,
         };
         let groups = match post_aggregation {
-            Some(wanted) => self.execution.group_wanted(batch, &wanted, reserve),
+            Some(pruning) => self.execution.group_wanted(batch, &pruning, reserve),
             None => self.execution.group(batch, reserve),
         };
         let groups = groups.map_err(error::gpu)?;
-        let may_be_all = output.batches.is_empty() && output.held.is_empty() && groups.len() == 1;
+        let may_be_all =
+            output.batches.is_empty() && output.pending.is_empty() && groups.len() == 1;
         if node.has_whole_groups && may_be_all {
-            output.held.extend(groups);
-            output.rooms.push(room);
+            output.pending.extend(groups);
+            output.pending_memory.push(room);
             return Ok(());
         }
-        output.add_held()?;
+        output.add_pending()?;
         groups
             .iter()
             .try_for_each(|groups| output.add_groups(groups))
     }
 }
 
-impl Collected {
+impl OutputRows {
     fn add_rows(&mut self, rows: &[Rows], columns: &RowColumns) -> Result<()> {
         for batch in columns.batches(rows, &self.tables, &self.node.schema())? {
             // count slices: several arrays may share a buffer that the device returned
@@ -243,25 +244,27 @@ impl Collected {
     }
 
     /// Adds the groups that might have been all groups.
-    fn add_held(&mut self) -> Result<()> {
-        let held = std::mem::take(&mut self.held);
-        held.iter().try_for_each(|groups| self.add_groups(groups))?;
-        self.rooms.clear();
+    fn add_pending(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        pending
+            .iter()
+            .try_for_each(|groups| self.add_groups(groups))?;
+        self.pending_memory.clear();
         Ok(())
     }
 
     /// Adds the held groups: only the required ones if there are no others. Called after the last batch.
     fn end(&mut self) -> Result<()> {
-        if let Some(wanted) = self.node.wanted.take()
-            && let [groups] = &self.held[..]
+        if let Some(pruning) = self.node.pruning.take()
+            && let [groups] = &self.pending[..]
         {
             // ignore the error: the operator above evaluates it again
-            if let Ok(wanted) = wanted.of(groups, &mut self.node.functions) {
-                self.held = vec![groups.filtered(&wanted).map_err(error::gpu)?];
+            if let Ok(pruning) = pruning.of(groups, &mut self.node.functions) {
+                self.pending = vec![groups.filtered(&pruning).map_err(error::gpu)?];
             }
         }
-        self.are_results = self.node.has_whole_groups && self.held.len() == 1;
-        self.add_held()
+        self.are_results = self.node.has_whole_groups && self.pending.len() == 1;
+        self.add_pending()
     }
 
     fn add_groups(&mut self, groups: &Groups) -> Result<()> {
@@ -330,8 +333,8 @@ impl FusedAggregateExec {
             functions: functions.collect(),
             keys: fused.keys,
             has_whole_groups: fused.has_whole_groups,
-            again: fused.again,
-            wanted: None,
+            nested: fused.again,
+            pruning: None,
             filter: fused.filter,
             options,
             replaced,
@@ -344,16 +347,16 @@ impl FusedAggregateExec {
         }
     }
 
-    /// A copy that prunes groups by `wanted`. Returns `None` if all groups are needed for that.
-    pub(crate) fn narrowed(&self, wanted: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
-        let mut groups = self.wanted.clone().unwrap_or_default();
+    /// A copy that prunes groups by `pruning`. Returns `None` if all groups are needed for that.
+    pub(crate) fn narrowed(&self, pruning: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
+        let mut groups = self.pruning.clone().unwrap_or_default();
         let keys = self.keys.len();
         let narrows = self.has_whole_groups && keys > 0;
-        if !narrows || !groups.add(wanted, keys, &self.functions)? {
+        if !narrows || !groups.add(pruning, keys, &self.functions)? {
             return Ok(None);
         }
         Ok(Some(Self {
-            wanted: Some(groups),
+            pruning: Some(groups),
             ..self.clone()
         }))
     }
@@ -361,9 +364,9 @@ impl FusedAggregateExec {
     /// Returns an error if a query without filters or joins groups by a key with so many values that the CPU should do
     /// it. This is checked again when chunks are loaded.
     pub(crate) fn check_groups(&self) -> Result<(), FallbackReason> {
-        let is_of_all = self.star.dimensions.is_empty() && self.filter.is_none();
-        let is_of_all = is_of_all && self.again.is_none();
-        if self.options.gpu != GpuMode::Auto || !is_of_all {
+        let needs_all_groups = self.star.dimensions.is_empty() && self.filter.is_none();
+        let needs_all_groups = needs_all_groups && self.nested.is_none();
+        if self.options.gpu != GpuMode::Auto || !needs_all_groups {
             return Ok(());
         }
         let rows = num_rows(&self.input.config).unwrap_or_default() as u128;
@@ -395,7 +398,7 @@ impl FusedAggregateExec {
         let engine = &device.engine;
         let parts = self.input.open(engine, context, &self.metrics).await?;
         if parts.is_empty() {
-            return self.nothing().map(Ok);
+            return self.empty_result().map(Ok);
         }
         if self.options.gpu != GpuMode::Require
             && let Some(reason) = decline(&parts, engine.memory_limit())
@@ -403,7 +406,7 @@ impl FusedAggregateExec {
             return Ok(Err(reason));
         }
         let cores = context.session_config().target_partitions();
-        let mut pace = Pace {
+        let mut limits = LoadLimits {
             loads: cores,
             may_compile: true,
         };
@@ -427,13 +430,13 @@ impl FusedAggregateExec {
             }
             missing.kernel = true;
             if_not_compiled = cpu_is_faster(missing).or_else(not_ready);
-            pace.may_compile = if_not_compiled.is_none();
+            limits.may_compile = if_not_compiled.is_none();
         }
-        let environment = Environment {
+        let environment = ExecEnvironment {
             device,
             metrics,
             context,
-            pace,
+            limits,
         };
         let answer = self.computed(&environment, &parts).await;
         match if_not_compiled {
@@ -443,23 +446,27 @@ impl FusedAggregateExec {
     }
 
     /// Computes the rows of `parts`.
-    async fn computed(&self, environment: &Environment<'_>, parts: &[Part]) -> Result<Answer> {
-        let arrivals = || {
+    async fn computed(
+        &self,
+        environment: &ExecEnvironment<'_>,
+        parts: &[TableRowGroup],
+    ) -> Result<Answer> {
+        let batch_stream = || {
             let costs = self.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
-            Arrivals::new(parts.to_vec(), environment, costs)
+            BatchStream::new(parts.to_vec(), environment, costs)
         };
         // row groups are loaded while dimensions are read
-        let mut first = arrivals();
+        let mut first = batch_stream();
         let tables = self.star.tables(environment);
         let ((tables, stages), ()) = try_join(tables, first.begin()).await?;
         environment.metrics.add_stages(stages);
         if self.star.is_empty(&tables) {
-            return self.nothing();
+            return self.empty_result();
         }
         let (mut node, mut first) = (self.clone(), Some(first));
         loop {
-            let arrivals = first.take().unwrap_or_else(arrivals);
-            let answer = node.attempt(self, environment, arrivals, &tables);
+            let batch_stream = first.take().unwrap_or_else(batch_stream);
+            let answer = node.attempt(self, environment, batch_stream, &tables);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
@@ -469,26 +476,30 @@ impl FusedAggregateExec {
     }
 
     /// The work for `parts`.
-    fn work(&self, auto: &Auto, parts: &[Part]) -> Work {
+    fn work(&self, auto: &Auto, parts: &[TableRowGroup]) -> Work {
         let rows = parts.iter().map(|part| part.rows() as u64).sum();
         let planned = auto.planned;
         // row groups that were ruled out had no matching rows
         let fewer = planned.rows as f64 / f64::max(rows as f64, 1.0);
         Work {
             rows,
-            bytes: parts.iter().map(Part::bytes).sum(),
-            strings: parts.iter().map(Part::strings).sum(),
+            bytes: parts.iter().map(TableRowGroup::bytes).sum(),
+            strings: parts.iter().map(TableRowGroup::strings).sum(),
             passing: (planned.passing * fewer).min(1.0),
             ..planned
         }
     }
 
     /// Bytes of columns of `parts` that are not on the device. Starts copying those in host memory.
-    async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[Part]) -> Result<u64> {
+    async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[TableRowGroup]) -> Result<u64> {
         let (engine, parts) = (Arc::clone(engine), parts.to_vec());
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
         let found = task.join().await.map_err(error::interrupted).flatten()?;
-        Ok(found.missing.iter().map(Found::missing_bytes).sum())
+        Ok(found
+            .missing
+            .iter()
+            .map(RowGroupChunks::missing_bytes)
+            .sum())
     }
 
     /// Returns why the CPU should run the query, if that is known at planning. Always `None` without `auto`.
@@ -527,10 +538,10 @@ impl FusedAggregateExec {
         if let Ok(star) = (node.star.clone()).with_exprs(&|expr| without(Arc::clone(expr))) {
             node.star = star;
         }
-        let wanted = node.wanted.take();
-        node.wanted = wanted.and_then(|wanted| wanted.with_filters(without).ok());
-        let again = node.again.take();
-        node.again = again.and_then(|again| again.with_exprs(without).ok());
+        let pruning = node.pruning.take();
+        node.pruning = pruning.and_then(|pruning| pruning.with_filters(without).ok());
+        let nested = node.nested.take();
+        node.nested = nested.and_then(|nested| nested.with_exprs(without).ok());
         let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
         format!("{node} {:x}", hasher.finish())
     }
@@ -560,15 +571,15 @@ impl FusedAggregateExec {
         let parts = node.input.open(&device.engine, &context, &node.metrics);
         let parts = parts.await?;
         let cores = context.session_config().target_partitions();
-        let pace = Pace {
+        let limits = LoadLimits {
             loads: (cores / CORES_SHARE).max(1),
             may_compile: true,
         };
-        let environment = Environment {
+        let environment = ExecEnvironment {
             device: &device,
             metrics: &metrics,
             context: &context,
-            pace,
+            limits,
         };
         node.computed(&environment, &parts).await?;
         // the next run has all row groups in one batch, for which the kernel may differ
@@ -579,34 +590,34 @@ impl FusedAggregateExec {
     async fn attempt(
         &mut self,
         planned: &Self,
-        environment: &Environment<'_>,
-        mut arrivals: Arrivals,
+        environment: &ExecEnvironment<'_>,
+        mut batch_stream: BatchStream,
         tables: &Tables,
     ) -> Result<Answer> {
-        let Environment {
+        let ExecEnvironment {
             device: Device { engine, .. },
             metrics,
             context,
-            pace,
+            limits,
         } = *environment;
         let mut pipeline = self.star.pipeline(tables)?;
-        if self.again.is_none() {
+        if self.nested.is_none() {
             function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         }
         let consumer = MemoryConsumer::new("VectileGpuGroups");
-        let output = self.puts_out_rows().then(|| Collected {
+        let output = self.puts_out_rows().then(|| OutputRows {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
             are_results: false,
-            held: Vec::new(),
-            rooms: Vec::new(),
+            pending: Vec::new(),
+            pending_memory: Vec::new(),
             memory: consumer.register(context.memory_pool()),
         });
         let mut run = Run {
             execution: engine.start(Arc::new(pipeline)),
             metrics: GpuMetrics::clone(metrics),
-            rows: arrivals.rows(),
+            rows: batch_stream.rows(),
             output,
         };
         match self.options.gpu {
@@ -614,28 +625,28 @@ impl FusedAggregateExec {
             GpuMode::Auto => run.execution.limit_groups(MOST_VALUES),
             GpuMode::On | GpuMode::Off => run.execution.limit_groups(MOST_GROUPS),
         }
-        run.execution.expect_rows(arrivals.rows());
-        if !pace.may_compile {
+        run.execution.expect_rows(batch_stream.rows());
+        if !limits.may_compile {
             run.execution.without_compiler();
         }
         // a running task is not cancelled by dropping this future
         let _cancel = run.execution.cancel_on_drop();
-        let is_of_all = self.wanted.is_some() || self.again.is_some();
-        if is_of_all && arrivals.are_one_window() {
+        let needs_all_groups = self.pruning.is_some() || self.nested.is_some();
+        if needs_all_groups && batch_stream.fit_device() {
             // pruning and nested aggregation need all rows in one batch
-            let mut next = arrivals.next().await?;
+            let mut next = batch_stream.next().await?;
             match next.take_if(|batch| batch.num_rows() as u64 == run.rows) {
                 Some(all) => run = run.with(all).await?,
                 None => {
                     while let Some(batch) = next {
-                        run = run.compiled(batch, self.again.is_some()).await?;
-                        next = arrivals.next().await?;
+                        run = run.compiled(batch, self.nested.is_some()).await?;
+                        next = batch_stream.next().await?;
                     }
-                    arrivals = arrivals.again();
+                    batch_stream = batch_stream.restarted();
                 }
             }
         }
-        while let Some(batch) = arrivals.next().await? {
+        while let Some(batch) = batch_stream.next().await? {
             run = run.with(batch).await?;
         }
         if let Some(mut output) = run.output.take() {
@@ -671,7 +682,7 @@ impl FusedAggregateExec {
 
     /// True if the output is rows or groups, of which there may be none.
     fn puts_out_rows(&self) -> bool {
-        self.is_join() || self.again.is_some() || !self.keys.of_kernel().is_empty()
+        self.is_join() || self.nested.is_some() || !self.keys.of_kernel().is_empty()
     }
 
     fn is_join(&self) -> bool {
@@ -679,7 +690,7 @@ impl FusedAggregateExec {
     }
 
     /// The result for empty input.
-    fn nothing(&self) -> Result<Answer> {
+    fn empty_result(&self) -> Result<Answer> {
         if self.puts_out_rows() {
             return Ok(Answer {
                 batches: Vec::new(),
@@ -688,12 +699,12 @@ impl FusedAggregateExec {
                 kernels_compiled: 0,
             });
         }
-        let nothing = Total {
+        let empty_result = Total {
             count: 0,
             value: None,
         };
         let width = self.functions.iter().map(|(function, _)| function.width());
-        self.clone().total(&vec![nothing; width.sum()])
+        self.clone().total(&vec![empty_result; width.sum()])
     }
 
     /// The output row of an aggregate without keys.
@@ -873,11 +884,11 @@ impl FusedAggregateExec {
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
-                if let Some(again) = &self.again {
-                    write!(f, "{again}")?;
+                if let Some(nested) = &self.nested {
+                    write!(f, "{nested}")?;
                 }
-                if let Some(wanted) = &self.wanted {
-                    write!(f, "{wanted}")?;
+                if let Some(pruning) = &self.pruning {
+                    write!(f, "{pruning}")?;
                 }
                 write!(f, ", columns=[{}], device={device}", self.input)?;
                 match &self.auto {
@@ -1020,11 +1031,14 @@ pub(crate) fn with_subqueries(
     copy.star = copy.star.with_exprs(&expr)?;
     let own = |own: Arc<dyn PhysicalExpr>| expr(&own);
     copy.filter = copy.filter.map(own).transpose()?;
-    copy.wanted = copy
-        .wanted
-        .map(|wanted| wanted.with_filters(own))
+    copy.pruning = copy
+        .pruning
+        .map(|pruning| pruning.with_filters(own))
         .transpose()?;
-    copy.again = copy.again.map(|again| again.with_exprs(own)).transpose()?;
+    copy.nested = copy
+        .nested
+        .map(|nested| nested.with_exprs(own))
+        .transpose()?;
     copy.input.source = copy.input.source.with_predicate(&expr)?;
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
     Arc::new(copy).replace_children(children, options).map(Some)

@@ -34,7 +34,7 @@ use vectile_gpu::{Engine, Error, Group, Rows};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::column_loader::{Found, GpuFile, Part, Reads, find};
+use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, find};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::background::Kind;
@@ -265,10 +265,10 @@ impl GpuSelector {
     ) -> Result<Vec<(usize, Selected)>> {
         let reservation = self.reservation.new_empty();
         let parts = row_groups.into_iter();
-        let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
+        let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&self.file), row_group));
         let room = self.engine.memory_limit() / WINDOW_SHARE;
         let parts = first_within(parts.collect(), room);
-        let wanted = parts.len();
+        let requested = parts.len();
         // if this fails, continue with windows of one
         let before = self.window.swap(1, Ordering::Relaxed);
         let mut groups = self.on_device(parts, only_ready, &reservation).await?;
@@ -281,12 +281,12 @@ impl GpuSelector {
             }
             selected => selected?,
         };
-        if selected.len() == wanted {
+        if selected.len() == requested {
             let bytes = selected
                 .iter()
                 .map(|(_, selected)| selected.rows.bytes())
                 .sum();
-            let next = next_window(before, wanted, bytes);
+            let next = next_window(before, requested, bytes);
             self.window.store(next, Ordering::Relaxed);
         }
         Ok(selected)
@@ -296,7 +296,7 @@ impl GpuSelector {
     /// before it.
     async fn on_device(
         &self,
-        parts: Vec<Part>,
+        parts: Vec<TableRowGroup>,
         only_ready: bool,
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
@@ -333,7 +333,11 @@ impl GpuSelector {
     }
 
     /// Returns a row group that is on the device, or loads it.
-    async fn load(&self, found: Found, reservation: MemoryReservation) -> Result<(usize, Group)> {
+    async fn load(
+        &self,
+        found: RowGroupChunks,
+        reservation: MemoryReservation,
+    ) -> Result<(usize, Group)> {
         let row_group = found.row_group();
         if let Some(group) = found.group() {
             self.metrics.bytes_cached.add(found.bytes());
@@ -352,7 +356,7 @@ impl GpuSelector {
         reservation: MemoryReservation,
     ) -> Result<Vec<(usize, Selected)>> {
         let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
-        let looked_at = groups.iter().map(|group| group.rows).sum();
+        let rows_read = groups.iter().map(|group| group.rows).sum();
         let mut execution = self.engine.start(Arc::clone(&self.scan.pipeline));
         if only_ready {
             execution.without_compiler();
@@ -377,7 +381,7 @@ impl GpuSelector {
             Ok((selected, execution.statistics()))
         });
         let (selected, statistics) = run.join().await.map_err(error::interrupted).flatten()?;
-        self.metrics.rows.add(looked_at);
+        self.metrics.rows.add(rows_read);
         self.metrics.add(&statistics);
         reservation.try_grow(selected.iter().map(SelectedRows::bytes).sum())?;
         let memory: Arc<dyn Any + Send + Sync> = Arc::new(reservation);
@@ -401,7 +405,7 @@ fn next_window(before: usize, taken: usize, bytes: usize) -> usize {
 }
 
 /// The first of `parts`, and those behind it as long as all fit `memory` bytes.
-fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
+fn first_within(mut parts: Vec<TableRowGroup>, memory: u64) -> Vec<TableRowGroup> {
     let mut bytes = 0;
     let fits = parts.iter().take_while(|part| {
         bytes += part.bytes();

@@ -22,7 +22,7 @@ use crate::fused::table::Table;
 pub(crate) struct Stage {
     /// The join condition, as in `EXPLAIN`.
     on: String,
-    origin: Origin,
+    origin: TableOrigin,
     /// Keys in its tables.
     keys: usize,
     /// Bytes of its tables.
@@ -32,24 +32,29 @@ pub(crate) struct Stage {
 
 /// Where tables come from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Origin {
+pub(crate) enum TableOrigin {
     /// Cached by an earlier query.
     Kept,
     /// Built on the device, with the stages of the joins within.
-    Gpu(Read, Vec<Stage>),
-    Cpu(Read),
+    Gpu(BuildInput, Vec<Stage>),
+    Cpu(BuildInput),
 }
 
 /// Input of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Read {
+pub(crate) struct BuildInput {
     pub(crate) rows: usize,
     /// Bytes of columns in the files.
     pub(crate) bytes: usize,
 }
 
 impl Stage {
-    pub(crate) fn new(on: String, origin: Origin, tables: &[Arc<Table>], time: Duration) -> Self {
+    pub(crate) fn new(
+        on: String,
+        origin: TableOrigin,
+        tables: &[Arc<Table>],
+        time: Duration,
+    ) -> Self {
         // each table has all keys
         let keys = tables.iter().map(|table| table.codes.len()).max();
         Self {
@@ -62,7 +67,7 @@ impl Stage {
     }
 }
 
-impl Read {
+impl BuildInput {
     /// Input read by the scans of a plan that has run.
     pub(crate) fn by(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut read = Self::default();
@@ -90,12 +95,12 @@ fn sum(metrics: &MetricsSet, name: &str) -> usize {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (origin, read) = match &self.origin {
-            Origin::Kept => ("kept", None),
-            Origin::Gpu(read, _) => ("GPU", Some(read)),
-            Origin::Cpu(read) => ("CPU", Some(read)),
+            TableOrigin::Kept => ("kept", None),
+            TableOrigin::Gpu(read, _) => ("GPU", Some(read)),
+            TableOrigin::Cpu(read) => ("CPU", Some(read)),
         };
         write!(f, "{}: {origin}", self.on)?;
-        if let Some(Read { rows, bytes }) = read {
+        if let Some(BuildInput { rows, bytes }) = read {
             write!(f, ", rows={}", human_readable_count(*rows))?;
             write!(f, ", bytes={}", human_readable_size(*bytes))?;
         }
@@ -106,7 +111,9 @@ impl fmt::Display for Stage {
             write!(f, ", time={}", human_readable_duration(nanos))?;
         }
         match &self.origin {
-            Origin::Gpu(_, stages) if !stages.is_empty() => write!(f, ", stages={}", List(stages)),
+            TableOrigin::Gpu(_, stages) if !stages.is_empty() => {
+                write!(f, ", stages={}", List(stages))
+            }
             _ => Ok(()),
         }
     }
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
     use crate::fused::exec::metrics::GpuMetrics;
 
-    fn stage(on: &str, origin: Origin) -> Stage {
+    fn stage(on: &str, origin: TableOrigin) -> Stage {
         Stage {
             on: on.into(),
             origin,
@@ -194,14 +201,17 @@ mod tests {
 
     #[test]
     fn each_stage_is_shown_in_full() {
-        let read = Read {
+        let read = BuildInput {
             rows: 15_000_000,
             bytes: 96 << 20,
         };
-        let nested = stage("o_custkey = c_custkey", Origin::Kept);
+        let nested = stage("o_custkey = c_custkey", TableOrigin::Kept);
         let stages = vec![
-            stage("l_orderkey = o_orderkey", Origin::Gpu(read, vec![nested])),
-            stage("l_suppkey = s_suppkey", Origin::Cpu(read)),
+            stage(
+                "l_orderkey = o_orderkey",
+                TableOrigin::Gpu(read, vec![nested]),
+            ),
+            stage("l_suppkey = s_suppkey", TableOrigin::Cpu(read)),
         ];
         let set = ExecutionPlanMetricsSet::new();
         let metrics = GpuMetrics::new(&set, 0);
@@ -222,7 +232,7 @@ mod tests {
     #[test]
     fn stages_of_further_runs_are_listed_behind() {
         let set = ExecutionPlanMetricsSet::new();
-        for origin in [Origin::Cpu(Read::default()), Origin::Kept] {
+        for origin in [TableOrigin::Cpu(BuildInput::default()), TableOrigin::Kept] {
             GpuMetrics::new(&set, 0).add_stages(vec![stage("a = b", origin)]);
         }
         let shown = set.clone_inner().aggregate_by_name().to_string();

@@ -13,10 +13,10 @@ use vectile_gpu::plan::{
     Pipeline, Type,
 };
 
-use super::batch_stream::Environment;
+use super::batch_stream::ExecEnvironment;
 use super::build_side::{Dimension, OtherExpr};
 use super::stage::Stage;
-use crate::fused::dimension_cache::DimensionCache;
+use crate::fused::dimension_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
 use crate::fused::lowering::probe::{Wanted, placeheld};
 use crate::fused::pattern::join::{Found, JoinKind};
@@ -111,7 +111,7 @@ impl Star {
     /// Reads all dimensions concurrently. Returns the table of each lookup, and a stage for each dimension.
     pub(crate) async fn tables(
         &self,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<(Tables, Vec<Stage>)> {
         let build_time = environment.metrics.build_time.clone();
         let timer = build_time.timer();
@@ -141,7 +141,7 @@ impl Star {
     }
 
     /// Rows to read for tables that are not in `cache`.
-    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
         let dimensions = self.dimensions.iter();
         let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
         rows.sum()
@@ -170,23 +170,23 @@ impl Star {
     /// The pipeline over `tables`, one for each lookup.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
         let parameters = self.parameters.iter().map(value_of);
-        let filling = Filling {
+        let filler = TemplateFiller {
             tables,
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
             repeated: self.repeated(tables),
-            asking: None,
+            existence_test: None,
             texts: self.texts(tables),
         };
         // Kernels evaluate conjuncts one by one, so none may be nested in another.
-        let mut filters = match filling.filter(&self.template.filter)? {
+        let mut filters = match filler.filter(&self.template.filter)? {
             Filter::And(filters) => filters,
             filter => vec![filter],
         };
-        filters.extend(self.join_filters(&filling)?);
-        filters.extend(self.match_filters(&filling)?);
+        filters.extend(self.join_filters(&filler)?);
+        filters.extend(self.match_filters(&filler)?);
         for filter in &self.joined_filters {
-            filters.push(filling.joined(filter)?);
+            filters.push(filler.joined(filter)?);
         }
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
@@ -203,21 +203,21 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let combined = filling.repeated.iter().copied();
-        let combined = combined.filter(|dimension| !self.is_asked(*dimension));
+        let combined = filler.repeated.iter().copied();
+        let combined = combined.filter(|dimension| !self.only_tests_existence(*dimension));
         let matches = combined.map(|dimension| {
             let is_outer = self.is_outer(dimension);
             match self.condition(dimension).filter(|_| is_outer) {
-                Some(condition) => filling.matches_meeting(dimension, condition),
-                None => filling.matches(dimension, is_outer),
+                Some(condition) => filler.matches_meeting(dimension, condition),
+                None => filler.matches(dimension, is_outer),
             }
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
-            lookups: lookups.chain(filling.texts.iter().cloned()).collect(),
+            lookups: lookups.chain(filler.texts.iter().cloned()).collect(),
             matches: matches.collect::<Result<_>>()?,
             filter,
-            output: filling.output(&self.template.output)?,
+            output: filler.output(&self.template.output)?,
         })
     }
 }
@@ -234,19 +234,19 @@ impl Star {
     }
 
     /// True if the join only tests for a match that meets its condition, instead of combining rows with their matches.
-    fn is_asked(&self, dimension: usize) -> bool {
+    fn only_tests_existence(&self, dimension: usize) -> bool {
         self.condition(dimension).is_some() && !self.is_outer(dimension)
     }
 
     /// Filters over the matches of outer joins with a condition.
-    fn match_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
-        let outer = filling.repeated.iter().copied();
+    fn match_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
+        let outer = filler.repeated.iter().copied();
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
-            let matched = Expr::Match(filling.number(dimension)?);
+            let matched = Expr::Match(filler.number(dimension)?);
             let is_none = Expr::IsNull(Box::new(matched));
-            let condition = filling.expr(condition)?;
+            let condition = filler.expr(condition)?;
             Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
         });
         filters.collect()
@@ -257,7 +257,7 @@ impl Star {
         let lookups = self.lookups.iter().zip(tables);
         let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
         let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
-        repeated.sort_unstable_by_key(|of| (self.is_asked(*of), *of));
+        repeated.sort_unstable_by_key(|of| (self.only_tests_existence(*of), *of));
         repeated.dedup();
         repeated
     }
@@ -280,18 +280,18 @@ impl Star {
     }
 
     /// The filters of all joins, the most selective one first: kernels test one after the other.
-    fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+    fn join_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
-            let table = filling.tables.get(lookup).ok_or_else(missing)?;
-            let asked = self.is_asked(number);
+            let table = filler.tables.get(lookup).ok_or_else(missing)?;
+            let asked = self.only_tests_existence(number);
             let filter = match self.condition(number).filter(|_| asked) {
                 Some(condition) => {
-                    Some(filling.asking_filter(dimension.kind, lookup, condition)?)
+                    Some(filler.conditional_join_filter(dimension.kind, lookup, condition)?)
                 }
-                None => filling.join_filter(dimension.kind, lookup)?,
+                None => filler.join_filter(dimension.kind, lookup)?,
             };
             if let Some(filter) = filter {
                 filters.push((dimension.share_kept(table.codes.len()), filter));
@@ -311,46 +311,46 @@ fn missing() -> DataFusionError {
 }
 
 /// Fills the template: replaces placeholders by payload columns and parameters by values.
-struct Filling<'a> {
+struct TemplateFiller<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
     /// The dimensions with duplicate keys, in the order of the pipeline's matches.
     repeated: Vec<usize>,
     /// The dimension of an outer join whose condition is tested over its matches before rows are combined with them.
-    asking: Option<usize>,
+    existence_test: Option<usize>,
     /// Lookups of text in composite keys, behind those of columns.
     texts: Vec<Lookup>,
 }
 
 /// How an expression refers to codes.
-enum Asked {
+enum CodeSource {
     /// Index of a lookup.
     Lookup(usize),
     /// An expression that computes the code.
     Code(Expr),
 }
 
-impl Filling<'_> {
-    fn looked(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
+impl TemplateFiller<'_> {
+    fn payload(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeheld(placeholder));
         let values = values.and_then(|(table, attribute)| table.attribute(attribute));
         let values = values.ok_or_else(missing)?;
         Ok(match self.asked(lookup)? {
-            Asked::Lookup(number) => Expr::Payload(number, values),
-            Asked::Code(code) => Expr::PayloadOf(Box::new(code), values),
+            CodeSource::Lookup(number) => Expr::Payload(number, values),
+            CodeSource::Code(code) => Expr::PayloadOf(Box::new(code), values),
         })
     }
 
     /// The code of a lookup's match.
-    fn asked(&self, lookup: usize) -> Result<Asked> {
+    fn asked(&self, lookup: usize) -> Result<CodeSource> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let Some(repeated) = &table.repeated else {
-            return self.asked_of_key(lookup);
+            return self.key_code_source(lookup);
         };
-        Ok(Asked::Code(repeated.code(self.number(of.dimension)?)))
+        Ok(CodeSource::Code(repeated.code(self.number(of.dimension)?)))
     }
 
     /// Index of the matches of a dimension with duplicate keys.
@@ -358,7 +358,7 @@ impl Filling<'_> {
         let mut dimensions = self.repeated.iter();
         let number = dimensions.position(|other| *other == dimension);
         let number = number.ok_or_else(missing)?;
-        Ok(match self.asking == Some(dimension) {
+        Ok(match self.existence_test == Some(dimension) {
             true => self.repeated.len() + number,
             false => number,
         })
@@ -375,14 +375,14 @@ impl Filling<'_> {
 
     /// The matches of an outer join, only for rows with a match that meets its condition.
     fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
-        let asking = Self {
-            asking: Some(dimension),
+        let existence_test = Self {
+            existence_test: Some(dimension),
             repeated: self.repeated.clone(),
             parameters: self.parameters.clone(),
             texts: self.texts.clone(),
             ..*self
         };
-        let some = asking.exists(dimension, condition)?;
+        let some = existence_test.exists(dimension, condition)?;
         let matches = self.matches(dimension, true)?;
         Ok(Matches {
             code: Expr::Case(vec![(some, matches.code)], None),
@@ -402,9 +402,9 @@ impl Filling<'_> {
 
     /// The code of a key; null if it has no match.
     fn code_of_key(&self, lookup: usize) -> Result<Expr> {
-        Ok(match self.asked_of_key(lookup)? {
-            Asked::Lookup(number) => Expr::Code(number),
-            Asked::Code(code) => code,
+        Ok(match self.key_code_source(lookup)? {
+            CodeSource::Lookup(number) => Expr::Code(number),
+            CodeSource::Code(code) => code,
         })
     }
 
@@ -416,12 +416,12 @@ impl Filling<'_> {
 
     /// The code of a lookup's key. Composite keys are probed by an expression and have no index in the pipeline's
     /// lookups.
-    fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
+    fn key_code_source(&self, lookup: usize) -> Result<CodeSource> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let LookupKey::Computed(keys) = &of.key else {
             let before = self.lookups.iter().take(lookup);
             let before = before.filter(|other| matches!(other.key, LookupKey::Column(_)));
-            return Ok(Asked::Lookup(before.count()));
+            return Ok(CodeSource::Lookup(before.count()));
         };
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let packing = table.packing.as_ref().ok_or_else(missing)?;
@@ -433,7 +433,7 @@ impl Filling<'_> {
             *key = Expr::Code(self.columns() + number.ok_or_else(missing)?);
         }
         let key = packing.expr(keys)?;
-        Ok(Asked::Code(Expr::Probe(
+        Ok(CodeSource::Code(Expr::Probe(
             Box::new(key),
             Arc::clone(&table.codes),
         )))
@@ -441,9 +441,9 @@ impl Filling<'_> {
 
     /// The filter of a join without a condition; `None` if it keeps all rows.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
-        let code = match self.asked_of_key(lookup)? {
-            Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
-            Asked::Code(code) => code,
+        let code = match self.key_code_source(lookup)? {
+            CodeSource::Lookup(number) => return self.filter_of(kind, lookup, number),
+            CodeSource::Code(code) => code,
         };
         let is_missing = Expr::IsNull(Box::new(code));
         Ok(match kind {
@@ -455,7 +455,12 @@ impl Filling<'_> {
     }
 
     /// The filter of a semi or anti join with a condition on both sides.
-    fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
+    fn conditional_join_filter(
+        &self,
+        kind: JoinKind,
+        lookup: usize,
+        condition: &Expr,
+    ) -> Result<Filter> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let some = match table.repeated {
@@ -463,9 +468,9 @@ impl Filling<'_> {
             None => {
                 let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
-                let is_there = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
+                let has_match = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
                 let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
-                let is_met = (Expr::And(vec![is_there, condition]), truth(true));
+                let is_met = (Expr::And(vec![has_match, condition]), truth(true));
                 Expr::Case(vec![is_met], Some(Box::new(truth(false))))
             }
         };
@@ -501,14 +506,14 @@ impl Filling<'_> {
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         expr.replaced(&mut |part| {
             Ok(match part {
-                Expr::Payload(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
+                Expr::Payload(lookup, placeholder) => Some(self.payload(*lookup, placeholder)?),
                 Expr::Parameter(number, _) => {
                     let value = self.parameters.get(*number).copied();
                     Some(Expr::Literal(value.ok_or_else(missing)?))
                 }
                 Expr::Code(lookup) => Some(match self.asked(*lookup)? {
-                    Asked::Lookup(number) => Expr::Code(number),
-                    Asked::Code(code) => code,
+                    CodeSource::Lookup(number) => Expr::Code(number),
+                    CodeSource::Code(code) => code,
                 }),
                 _ => None,
             })
@@ -566,8 +571,8 @@ impl Filling<'_> {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
                     GroupKey::Entry(_) => Ok(key.clone()),
                     GroupKey::Code(lookup) => Ok(match self.asked(*lookup)? {
-                        Asked::Lookup(number) => GroupKey::Code(number),
-                        Asked::Code(code) => GroupKey::Value(code),
+                        CodeSource::Lookup(number) => GroupKey::Code(number),
+                        CodeSource::Code(code) => GroupKey::Value(code),
                     }),
                 });
                 let keys = keys.collect::<Result<_>>()?;
