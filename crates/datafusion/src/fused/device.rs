@@ -12,7 +12,7 @@ use vectile_gpu::{Cuda, Engine};
 use super::background::Background;
 use super::cost_model::Costs;
 use super::defects::Defects;
-use super::dimension_cache::KeyTableCache;
+use super::key_table_cache::KeyTableCache;
 use super::pins::Pins;
 use crate::error;
 use crate::options::VectileOptions;
@@ -37,7 +37,7 @@ pub(crate) type Opened = Result<Device, Arc<str>>;
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) dimensions: Arc<KeyTableCache>,
+    pub(crate) key_tables: Arc<KeyTableCache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) defects: Arc<Defects>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct Device {
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
-            dimensions: Arc::new(KeyTableCache::beside(&engine)),
+            key_tables: Arc::new(KeyTableCache::beside(&engine)),
             pins: Arc::default(),
             defects: Arc::new(Defects::new(engine.device().is_emulated)),
             engine,
@@ -56,7 +56,7 @@ impl Device {
     pub(crate) fn limit(&self, options: &VectileOptions) {
         if let Some(limit) = options.gpu_memory_limit {
             self.engine.set_memory_limit(limit);
-            self.dimensions.limit(&self.engine);
+            self.key_tables.limit(&self.engine);
         }
         if let Some(limit) = options.gpu_host_memory_limit {
             self.engine.set_host_memory_limit(limit);

@@ -21,7 +21,7 @@
 //!  orc        columns of ORC files as streams that the device decodes
 //!  compressor compresses strings of written files
 //!  device     the device that queries use
-//!    dimension_cache  caches key tables of dimensions
+//!    key_table_cache  caches key tables of dimensions
 //!    pins             columns pinned on the device
 //!    background       prepares the device while the CPU runs queries
 //!    cost_model       estimates times on CPU and GPU
@@ -52,11 +52,11 @@ mod cost_model;
 mod defects;
 mod dense_ids;
 mod device;
-mod dimension_cache;
 mod exec;
 mod fallback_reason;
 mod file_rows;
 mod functions;
+mod key_table_cache;
 mod lowering;
 mod multimap;
 mod orc;

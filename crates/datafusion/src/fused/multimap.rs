@@ -34,17 +34,17 @@ impl RowsByKey {
     ///
     /// Returns [`Error::Unsupported`] if there are too many rows, or too many keys for a table.
     pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
-        let numbered = Numbered::of(keys)?;
-        if numbered.count as usize == keys.len() {
+        let ids = Numbered::of(keys)?;
+        if ids.count as usize == keys.len() {
             return Ok(None);
         }
         if u32::try_from(keys.len()).is_err() {
             let reason = format!("{} rows of keys that are there more than once", keys.len());
             return Err(error::gpu(Error::Unsupported(reason)));
         }
-        let mut count = vec![0u32; numbered.count as usize];
-        let numbers = numbered.codes.iter().map(|&number| number as usize);
-        numbers.clone().for_each(|number| count[number] += 1);
+        let mut count = vec![0u32; ids.count as usize];
+        let ids_by_row = ids.codes.iter().map(|&number| number as usize);
+        ids_by_row.clone().for_each(|number| count[number] += 1);
         let mut end = 0;
         let first = count.iter().map(|count| {
             end += count;
@@ -52,18 +52,18 @@ impl RowsByKey {
         });
         let first: Vec<u32> = first.collect();
         let mut next = first.clone();
-        let index_of_row = numbers.map(|number| {
+        let index_of_row = ids_by_row.map(|number| {
             next[number] += 1;
             next[number] - 1
         });
         let index_of_row = index_of_row.collect();
         let ranges = RowRanges {
             most: count.iter().copied().max().unwrap_or(0),
-            first: attribute(first),
-            count: attribute(count),
+            first: payload_column(first),
+            count: payload_column(count),
         };
         Ok(Some(Self {
-            codes: Arc::new(numbered.table()?),
+            codes: Arc::new(ids.table()?),
             ranges: Arc::new(ranges),
             index_of_row,
         }))
@@ -94,12 +94,12 @@ impl RowsByKey {
         }
         JoinMultiMap {
             ranges: Arc::clone(&self.ranges),
-            codes: Some(attribute(listed)),
+            codes: Some(payload_column(listed)),
         }
     }
 }
 
-fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
+fn payload_column(values: Vec<u32>) -> Arc<PayloadColumn> {
     PayloadColumn::new(Arc::new(UInt32Array::from(values)))
 }
 
@@ -151,12 +151,12 @@ mod tests {
 
     use super::*;
 
-    fn listed(repeated: &JoinMultiMap, number: usize) -> Vec<u32> {
+    fn listed(multimap: &JoinMultiMap, number: usize) -> Vec<u32> {
         let values = |of: &PayloadColumn| of.values().unwrap().as_primitive::<UInt32Type>().clone();
-        let ranges = &repeated.ranges;
+        let ranges = &multimap.ranges;
         let (first, count) = (values(&ranges.first), values(&ranges.count));
         let first = first.value(number) as usize;
-        let all = values(repeated.codes.as_ref().unwrap());
+        let all = values(multimap.codes.as_ref().unwrap());
         all.values()[first..first + count.value(number) as usize].to_vec()
     }
 
@@ -166,20 +166,20 @@ mod tests {
         let all = RowsByKey::of(&keys).unwrap().unwrap();
         let codes = all.codes.of(&keys).unwrap();
         assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
-        let (repeated, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
-        assert_eq!(listed(&repeated, 0), [0, 2, 4]);
-        assert_eq!(listed(&repeated, 1), [1, 1]);
-        assert_eq!(listed(&repeated, 2), [3]);
+        let (multimap, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
+        assert_eq!(listed(&multimap, 0), [0, 2, 4]);
+        assert_eq!(listed(&multimap, 1), [1, 1]);
+        assert_eq!(listed(&multimap, 2), [3]);
         assert_eq!(
-            (repeated.ranges.most, repeated.bytes()),
+            (multimap.ranges.most, multimap.bytes()),
             (3, 4 * (3 + 3 + 6))
         );
         assert_eq!(all.rows().values(), &[0, 2, 4, 1, 5, 3]);
         assert!(
-            all.coded_by_index().is_like(&repeated) && all.coded_by_index().bytes() == 4 * (3 + 3)
+            all.coded_by_index().is_like(&multimap) && all.coded_by_index().bytes() == 4 * (3 + 3)
         );
         let rebuilt = RowsByKey::of(&keys).unwrap().unwrap().with(&[9; 6]);
-        assert!(repeated.is_like(&other) && !repeated.is_like(&rebuilt));
+        assert!(multimap.is_like(&other) && !multimap.is_like(&rebuilt));
     }
 
     #[test]

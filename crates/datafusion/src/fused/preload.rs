@@ -19,7 +19,7 @@ use vectile_gpu::plan::Type;
 use vectile_gpu::{Error, Group};
 
 use super::device::{Device, Gpu};
-use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, find, is_crowded};
+use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, is_crowded, look_up_each};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};
@@ -194,16 +194,16 @@ impl Load {
         if needed > device.engine.memory_limit() {
             return Err(self.no_room(device, needed));
         }
-        let found = find_without(device.clone(), parts, pins.clone()).await?;
+        let chunks = look_up_and_unpin(device.clone(), parts, pins.clone()).await?;
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let loads = futures::stream::iter(found).map(|found| {
+        let loads = futures::stream::iter(chunks).map(|chunks| {
             let (metrics, reservation) = (metrics.clone(), reservation.new_empty());
             async move {
-                match found.group() {
+                match chunks.group() {
                     Some(group) => Ok(group),
-                    None => Ok(found.load(metrics, reservation, true).await?.group),
+                    None => Ok(chunks.load(metrics, reservation, true).await?.group),
                 }
             }
         });
@@ -300,20 +300,20 @@ async fn table_of(
 }
 
 /// Looks up `parts` on the device, and releases pins of `columns` for other versions of their files.
-async fn find_without(
+async fn look_up_and_unpin(
     device: Device,
     parts: Vec<TableRowGroup>,
     columns: Vec<Pin>,
 ) -> Result<Vec<RowGroupChunks>> {
     let Device { engine, pins, .. } = device;
     blocking(move || {
-        let found = find(&engine, parts);
-        let current = found.iter().flat_map(RowGroupChunks::resident);
+        let chunks = look_up_each(&engine, parts);
+        let current = chunks.iter().flat_map(RowGroupChunks::resident);
         let current: HashSet<usize> = current.map(address).collect();
         pins.release(&engine, |pin, chunk| {
             !current.contains(&address(chunk)) && columns.iter().any(|of| of.is_of(pin))
         });
-        found
+        chunks
     })
     .await
 }

@@ -28,12 +28,12 @@ pub(crate) struct Table {
     pub(crate) has_null: bool,
     /// Multimap for duplicate keys. If set, codes of the key table identify keys, and the multimap has the payload's
     /// codes.
-    pub(crate) repeated: Option<JoinMultiMap>,
-    attributes: Vec<TableAttribute>,
+    pub(crate) multimap: Option<JoinMultiMap>,
+    payload: Vec<TablePayload>,
 }
 
 #[derive(Debug)]
-struct TableAttribute {
+struct TablePayload {
     /// The column that kernels read.
     of_codes: Arc<PayloadColumn>,
     /// The value for rows without a match.
@@ -70,9 +70,9 @@ impl Table {
         values: Vec<ArrayRef>,
     ) -> Self {
         let codes = codes.into();
-        let attributes = values.into_iter().map(|all| {
+        let payload = values.into_iter().map(|all| {
             let count = all.len().saturating_sub(1);
-            TableAttribute {
+            TablePayload {
                 of_codes: PayloadColumn::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
                 stands_for: StandsFor::Values,
@@ -84,8 +84,8 @@ impl Table {
             codes,
             packing,
             has_null: false,
-            repeated: None,
-            attributes: attributes.collect(),
+            multimap: None,
+            payload: payload.collect(),
         }
     }
 
@@ -93,13 +93,13 @@ impl Table {
     pub(crate) fn of_device(
         codes: KeyTable,
         packing: Option<CompositeKey>,
-        attributes: Vec<BuiltPayload>,
+        payload: Vec<BuiltPayload>,
     ) -> Self {
-        let attributes = attributes.into_iter();
-        let attributes = attributes.map(|attribute| TableAttribute {
-            of_codes: attribute.of_codes,
-            missing: attribute.missing,
-            stands_for: attribute.stands_for,
+        let payload = payload.into_iter();
+        let payload = payload.map(|payload| TablePayload {
+            of_codes: payload.of_codes,
+            missing: payload.missing,
+            stands_for: payload.stands_for,
             values: None,
         });
         Self {
@@ -107,14 +107,14 @@ impl Table {
             codes: Arc::new(codes),
             packing,
             has_null: false,
-            repeated: None,
-            attributes: attributes.collect(),
+            multimap: None,
+            payload: payload.collect(),
         }
     }
 
     /// Sets the multimap of duplicate keys.
-    pub(crate) fn with_repeated(mut self, repeated: Option<JoinMultiMap>) -> Self {
-        self.repeated = repeated;
+    pub(crate) fn with_multimap(mut self, multimap: Option<JoinMultiMap>) -> Self {
+        self.multimap = multimap;
         self
     }
 
@@ -127,33 +127,33 @@ impl Table {
 
     /// Bytes in memory, on the device or the host.
     pub(crate) fn bytes(&self) -> usize {
-        let values = self.attributes.iter().map(|attribute| {
-            let width = attribute.of_codes.data_type().primitive_width();
-            let on_device = attribute.of_codes.len() * width.unwrap_or(1);
-            match &attribute.values {
+        let values = self.payload.iter().map(|payload| {
+            let width = payload.of_codes.data_type().primitive_width();
+            let on_device = payload.of_codes.len() * width.unwrap_or(1);
+            match &payload.values {
                 Some(values) => values.get_array_memory_size(),
                 None => on_device,
             }
         });
-        let repeated = self.repeated.as_ref().map_or(0, JoinMultiMap::bytes);
-        self.codes.bytes() + values.sum::<usize>() + repeated
+        let multimap = self.multimap.as_ref().map_or(0, JoinMultiMap::bytes);
+        self.codes.bytes() + values.sum::<usize>() + multimap
     }
 
     /// The values of a payload column for each code; `None` if it has codes or row numbers instead.
-    pub(crate) fn attribute(&self, number: usize) -> Option<Arc<PayloadColumn>> {
-        let attribute = self.attributes.get(number)?;
-        let are_values = matches!(attribute.stands_for, StandsFor::Values);
-        are_values.then(|| Arc::clone(&attribute.of_codes))
+    pub(crate) fn payload_column(&self, number: usize) -> Option<Arc<PayloadColumn>> {
+        let payload = self.payload.get(number)?;
+        let are_values = matches!(payload.stands_for, StandsFor::Values);
+        are_values.then(|| Arc::clone(&payload.of_codes))
     }
 
     /// The values of a payload column for `codes`. A null code gets the missing value. Blocks: columns on the device
     /// are copied back, and rows of files are read.
     pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {
-        let attribute = self.attributes.get(number);
-        let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+        let payload = self.payload.get(number);
+        let payload = payload.ok_or_else(|| internal_datafusion_err!("no payload"))?;
         let codes = codes.as_primitive_opt::<UInt32Type>();
         let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
-        if let Some(values) = &attribute.values {
+        if let Some(values) = &payload.values {
             let missing = u32::try_from(values.len().saturating_sub(1)).ok();
             let codes = match codes.null_count() {
                 0 => codes.clone(),
@@ -164,9 +164,9 @@ impl Table {
             };
             return Ok(take(values, &codes, None)?);
         }
-        let data_type = attribute.missing.data_type();
-        let values = attribute.of_codes.at(codes).map_err(error::gpu)?;
-        let values = match &attribute.stands_for {
+        let data_type = payload.missing.data_type();
+        let values = payload.of_codes.at(codes).map_err(error::gpu)?;
+        let values = match &payload.stands_for {
             StandsFor::Values if values.data_type().is_primitive() => {
                 reinterpret(&values, data_type)?
             }
@@ -183,7 +183,7 @@ impl Table {
         match codes.null_count() {
             0 => Ok(values),
             _ => {
-                let missing = Scalar::new(Arc::clone(&attribute.missing));
+                let missing = Scalar::new(Arc::clone(&payload.missing));
                 Ok(zip(&is_not_null(codes)?, &values, &missing)?)
             }
         }
@@ -200,7 +200,7 @@ impl Table {
     /// Number of payload columns.
     #[cfg(test)]
     pub(crate) fn width(&self) -> usize {
-        self.attributes.len()
+        self.payload.len()
     }
 }
 

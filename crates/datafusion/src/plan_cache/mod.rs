@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!  query ── known, same session, same files? ── no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
-//!                          │                                            └──▶ copy, kept
-//!                          └── yes ──▶ copy of the kept plan ──▶ last rules ──▶ runs
+//!                          │                                            └──▶ copy, cached
+//!                          └── yes ──▶ copy of the cached plan ──▶ last rules ──▶ runs
 //! ```
 //!
 //! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
 //! to one run (dynamic filters) or to a moment. Those rules are applied to each copy.
 //!
 //! ```text
-//!  query        what a query is known by, and the files that it reads
-//!  environment  what plans depend on beside that
-//!  copying      which plans can be copied
+//!  query        cache key: the query and the files that it reads
+//!  environment  other session state that plans depend on
+//!  copying      decides which plans can be copied
 //!  subqueries   copies whose subqueries have results of their own
 //! ```
 

@@ -1,9 +1,9 @@
 //! The build side of a join: its plan, and the key tables built from its rows.
 //!
 //! ```text
-//!  plan ─▶ keys and attributes ─▶ attributes that differ, numbered ─▶ a code for each key
-//!    │                                      └─▶ values of each code     │
-//!    └── cached by what it reads and computes ◀─────────────────────────┘
+//!  plan ─▶ keys and payload ─▶ dense ids of distinct payload rows ─▶ a code for each key
+//!    │                                 └─▶ values of each code          │
+//!    └── cached by the plan's fingerprint ◀─────────────────────────────┘
 //! ```
 
 use std::fmt;
@@ -43,8 +43,8 @@ use super::stage::{BuildInput, Stage, TableOrigin};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
 use crate::fused::dense_ids::{Numbered, concat_column};
-use crate::fused::dimension_cache::{KeyTableCache, TableKey};
 use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::key_table_cache::{KeyTableCache, TableKey};
 use crate::fused::lowering::build_output::{BuildColumns, WantedKeys, WantedTable};
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::probe::{Purpose, Wanted, missing_value};
@@ -113,7 +113,7 @@ pub(crate) struct Built {
 #[derive(Clone, Debug)]
 pub(crate) struct DimensionLookup {
     /// Expressions over the plan's schema.
-    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
+    pub(crate) payload: Vec<Arc<dyn PhysicalExpr>>,
     /// Determines which rows get distinct codes.
     pub(crate) purpose: Purpose,
 }
@@ -139,9 +139,9 @@ impl Dimension {
     ) -> Result<Self, FallbackReason> {
         // normalized, as they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
-            let attributes = lookup.attributes.iter().map(without_own_settings);
+            let payload = lookup.payload.iter().map(without_own_settings);
             Ok::<_, DataFusionError>(DimensionLookup {
-                attributes: attributes.collect::<Result<_>>()?,
+                payload: payload.collect::<Result<_>>()?,
                 ..lookup
             })
         });
@@ -192,8 +192,8 @@ impl Dimension {
             key.expr = other(&key.expr)?;
         }
         for lookup in &mut self.lookups {
-            for attribute in &mut lookup.attributes {
-                *attribute = other(attribute)?;
+            for expr in &mut lookup.payload {
+                *expr = other(expr)?;
             }
         }
         Ok(self)
@@ -228,7 +228,7 @@ impl Dimension {
     /// True if a key or a payload expression contains a subquery.
     pub(crate) fn has_subqueries(&self) -> Result<bool> {
         let keys = self.keys.iter().map(|key| &key.expr);
-        for expr in keys.chain(self.attributes()) {
+        for expr in keys.chain(self.payload()) {
             if expr.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))? {
                 return Ok(true);
             }
@@ -253,7 +253,7 @@ impl Dimension {
             is_packed: self.is_packed,
         };
         let tables = self.lookups.iter().map(|lookup| WantedTable {
-            attributes: &lookup.attributes,
+            attributes: &lookup.payload,
             is_by_value: lookup.purpose == Purpose::Groups,
             is_unique: self.has_columns,
         });
@@ -327,7 +327,7 @@ impl Dimension {
         &self,
         environment: &ExecEnvironment<'_>,
     ) -> Result<(Vec<Arc<Table>>, TableOrigin)> {
-        let cache = &environment.device.dimensions;
+        let cache = &environment.device.key_tables;
         let options = VectileOptions::of(environment.context.session_config().options());
         let keys = self
             .lookups
@@ -343,18 +343,18 @@ impl Dimension {
         {
             environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| match table {
-                Ok(table) if table.repeated.is_some() && !self.may_repeat => {
+                Ok(table) if table.multimap.is_some() && !self.may_repeat => {
                     Err(unsupported(DUPLICATE_KEYS))
                 }
                 table => table.map_err(unsupported),
             });
             return Ok((tables.collect::<Result<_>>()?, TableOrigin::Kept));
         }
-        let mut are_repeated = false;
+        let mut has_duplicate_keys = false;
         if let Some(Ok(building)) = &self.building {
             match building.tables(environment).await {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
-                    are_repeated = true;
+                    has_duplicate_keys = true;
                     let metrics = environment.metrics;
                     metrics.add_build_on_cpu(FallbackReason::from(unsupported(DUPLICATE_KEYS)));
                 }
@@ -383,7 +383,7 @@ impl Dimension {
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        let built = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
+        let built = self.tables_of_rows(keys, has_duplicate_keys, cache, metrics, context);
         let built = built.await;
         built.map(|(tables, read)| (tables, TableOrigin::Cpu(read)))
     }
@@ -395,7 +395,7 @@ impl Dimension {
         if self.may_repeat && tables.iter().any(has_duplicates) {
             return false;
         }
-        let mut lists = tables.iter().flatten().map(|table| table.repeated.as_ref());
+        let mut lists = tables.iter().flatten().map(|table| table.multimap.as_ref());
         let first = lists.next().flatten();
         lists.all(|other| match (first, other) {
             (Some(first), Some(other)) => first.is_like(other),
@@ -410,7 +410,7 @@ impl Dimension {
         keys: Vec<Option<TableKey>>,
         environment: &ExecEnvironment<'_>,
     ) -> Result<Vec<Arc<Table>>> {
-        let cache = &environment.device.dimensions;
+        let cache = &environment.device.key_tables;
         for (number, key) in keys.into_iter().enumerate() {
             let Some(key) = key else {
                 continue;
@@ -429,11 +429,11 @@ impl Dimension {
         Ok(tables)
     }
 
-    /// Builds the tables on the CPU from the plan's rows. `are_repeated` is set if the device found duplicate keys.
+    /// Builds the tables on the CPU from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
     async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
-        are_repeated: bool,
+        has_duplicate_keys: bool,
         cache: &Arc<KeyTableCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
@@ -453,7 +453,7 @@ impl Dimension {
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
             let row_keys = this.row_keys(&batches).and_then(|mut keys| {
-                keys.list_by_key(are_repeated)?;
+                keys.list_by_key(has_duplicate_keys)?;
                 Ok(keys)
             });
             let mut row_keys = match row_keys {
@@ -465,7 +465,7 @@ impl Dimension {
                     Ok(keys) => this.table(&batches, first, lookup, keys),
                     Err(reason) => Err(unsupported(reason.clone())),
                 };
-                first += lookup.attributes.len();
+                first += lookup.payload.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
                     Err(error) => Err(unsupported_reason(error)?),
@@ -486,7 +486,7 @@ impl Dimension {
     /// The cache key of a lookup's table; `None` if another run may give another table.
     fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
         let keys = self.keys.iter();
-        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.attributes);
+        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.payload);
         for expr in expressions.clone() {
             if !is_fixed(expr)? {
                 return Ok(None);
@@ -498,7 +498,7 @@ impl Dimension {
             key_types: keys.map(|key| key.data_type.clone()).collect(),
             is_packed: self.is_packed,
             only_keys: !self.has_columns,
-            purpose: match lookup.attributes.is_empty() {
+            purpose: match lookup.payload.is_empty() {
                 true => Purpose::Groups,
                 false => lookup.purpose,
             },
@@ -567,14 +567,14 @@ impl Dimension {
         let keys = self.keys.iter();
         let keys = keys.map(|key| Field::new("key", key.data_type.clone(), true));
         let mut fields: Vec<Field> = keys.collect();
-        for attribute in self.attributes() {
-            fields.push(Field::new("attribute", attribute.data_type(&schema)?, true));
+        for expr in self.payload() {
+            fields.push(Field::new("attribute", expr.data_type(&schema)?, true));
         }
         Ok(Arc::new(Schema::new(fields)))
     }
 
-    fn attributes(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.lookups.iter().flat_map(|lookup| &lookup.attributes)
+    fn payload(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.lookups.iter().flat_map(|lookup| &lookup.payload)
     }
 
     /// Evaluates keys and, behind them, payload expressions for rows that may match. Also returns true if a key is null
@@ -605,8 +605,8 @@ impl Dimension {
             }
             columns.push(values);
         }
-        for attribute in self.attributes() {
-            columns.push(evaluate(attribute)?);
+        for expr in self.payload() {
+            columns.push(evaluate(expr)?);
         }
         if let Some(present) = present {
             for column in &mut columns {
@@ -617,9 +617,9 @@ impl Dimension {
         Ok((batch, has_null))
     }
 
-    /// True if all keys are among `attributes`, so that rows with distinct keys differ in them.
-    fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
-        let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
+    /// True if all keys are among `payload`, so that rows with distinct keys differ in them.
+    fn are_all_different(&self, payload: &[Arc<dyn PhysicalExpr>]) -> bool {
+        let is_among = |key: &DimensionKey| payload.contains(&key.expr);
         self.has_columns && self.keys.iter().all(is_among)
     }
 
@@ -653,35 +653,33 @@ impl Dimension {
         lookup: &DimensionLookup,
         row_keys: &mut RowKeys,
     ) -> Result<Table> {
-        let attributes = &lookup.attributes;
+        let payload = &lookup.payload;
         let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
         if !self.has_columns {
             let codes = KeyTable::of_keys(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
         }
         let schema = self.plan.schema();
-        let types = attributes
-            .iter()
-            .map(|attribute| attribute.data_type(&schema));
+        let types = payload.iter().map(|expr| expr.data_type(&schema));
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
-        let ids_of = |is_by_row| match attributes.is_empty() {
+        let ids_of = |is_by_row| match payload.is_empty() {
             true => Ok(Numbered::all_alike(keys.len())),
             false => Numbered::new(rows, first, &types, is_by_row),
         };
         let values_of = |numbers: &Numbered, order: Option<UInt32Array>| {
-            let values = numbers.values.iter().zip(attributes).zip(types.iter());
-            let values = values.map(|((values, attribute), of)| {
+            let values = numbers.values.iter().zip(payload).zip(types.iter());
+            let values = values.map(|((values, expr), of)| {
                 let mut values = cast(values, of)?;
                 if let Some(order) = &order {
                     values = take(&values, order, None)?;
                 }
-                let missing = cast(&missing_value(attribute, &schema)?, of)?;
+                let missing = cast(&missing_value(expr, &schema)?, of)?;
                 Ok(concat(&[&values, &missing])?)
             });
             values.collect::<Result<Vec<_>>>()
         };
         if row_keys.rows_by_key.is_none() {
-            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
+            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(payload);
             let numbers = ids_of(is_by_row)?;
             let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
                 Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
@@ -697,13 +695,13 @@ impl Dimension {
         // groups need codes by value; other lookups index values by the row's position in the list
         let is_by_value = lookup.purpose == Purpose::Groups;
         let numbers = ids_of(!is_by_value)?;
-        let (repeated, order) = match is_by_value {
+        let (multimap, order) = match is_by_value {
             true => (rows_by_key.with(&numbers.codes), None),
             false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
         let codes = Arc::clone(&rows_by_key.codes);
         let table = Table::new(codes, packing, values_of(&numbers, order)?);
-        Ok(table.with_repeated(Some(repeated)))
+        Ok(table.with_multimap(Some(multimap)))
     }
 }
 
@@ -793,7 +791,7 @@ pub(crate) fn dimensions(
     let dimensions = dimensions.map(|(number, (join, found))| {
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
         let lookups = lookups.map(|wanted| DimensionLookup {
-            attributes: wanted.attributes.clone(),
+            payload: wanted.attributes.clone(),
             purpose: wanted.purpose,
         });
         Dimension::new(join, found, lookups.collect(), most_rows)
@@ -838,8 +836,8 @@ mod tests {
             first: 0,
             condition: None,
         };
-        let lookups = lookups.iter().map(|attributes| DimensionLookup {
-            attributes: attributes.iter().map(column).collect(),
+        let lookups = lookups.iter().map(|payload| DimensionLookup {
+            payload: payload.iter().map(column).collect(),
             purpose: Purpose::Groups,
         });
         let found = Found::ByColumn(0, key_type);
@@ -881,7 +879,7 @@ mod tests {
         let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
-        let longs = tables[1].attribute(0).unwrap();
+        let longs = tables[1].payload_column(0).unwrap();
         let longs = longs.values().unwrap();
         assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
     }
@@ -946,7 +944,7 @@ mod tests {
         };
         let found = Found::ByColumn(0, DataType::Int32);
         let keys = || DimensionLookup {
-            attributes: vec![],
+            payload: vec![],
             purpose: Purpose::Groups,
         };
         // At planning, if the number of rows is known,

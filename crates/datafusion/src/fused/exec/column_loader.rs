@@ -337,13 +337,13 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<Wind
         });
     }
     let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for found in find(engine, parts) {
-        match found.group() {
+    for chunks in look_up_each(engine, parts) {
+        match chunks.group() {
             Some(group) => {
-                bytes += found.bytes();
+                bytes += chunks.bytes();
                 groups.push(group);
             }
-            None => missing.push(found),
+            None => missing.push(chunks),
         }
     }
     let batch = Batch::of(&groups).map_err(error::gpu)?;
@@ -378,18 +378,18 @@ fn runs_of(parts: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
 }
 
 /// Looks up the columns of each of `parts`. Blocks as [`look_up`].
-pub(crate) fn find(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
+pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
     let keys = parts.iter().flat_map(|part| {
         let columns = part.file.columns.iter();
         columns.map(|&column| part.key(column))
     });
     let keys: Vec<ChunkKey> = keys.collect();
     let mut columns = engine.lookup_all(&keys).into_iter();
-    let found = parts.into_iter().map(|part| {
+    let chunks = parts.into_iter().map(|part| {
         let columns = columns.by_ref().take(part.file.columns.len()).collect();
         RowGroupChunks { part, columns }
     });
-    found.collect()
+    chunks.collect()
 }
 
 /// A row group and its resident columns, in the order of the pipeline.
@@ -433,7 +433,7 @@ impl RowGroupChunks {
     /// The columns that are not on the device, by index in the file.
     fn missing(&self) -> Vec<usize> {
         let columns = self.part.file.columns.iter().zip(&self.columns);
-        let missing = columns.filter(|(_, found)| found.is_none());
+        let missing = columns.filter(|(_, resident)| resident.is_none());
         missing.map(|(&column, _)| column).collect()
     }
 
@@ -492,8 +492,8 @@ impl RowGroupChunks {
         let columns = self.part.file.columns.iter();
         let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
         let now = self.part.file.engine.lookup_all(&keys);
-        for (found, now) in self.columns.iter_mut().zip(now) {
-            *found = found.take().or(now);
+        for (column, now) in self.columns.iter_mut().zip(now) {
+            *column = column.take().or(now);
         }
     }
 
@@ -617,16 +617,16 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let on_thread = |found: &RowGroupChunks| found.part.file.scan.file.reads_on_thread();
+        let on_thread = |chunks: &RowGroupChunks| chunks.part.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
             // waiting for a response takes no core
             false => concurrency * REQUESTS,
         };
         let turns = Arc::new(Semaphore::new(at_a_time));
-        let loads = futures::stream::iter(missing).map(move |found| {
+        let loads = futures::stream::iter(missing).map(move |chunks| {
             let (metrics, reservation) = (counted.clone(), reserved.new_empty());
-            let load = found.clone().load(metrics, reservation, may_compile);
+            let load = chunks.clone().load(metrics, reservation, may_compile);
             let turns = Arc::clone(&turns);
             let task = SpawnedTask::spawn(async move {
                 let _turn = turns.acquire().await;
@@ -634,7 +634,7 @@ impl Loads {
             });
             async move {
                 (
-                    found,
+                    chunks,
                     task.join().await.map_err(error::interrupted).flatten(),
                 )
             }
@@ -668,8 +668,8 @@ impl Loads {
                     bytes += loaded.bytes;
                     batch.push(loaded.group);
                 }
-                Some((found, Err(error))) if is_crowded(&error) => {
-                    self.crowded.push(found);
+                Some((chunks, Err(error))) if is_crowded(&error) => {
+                    self.crowded.push(chunks);
                     if !batch.is_empty() {
                         break;
                     }
@@ -680,10 +680,10 @@ impl Loads {
         }
         self.batch_bytes = (2 * self.batch_bytes).min(*BATCH_BYTES.end());
         if batch.is_empty()
-            && let Some(found) = self.crowded.pop()
+            && let Some(chunks) = self.crowded.pop()
         {
             let reservation = self.reservation.new_empty();
-            let load = found.load(self.metrics.clone(), reservation, self.may_compile);
+            let load = chunks.load(self.metrics.clone(), reservation, self.may_compile);
             batch.push(load.await?.group);
         }
         match batch.is_empty() {

@@ -162,9 +162,9 @@ struct OutputRows {
 
 impl Run {
     /// Compiles a kernel for `batch` on a thread that may block.
-    async fn compiled(mut self, batch: Batch, nested: bool) -> Result<Self> {
+    async fn compiled(mut self, batch: Batch, is_nested: bool) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
-            let compiled = self.execution.compile_groups(&batch, nested);
+            let compiled = self.execution.compile_groups(&batch, is_nested);
             compiled.map_err(error::gpu)?;
             Ok(self)
         });
@@ -190,8 +190,8 @@ impl Run {
         };
         if let Replaced::Join(_, columns) = &output.node.replaced {
             let columns = columns.clone();
-            let found = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
-            return output.add_rows(&found, &columns);
+            let rows = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
+            return output.add_rows(&rows, &columns);
         }
         // reserves memory for tables and groups until they are batches
         let room = output.memory.new_empty();
@@ -214,7 +214,7 @@ impl Run {
             (None, _) => None,
         };
         let groups = match post_aggregation {
-            Some(pruning) => self.execution.group_wanted(batch, &pruning, reserve),
+            Some(computation) => self.execution.group_wanted(batch, &computation, reserve),
             None => self.execution.group(batch, reserve),
         };
         let groups = groups.map_err(error::gpu)?;
@@ -259,8 +259,8 @@ impl OutputRows {
             && let [groups] = &self.pending[..]
         {
             // ignore the error: the operator above evaluates it again
-            if let Ok(pruning) = pruning.of(groups, &mut self.node.functions) {
-                self.pending = vec![groups.filtered(&pruning).map_err(error::gpu)?];
+            if let Ok(selected) = pruning.of(groups, &mut self.node.functions) {
+                self.pending = vec![groups.filtered(&selected).map_err(error::gpu)?];
             }
         }
         self.are_results = self.node.has_whole_groups && self.pending.len() == 1;
@@ -364,9 +364,9 @@ impl FusedAggregateExec {
     /// Returns an error if a query without filters or joins groups by a key with so many values that the CPU should do
     /// it. This is checked again when chunks are loaded.
     pub(crate) fn check_groups(&self) -> Result<(), FallbackReason> {
-        let needs_all_groups = self.star.dimensions.is_empty() && self.filter.is_none();
-        let needs_all_groups = needs_all_groups && self.nested.is_none();
-        if self.options.gpu != GpuMode::Auto || !needs_all_groups {
+        let is_unfiltered = self.star.dimensions.is_empty() && self.filter.is_none();
+        let is_plain = is_unfiltered && self.nested.is_none();
+        if self.options.gpu != GpuMode::Auto || !is_plain {
             return Ok(());
         }
         let rows = num_rows(&self.input.config).unwrap_or_default() as u128;
@@ -419,7 +419,7 @@ impl FusedAggregateExec {
                 return Ok(Err(reason));
             }
             missing.bytes = self.missing_bytes(engine, &parts).await?;
-            missing.rows = self.star.rows_to_read(Some(&device.dimensions))?;
+            missing.rows = self.star.rows_to_read(Some(&device.key_tables))?;
             // doing the same work here at the same time would slow down both
             let is_being_prepared = auto.is_being_prepared(query);
             let not_ready = || is_being_prepared.then_some(FallbackReason::BeingPrepared);
@@ -494,8 +494,8 @@ impl FusedAggregateExec {
     async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[TableRowGroup]) -> Result<u64> {
         let (engine, parts) = (Arc::clone(engine), parts.to_vec());
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
-        let found = task.join().await.map_err(error::interrupted).flatten()?;
-        Ok(found
+        let lookup = task.join().await.map_err(error::interrupted).flatten()?;
+        Ok(lookup
             .missing
             .iter()
             .map(RowGroupChunks::missing_bytes)
@@ -699,12 +699,12 @@ impl FusedAggregateExec {
                 kernels_compiled: 0,
             });
         }
-        let empty_result = Total {
+        let total = Total {
             count: 0,
             value: None,
         };
         let width = self.functions.iter().map(|(function, _)| function.width());
-        self.clone().total(&vec![empty_result; width.sum()])
+        self.clone().total(&vec![total; width.sum()])
     }
 
     /// The output row of an aggregate without keys.

@@ -4,9 +4,9 @@
 //! filters, it gets the selected rows of a row group from here. If the GPU fails, it evaluates them.
 //!
 //! ```text
-//!  row groups that the stream will want ── a window of them ──▶ on the device, or loaded
+//!  row groups that the stream will read ── a window of them ──▶ on the device, or loaded
 //!                                                                        │
-//!  stream ◀── row group by row group ── selected rows, kept ◀── one run ─┘
+//!  stream ◀── row group by row group ── selected row groups ◀── one run ─┘
 //! ```
 //!
 //! A launch takes about as long for one row group as for several, so rows are selected in windows: the requested row
@@ -34,7 +34,7 @@ use vectile_gpu::{Engine, Error, Group, Rows};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, find};
+use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, look_up_each};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::background::Kind;
@@ -301,32 +301,32 @@ impl GpuSelector {
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
         let engine = Arc::clone(&self.engine);
-        let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
-        let mut found = find.join().await.map_err(error::interrupted)?;
+        let lookup = SpawnedTask::spawn_blocking(move || look_up_each(&engine, parts));
+        let mut chunks = lookup.join().await.map_err(error::interrupted)?;
         if only_ready {
-            let ready = found.iter().take_while(|found| found.group().is_some());
+            let ready = chunks.iter().take_while(|chunks| chunks.group().is_some());
             match ready.count() {
                 0 => return Err(error::gpu(Error::NotLoaded)),
-                ready => found.truncate(ready),
+                ready => chunks.truncate(ready),
             }
         }
-        let mut groups = Vec::with_capacity(found.len());
-        let mut loads = futures::stream::iter(found.clone())
-            .map(|found| self.load(found, reservation.new_empty()))
+        let mut groups = Vec::with_capacity(chunks.len());
+        let mut loads = futures::stream::iter(chunks.clone())
+            .map(|chunks| self.load(chunks, reservation.new_empty()))
             .buffered(LOADS);
         while let Some(loaded) = loads.next().await {
             match loaded {
                 Ok(group) => groups.push(group),
-                Err(_) if found.len() > 1 => break,
+                Err(_) if chunks.len() > 1 => break,
                 Err(error) => return Err(error),
             }
         }
         drop(loads);
         if groups.is_empty() {
             // the first may fit without the others
-            found.truncate(1);
-            for found in found {
-                groups.push(self.load(found, reservation.new_empty()).await?);
+            chunks.truncate(1);
+            for chunks in chunks {
+                groups.push(self.load(chunks, reservation.new_empty()).await?);
             }
         }
         Ok(groups)
@@ -335,15 +335,15 @@ impl GpuSelector {
     /// Returns a row group that is on the device, or loads it.
     async fn load(
         &self,
-        found: RowGroupChunks,
+        chunks: RowGroupChunks,
         reservation: MemoryReservation,
     ) -> Result<(usize, Group)> {
-        let row_group = found.row_group();
-        if let Some(group) = found.group() {
-            self.metrics.bytes_cached.add(found.bytes());
+        let row_group = chunks.row_group();
+        if let Some(group) = chunks.group() {
+            self.metrics.bytes_cached.add(chunks.bytes());
             return Ok((row_group, group));
         }
-        let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation, true));
+        let load = SpawnedTask::spawn(chunks.load(self.metrics.clone(), reservation, true));
         let loaded = load.join().await.map_err(error::interrupted).flatten()?;
         Ok((row_group, loaded.group))
     }

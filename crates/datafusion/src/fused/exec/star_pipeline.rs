@@ -16,7 +16,7 @@ use vectile_gpu::plan::{
 use super::batch_stream::ExecEnvironment;
 use super::build_side::{Dimension, OtherExpr};
 use super::stage::Stage;
-use crate::fused::dimension_cache::KeyTableCache;
+use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
 use crate::fused::lowering::probe::{Wanted, placeheld};
 use crate::fused::pattern::join::{Found, JoinKind};
@@ -174,7 +174,7 @@ impl Star {
             tables,
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
-            repeated: self.repeated(tables),
+            multimap_dimensions: self.multimap_dimensions(tables),
             existence_test: None,
             texts: self.texts(tables),
         };
@@ -203,7 +203,7 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let combined = filler.repeated.iter().copied();
+        let combined = filler.multimap_dimensions.iter().copied();
         let combined = combined.filter(|dimension| !self.only_tests_existence(*dimension));
         let matches = combined.map(|dimension| {
             let is_outer = self.is_outer(dimension);
@@ -240,7 +240,7 @@ impl Star {
 
     /// Filters over the matches of outer joins with a condition.
     fn match_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
-        let outer = filler.repeated.iter().copied();
+        let outer = filler.multimap_dimensions.iter().copied();
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
@@ -253,13 +253,15 @@ impl Star {
     }
 
     /// The dimensions with duplicate keys: first those that rows are combined with, then those only tested for a match.
-    fn repeated(&self, tables: &Tables) -> Vec<usize> {
+    fn multimap_dimensions(&self, tables: &Tables) -> Vec<usize> {
         let lookups = self.lookups.iter().zip(tables);
-        let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
-        let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
-        repeated.sort_unstable_by_key(|of| (self.only_tests_existence(*of), *of));
-        repeated.dedup();
-        repeated
+        let multimap_dimensions = lookups.filter(|(_, table)| table.multimap.is_some());
+        let mut multimap_dimensions: Vec<usize> = multimap_dimensions
+            .map(|(lookup, _)| lookup.dimension)
+            .collect();
+        multimap_dimensions.sort_unstable_by_key(|of| (self.only_tests_existence(*of), *of));
+        multimap_dimensions.dedup();
+        multimap_dimensions
     }
 
     /// The distinct lookups of text in composite keys. Lookups of a dimension share them.
@@ -286,8 +288,8 @@ impl Star {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
             let table = filler.tables.get(lookup).ok_or_else(missing)?;
-            let asked = self.only_tests_existence(number);
-            let filter = match self.condition(number).filter(|_| asked) {
+            let only_tests_existence = self.only_tests_existence(number);
+            let filter = match self.condition(number).filter(|_| only_tests_existence) {
                 Some(condition) => {
                     Some(filler.conditional_join_filter(dimension.kind, lookup, condition)?)
                 }
@@ -316,7 +318,7 @@ struct TemplateFiller<'a> {
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
     /// The dimensions with duplicate keys, in the order of the pipeline's matches.
-    repeated: Vec<usize>,
+    multimap_dimensions: Vec<usize>,
     /// The dimension of an outer join whose condition is tested over its matches before rows are combined with them.
     existence_test: Option<usize>,
     /// Lookups of text in composite keys, behind those of columns.
@@ -335,31 +337,31 @@ impl TemplateFiller<'_> {
     fn payload(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeheld(placeholder));
-        let values = values.and_then(|(table, attribute)| table.attribute(attribute));
+        let values = values.and_then(|(table, column)| table.payload_column(column));
         let values = values.ok_or_else(missing)?;
-        Ok(match self.asked(lookup)? {
+        Ok(match self.code_source(lookup)? {
             CodeSource::Lookup(number) => Expr::Payload(number, values),
             CodeSource::Code(code) => Expr::PayloadOf(Box::new(code), values),
         })
     }
 
     /// The code of a lookup's match.
-    fn asked(&self, lookup: usize) -> Result<CodeSource> {
+    fn code_source(&self, lookup: usize) -> Result<CodeSource> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let Some(repeated) = &table.repeated else {
+        let Some(multimap) = &table.multimap else {
             return self.key_code_source(lookup);
         };
-        Ok(CodeSource::Code(repeated.code(self.number(of.dimension)?)))
+        Ok(CodeSource::Code(multimap.code(self.number(of.dimension)?)))
     }
 
     /// Index of the matches of a dimension with duplicate keys.
     fn number(&self, dimension: usize) -> Result<usize> {
-        let mut dimensions = self.repeated.iter();
+        let mut dimensions = self.multimap_dimensions.iter();
         let number = dimensions.position(|other| *other == dimension);
         let number = number.ok_or_else(missing)?;
         Ok(match self.existence_test == Some(dimension) {
-            true => self.repeated.len() + number,
+            true => self.multimap_dimensions.len() + number,
             false => number,
         })
     }
@@ -377,7 +379,7 @@ impl TemplateFiller<'_> {
     fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
         let existence_test = Self {
             existence_test: Some(dimension),
-            repeated: self.repeated.clone(),
+            multimap_dimensions: self.multimap_dimensions.clone(),
             parameters: self.parameters.clone(),
             texts: self.texts.clone(),
             ..*self
@@ -396,8 +398,8 @@ impl TemplateFiller<'_> {
         let lookup = lookups.position(|lookup| lookup.dimension == dimension);
         let lookup = lookup.ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let repeated = table.repeated.as_ref().ok_or_else(missing)?;
-        Ok(repeated.matches(self.code_of_key(lookup)?, is_outer))
+        let multimap = table.multimap.as_ref().ok_or_else(missing)?;
+        Ok(multimap.matches(self.code_of_key(lookup)?, is_outer))
     }
 
     /// The code of a key; null if it has no match.
@@ -463,7 +465,7 @@ impl TemplateFiller<'_> {
     ) -> Result<Filter> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let some = match table.repeated {
+        let some = match table.multimap {
             Some(_) => self.exists(of.dimension, condition)?,
             None => {
                 let condition = self.expr(condition)?;
@@ -511,7 +513,7 @@ impl TemplateFiller<'_> {
                     let value = self.parameters.get(*number).copied();
                     Some(Expr::Literal(value.ok_or_else(missing)?))
                 }
-                Expr::Code(lookup) => Some(match self.asked(*lookup)? {
+                Expr::Code(lookup) => Some(match self.code_source(*lookup)? {
                     CodeSource::Lookup(number) => Expr::Code(number),
                     CodeSource::Code(code) => code,
                 }),
@@ -541,7 +543,7 @@ impl TemplateFiller<'_> {
     fn joined(&self, filter: &JoinedFilter) -> Result<Filter> {
         let in_parts = self.filter(&filter.in_parts)?;
         match &filter.whole {
-            Some(whole) if !self.repeated.is_empty() => {
+            Some(whole) if !self.multimap_dimensions.is_empty() => {
                 let whole = self.expr(whole)?;
                 let mut reads_matches = false;
                 whole.replaced(&mut |part| {
@@ -570,7 +572,7 @@ impl TemplateFiller<'_> {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
                     GroupKey::Entry(_) => Ok(key.clone()),
-                    GroupKey::Code(lookup) => Ok(match self.asked(*lookup)? {
+                    GroupKey::Code(lookup) => Ok(match self.code_source(*lookup)? {
                         CodeSource::Lookup(number) => GroupKey::Code(number),
                         CodeSource::Code(code) => GroupKey::Value(code),
                     }),
