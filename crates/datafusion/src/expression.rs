@@ -37,7 +37,7 @@ pub(crate) fn test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Test
     Ok(Test::new(columns, schema, Arc::new(rows)))
 }
 
-/// The expression from which [`test`] created a test.
+/// The expression of a test that was created here.
 #[cfg(feature = "gpu")]
 pub(crate) fn expression_of(test: &Test) -> Result<&Arc<dyn PhysicalExpr>> {
     let rows: &dyn Any = test.rows();

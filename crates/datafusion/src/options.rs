@@ -22,8 +22,8 @@ pub enum GpuMode {
     On,
     /// Never use the GPU.
     Off,
-    /// Run every scan of a Vectile table on the GPU; a query that cannot is an error. Without the feature `gpu`, that
-    /// is every query.
+    /// Run every scan of a Vectile table on the GPU; a query that cannot run there is an error. Without the feature
+    /// `gpu`, that is every query.
     Require,
 }
 

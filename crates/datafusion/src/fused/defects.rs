@@ -34,7 +34,7 @@ impl Defects {
     ///
     /// # Errors
     ///
-    /// Returns a defect as error on an emulator.
+    /// Returns the error if it is a defect, on an emulator.
     pub(crate) fn left_to_cpu(&self, error: DataFusionError) -> Result<DataFusionError> {
         match error::is_internal(&error) {
             true if self.are_errors => Err(error),

@@ -164,7 +164,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// Returns a defect as error on an emulator.
+    /// Returns the error if it is a defect, on an emulator.
     pub(crate) fn left_to_cpu(&self, error: DataFusionError) -> Result<DataFusionError> {
         match self.0.device.get() {
             Some(Ok(device)) => device.defects.left_to_cpu(error),

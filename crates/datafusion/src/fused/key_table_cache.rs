@@ -13,7 +13,7 @@ use crate::fused::lowering::probe::Purpose;
 use crate::fused::pattern::fingerprint::Identity;
 use crate::fused::table::Table;
 
-/// Tables of dimensions may take this fraction of the device's memory for chunks, in addition to it.
+/// Divisor of the device's memory for chunks: the limit of the cache, in addition to that memory.
 const MEMORY_SHARE: u64 = 16;
 
 /// Bytes of a cache entry without its table.

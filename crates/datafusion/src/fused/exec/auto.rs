@@ -6,7 +6,7 @@ use crate::fused::background::{Background, SessionEnd};
 use crate::fused::cost_model::{Costs, Estimate, Missing, Work};
 use crate::fused::fallback_reason::FallbackReason;
 
-/// What a node needs for the decision.
+/// Inputs of the decision: estimates, measured costs and the background worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Auto {
     /// Estimated times if the device is ready, as of planning.

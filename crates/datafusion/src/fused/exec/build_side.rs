@@ -67,9 +67,9 @@ pub(crate) struct Dimension {
     /// True if the keys are packed into one integer, which kernels compute.
     is_packed: bool,
     pub(crate) kind: JoinKind,
-    /// True if the join needs columns or the number of matches; false if it needs only the presence of keys.
+    /// True if output or join condition need columns of this side; false if only the presence of keys counts.
     has_columns: bool,
-    /// What the plan reads and computes; `None` if another run may give another result.
+    /// Fingerprint of the plan; `None` if another run may give another result.
     identity: Option<Arc<Identity>>,
     lookups: Vec<DimensionLookup>,
     /// Rows of the largest Vectile table that the plan reads.

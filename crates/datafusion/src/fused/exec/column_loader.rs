@@ -62,7 +62,7 @@ const REQUESTS: usize = 4;
 /// loading goes on while the first kernel is compiled.
 const AHEAD: usize = 16;
 
-/// If a query needs more than the device's memory for chunks, it looks up this fraction of it at once.
+/// Divisor of the device's memory for chunks: the size of a window if a query needs more than all of it.
 const WINDOW_SHARE: u64 = 4;
 
 /// A table scan of a kernel: columns by their index in the table's schema.

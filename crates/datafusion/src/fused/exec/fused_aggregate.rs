@@ -253,7 +253,7 @@ impl OutputRows {
         Ok(())
     }
 
-    /// Adds the held groups: only the required ones if there are no others. Called after the last batch.
+    /// Adds the pending groups: only the required ones if there are no others. Called after the last batch.
     fn end(&mut self) -> Result<()> {
         if let Some(pruning) = self.node.pruning.take()
             && let [groups] = &self.pending[..]

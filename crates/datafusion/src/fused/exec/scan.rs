@@ -46,7 +46,7 @@ use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
 /// Maximum number of row groups selected at once.
 const MAX_WINDOW: usize = 16;
 
-/// A window may take this fraction of the device's memory for chunks: other partitions and queries have windows, too.
+/// Divisor of the device's memory for chunks: the limit of a window, as other partitions and queries have windows, too.
 const WINDOW_SHARE: u64 = 64;
 
 /// If a launch selects more bytes than this, copying takes longer than the launch. The next window is sized to stay
