@@ -95,46 +95,46 @@ impl FileRows {
     ///
     /// Returns errors of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
-        let mut wanted: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
+        let mut row_numbers: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
+        row_numbers.sort_unstable();
+        row_numbers.dedup();
         let indices = rows.iter().map(|row| {
-            let index = wanted.binary_search(&(row? as usize)).ok();
+            let index = row_numbers.binary_search(&(row? as usize)).ok();
             index.map(|index| index as u64)
         });
         let indices: UInt64Array = indices.collect();
         let name = self.names.get(column);
         let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
-        let values = match wanted.len() > MOST_KEPT {
+        let values = match row_numbers.len() > MOST_KEPT {
             true => self
-                .read_all(&wanted, std::slice::from_ref(name))?
+                .read_all(&row_numbers, std::slice::from_ref(name))?
                 .column(0)
                 .clone(),
-            false => self.batch(wanted)?.column(column).clone(),
+            false => self.batch(row_numbers)?.column(column).clone(),
         };
         Ok(take(&values, &indices, None)?)
     }
 
-    /// All columns of the rows `wanted`, which are sorted.
-    fn batch(&self, wanted: Vec<usize>) -> Result<RecordBatch> {
+    /// All columns of the rows `row_numbers`, which are sorted.
+    fn batch(&self, row_numbers: Vec<usize>) -> Result<RecordBatch> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((rows, batch)) = &*last
-            && rows == &wanted
+            && rows == &row_numbers
         {
             return Ok(batch.clone());
         }
-        let batch = self.read_all(&wanted, &self.names)?;
-        *last = Some((wanted, batch.clone()));
+        let batch = self.read_all(&row_numbers, &self.names)?;
+        *last = Some((row_numbers, batch.clone()));
         Ok(batch)
     }
 
     /// Reads columns of these rows, from all row groups concurrently.
-    fn read_all(&self, wanted: &[usize], names: &[String]) -> Result<RecordBatch> {
+    fn read_all(&self, row_numbers: &[usize], names: &[String]) -> Result<RecordBatch> {
         let parts = self.parts.iter().zip(self.firsts.windows(2));
         let reads = parts.filter_map(|(part, bounds)| {
             let [first, end] =
-                [bounds[0], bounds[1]].map(|bound| wanted.partition_point(|row| *row < bound));
-            let own: Vec<usize> = wanted[first..end]
+                [bounds[0], bounds[1]].map(|bound| row_numbers.partition_point(|row| *row < bound));
+            let own: Vec<usize> = row_numbers[first..end]
                 .iter()
                 .map(|row| row - bounds[0])
                 .collect();

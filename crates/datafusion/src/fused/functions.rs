@@ -31,8 +31,8 @@ pub(crate) fn functions(gpu: &Gpu) -> [(&'static str, Arc<dyn TableFunctionImpl>
 }
 
 /// Loads columns of a table of Vectile files to the GPU, and keeps them there until they are unloaded. If `columns` is
-/// empty, loads all columns that the GPU supports. Unpins earlier versions of the files. `SELECT * FROM
-/// vectile_load(table, column, ..)` does the same in SQL.
+/// empty, loads all columns that the GPU supports. Unpins earlier versions of the files.
+/// `SELECT * FROM vectile_load(table, column, ..)` does the same in SQL.
 ///
 /// Returns a row for each column. [`not_on_gpu`](PinnedColumn::not_on_gpu) is set for columns that cannot be loaded.
 /// Sessions that use the same GPU share pinned columns.
