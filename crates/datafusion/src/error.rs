@@ -1,27 +1,27 @@
-//! Errors of the layers below, as DataFusion's.
+//! Converts errors of the layers below to DataFusion's.
 //!
-//! The original stays reachable: [`DataFusionError::External`] holds a [`vectile_file::Error`], or one
-//! of another format, which names file, row group and column.
+//! The original stays accessible: [`DataFusionError::External`] holds a [`vectile_file::Error`], or that of another
+//! format, which names file, row group and column.
 
 #[cfg(feature = "gpu")]
 use datafusion::common::exec_datafusion_err;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::DataFusionError;
 
-/// Writing a file failed.
+/// An error of writing a file.
 pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
     external(error)
 }
 
-/// Reading a file failed.
+/// An error of reading a file.
 pub(crate) fn external(error: impl std::error::Error + Send + Sync + 'static) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// A scan ended early.
+/// An error of a scan.
 pub(crate) fn scan(error: vectile_scan::Error) -> DataFusionError {
     match error {
-        // A test's or a pool's is one of DataFusion's.
+        // Errors of tests and memory pools are DataFusion's.
         vectile_scan::Error::External(error) => match error.downcast() {
             Ok(error) => *error,
             Err(error) => DataFusionError::External(error),
@@ -32,19 +32,19 @@ pub(crate) fn scan(error: vectile_scan::Error) -> DataFusionError {
     }
 }
 
-/// The scan asked for a column that it did not read.
+/// An internal error: the scan needs a column that it did not read.
 #[cfg(feature = "gpu")]
 pub(crate) fn missing_column(column: usize) -> DataFusionError {
     internal_datafusion_err!("column {column} was not read")
 }
 
-/// The GPU did not do it.
+/// An error of the GPU.
 #[cfg(feature = "gpu")]
 pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
-/// Whether there is no kernel for what was asked.
+/// True if there is no kernel for the operation.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
     is(error, |error| {
@@ -52,14 +52,14 @@ pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
     })
 }
 
-/// Whether it is a defect of ours, and neither query, data nor device is to blame.
+/// True for defects of Vectile, which neither query, data nor device cause.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_internal(error: &DataFusionError) -> bool {
     let root = error.find_root();
     matches!(root, DataFusionError::Internal(_)) || is(root, vectile_gpu::Error::is_internal)
 }
 
-/// Whether a kernel is not compiled yet.
+/// True if a kernel is not compiled yet.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {
     is(error, |error| {
@@ -67,7 +67,7 @@ pub(crate) fn is_not_compiled(error: &DataFusionError) -> bool {
     })
 }
 
-/// Whether columns or a kernel are not on the GPU yet.
+/// True if columns or a kernel are not on the GPU yet.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_not_ready(error: &DataFusionError) -> bool {
     use vectile_gpu::Error::{NotCompiled, NotLoaded};
@@ -82,13 +82,13 @@ fn is(error: &DataFusionError, test: impl Fn(&vectile_gpu::Error) -> bool) -> bo
     }
 }
 
-/// A task for the GPU did not end.
+/// A task for the GPU did not complete.
 #[cfg(feature = "gpu")]
 pub(crate) fn interrupted(error: tokio::task::JoinError) -> DataFusionError {
     exec_datafusion_err!("work for the GPU was interrupted: {error}")
 }
 
-/// What must run on the GPU does not.
+/// An operation that must run on the GPU does not.
 #[cfg(feature = "gpu")]
 pub(crate) fn required(error: DataFusionError) -> DataFusionError {
     error.context("vectile.gpu = require")

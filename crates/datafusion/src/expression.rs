@@ -17,14 +17,14 @@ use crate::stack;
 
 /// A boolean expression as a scan evaluates it.
 struct Expression {
-    /// As it was, over the file's schema.
+    /// The original expression, over the file's schema.
     expr: Arc<dyn PhysicalExpr>,
-    /// The same over the columns that it needs.
+    /// The expression over only the columns that it needs.
     renumbered: Arc<dyn PhysicalExpr>,
     levels: usize,
 }
 
-/// The test of `expr`, whose columns are those of `schema`.
+/// Creates a test from `expr`, whose columns are those of `schema`.
 pub(crate) fn test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Test> {
     let mut columns: Vec<usize> = collect_columns(expr).iter().map(Column::index).collect();
     columns.sort_unstable();
@@ -37,7 +37,7 @@ pub(crate) fn test(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Test
     Ok(Test::new(columns, schema, Arc::new(rows)))
 }
 
-/// The expression that a test was made of here.
+/// The expression of a test that was created here.
 #[cfg(feature = "gpu")]
 pub(crate) fn expression_of(test: &Test) -> Result<&Arc<dyn PhysicalExpr>> {
     let rows: &dyn Any = test.rows();

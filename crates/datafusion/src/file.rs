@@ -1,4 +1,4 @@
-//! Files that scans open: Vectile's own, and those of other formats that are containers, too.
+//! Files that scans open: Vectile's own and other container formats.
 
 #[cfg(feature = "gpu")]
 use std::borrow::Cow;
@@ -28,7 +28,7 @@ pub(crate) enum FileKind {
 }
 
 impl FileKind {
-    /// The extension of such files, which is also what they are called.
+    /// File extension and name of the format.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Vectile => "vectile",
@@ -37,23 +37,23 @@ impl FileKind {
     }
 }
 
-/// Where files are opened from, and what is remembered of them.
-pub(crate) struct Source<'a> {
+/// Context for opening files: format, object store and caches.
+pub(crate) struct FileContext<'a> {
     pub(crate) kind: FileKind,
     pub(crate) store: &'a Arc<dyn ObjectStore>,
     pub(crate) footers: Option<&'a FileMetadataCache>,
     pub(crate) listings: &'a Listings,
 }
 
-/// A file whose footer is known.
+/// A file with its footer.
 #[derive(Clone)]
 pub(crate) enum TableFile {
     Vectile(Arc<File>),
     Orc(Arc<vectile_orc::File>),
 }
 
-impl Source<'_> {
-    /// Opens `object`. Its footer is from the cache unless it has changed.
+impl FileContext<'_> {
+    /// Opens `object`. Takes its footer from the cache unless the file has changed.
     pub(crate) async fn open(
         &self,
         object: &ObjectMeta,
@@ -76,7 +76,7 @@ impl Source<'_> {
 }
 
 impl TableFile {
-    /// What is scanned.
+    /// The container to scan.
     pub(crate) fn container(&self) -> Arc<dyn Container> {
         match self {
             Self::Vectile(file) => Arc::clone(file) as _,
@@ -115,7 +115,7 @@ impl TableFile {
         start.unwrap_or_default()
     }
 
-    /// Bytes of a column as Arrow arrays, if they are known.
+    /// Bytes of a column as Arrow arrays, if known.
     pub(crate) fn arrow_bytes(&self, column: usize) -> Option<u64> {
         match self {
             Self::Vectile(file) => {
@@ -127,7 +127,7 @@ impl TableFile {
         }
     }
 
-    /// How a column of text is encoded in a row group.
+    /// Name of a text column's encoding in a row group.
     #[cfg(feature = "gpu")]
     pub(crate) fn text_encoding(&self, row_group: usize, column: usize) -> Option<Cow<'_, str>> {
         match self {
@@ -136,7 +136,7 @@ impl TableFile {
                 let chunk = row_group.columns.get(column)?;
                 Some(match chunk.compression {
                     Compression::None => (*chunk.encoding).into(),
-                    // values that repeat are in no dictionary then
+                    // compressed repeated values are not dictionary encoded
                     compression => format!("{} + {compression}", chunk.encoding).into(),
                 })
             }
@@ -152,7 +152,7 @@ impl TableFile {
         }
     }
 
-    /// Files of other contents have another one.
+    /// Checksum of the file's metadata; differs if contents differ.
     #[cfg(feature = "gpu")]
     pub(crate) fn checksum(&self) -> u32 {
         match self {
@@ -161,7 +161,7 @@ impl TableFile {
         }
     }
 
-    /// Whether reading it is work for a core, rather than waiting for a store.
+    /// True if reading the file occupies a core, rather than waiting for a store.
     #[cfg(feature = "gpu")]
     pub(crate) fn reads_on_thread(&self) -> bool {
         match self {
@@ -171,7 +171,7 @@ impl TableFile {
     }
 }
 
-/// A file, and who is told of it.
+/// An open file, with the cache and metrics to notify.
 pub(crate) struct ScanFile {
     pub(crate) file: TableFile,
     pub(crate) listings: Listings,
@@ -179,7 +179,7 @@ pub(crate) struct ScanFile {
 }
 
 impl ScanFile {
-    /// Reads the values of `data`, into `buffers` if it is a local file of Vectile's own.
+    /// Reads the columns `data`, into `buffers` if it is a local Vectile file.
     pub(crate) async fn read(
         &self,
         row_group: usize,
@@ -200,8 +200,8 @@ impl ScanFile {
         Ok(read)
     }
 
-    /// Columns of `data`, by their index in the file, in streams that a device can decode, read into `buffers` if it is a
-    /// local file. Whatever is wrong with others, [`read`](Self::read) says.
+    /// Reads the columns `data` as streams that a device can decode, by index in the file, into `buffers` if it is a
+    /// local file. Skips columns that fail; [`read`](Self::read) reports their errors.
     #[cfg(feature = "gpu")]
     pub(crate) async fn parted(
         &self,
@@ -222,7 +222,7 @@ impl ScanFile {
             .collect()
     }
 
-    /// Why a scan of it ended.
+    /// Converts an error of scanning this file. Removes outdated listings from the cache.
     pub(crate) fn error(&self, error: vectile_scan::Error) -> DataFusionError {
         let error = error::scan(error);
         self.listings.note(self.file.location(), &error);

@@ -1,4 +1,4 @@
-//! The filters of a query, as those of a scan.
+//! Converts the filters of a query to those of a scan.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use vectile_scan::{Container, DynamicFilter, Filters, Node, Role, Stage};
 use crate::error;
 use crate::lower::{lower, lower_weakened};
 
-/// A dynamic filter of DataFusion's.
+/// A dynamic filter of DataFusion.
 struct DynamicExpr {
     expr: Arc<dyn PhysicalExpr>,
     tracking: DynamicFilterTracking,
-    /// Of the file.
+    /// Schema of the file.
     schema: SchemaRef,
 }
 
@@ -34,7 +34,7 @@ impl DynamicExpr {
 }
 
 impl DynamicFilter for DynamicExpr {
-    /// A value that cannot be lowered filters nothing.
+    /// A filter that cannot be lowered keeps all rows.
     fn current(&self) -> Vec<Node> {
         self.lower().unwrap_or_default()
     }
@@ -53,8 +53,7 @@ fn is_dynamic(conjunct: &Arc<dyn PhysicalExpr>) -> bool {
     conjunct.is::<DynamicFilterPhysicalExpr>()
 }
 
-/// Lowers `predicate`, whose columns are those of the file. `role` is that of the query's own
-/// filters.
+/// Lowers `predicate`, whose columns are those of the file. `role` applies to the query's own filters.
 pub(crate) fn filters(
     predicate: Option<&Arc<dyn PhysicalExpr>>,
     file: Arc<dyn Container>,
@@ -75,7 +74,7 @@ pub(crate) fn filters(
     Filters::try_new(file, exact, role, dynamic).map_err(error::scan)
 }
 
-/// Names how each conjunct of `predicate` is evaluated, for `EXPLAIN`.
+/// Appends how each conjunct of `predicate` is evaluated, for `EXPLAIN`.
 pub(crate) fn describe(
     predicate: &Arc<dyn PhysicalExpr>,
     schema: &Schema,

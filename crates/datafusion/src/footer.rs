@@ -1,4 +1,4 @@
-//! Footers, read once and kept in the runtime's cache of file metadata.
+//! Reads footers, and caches them in the runtime's cache of file metadata.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use object_store::{ObjectMeta, ObjectStore};
 
 use crate::listing::Listings;
 
-/// What a file says of itself.
+/// Metadata of a file.
 pub(crate) trait Footer: Send + Sync + Sized + 'static {
-    /// Reads that of `object`.
+    /// Reads the footer of `object`.
     fn read(
         store: &Arc<dyn ObjectStore>,
         object: &ObjectMeta,
     ) -> impl Future<Output = Result<Self>> + Send;
 
-    /// Bytes of memory that it takes, about.
+    /// Approximate size in memory, in bytes.
     fn memory_size(&self) -> usize;
 
-    /// Row groups of the file.
+    /// Number of row groups of the file.
     fn num_row_groups(&self) -> usize;
 }
 
@@ -44,7 +44,7 @@ impl<F: Footer> FileMetadata for CachedFooter<F> {
     }
 }
 
-/// The footer of `object`, from the cache unless the file has changed.
+/// Returns the footer of `object`, from the cache unless the file has changed.
 pub(crate) async fn footer<F: Footer>(
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,

@@ -27,7 +27,7 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::ReadOptions;
 
-use crate::file::{FileKind, Source};
+use crate::file::{FileContext, FileKind};
 use crate::listing::Listings;
 use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
@@ -45,12 +45,12 @@ pub struct VectileFormat {
 }
 
 impl VectileFormat {
-    /// A format with these options for the files it writes.
+    /// A format that writes files with `options`.
     pub fn new(options: TableOptions) -> Self {
         Self { options }
     }
 
-    /// Its options.
+    /// Options for written files.
     pub fn options(&self) -> &TableOptions {
         &self.options
     }
@@ -98,8 +98,8 @@ impl FileFormat for VectileFormat {
         None
     }
 
-    /// The schema as it was written. Schemas of several files are merged in the order of their
-    /// names, see [`merge_schemas`].
+    /// Returns the schema as written. Schemas of several files are merged in the order of file names, see
+    /// [`merge_schemas`].
     async fn infer_schema(
         &self,
         state: &dyn Session,
@@ -138,7 +138,7 @@ impl FileFormat for VectileFormat {
             return not_impl_err!("overwriting Vectile tables");
         }
         let session = VectileOptions::of(state.config_options());
-        let conf = with_one_place(conf)?;
+        let conf = with_literal_target(conf)?;
         let sink = VectileSink::try_new(conf, &self.options, &session)?;
         Ok(Arc::new(DataSinkExec::new(
             input,
@@ -152,18 +152,18 @@ impl FileFormat for VectileFormat {
     }
 }
 
-/// The target of a `COPY` is the file or directory of that name. DataFusion takes a name with `[`, `*` or `?` for a glob,
-/// and would write files with other names to the directory before it.
-fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
+/// Makes the target of a `COPY` the file or directory of that literal name. DataFusion takes a name with `[`, `*` or
+/// `?` for a glob, and would write files with other names to its parent directory.
+fn with_literal_target(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
     // an INSERT has no URL of its own
     if conf.original_url.is_empty() {
         return Ok(conf);
     }
-    for place in &mut conf.table_paths {
-        let Some(glob) = place.get_glob() else {
+    for target in &mut conf.table_paths {
+        let Some(glob) = target.get_glob() else {
             continue;
         };
-        let mut url = place.get_url().clone();
+        let mut url = target.get_url().clone();
         let names = glob.as_str().split('/');
         let is_odd = |name: &str| matches!(name, "." | "..");
         match url.path_segments_mut() {
@@ -172,12 +172,12 @@ fn with_one_place(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
             }
             _ => return plan_err!("cannot write to {}", conf.original_url),
         }
-        *place = ListingTableUrl::try_new(url, None)?;
+        *target = ListingTableUrl::try_new(url, None)?;
     }
     Ok(conf)
 }
 
-/// The schema of files. Those of several are merged in the order of their names, see [`merge_schemas`].
+/// Infers the schema of files. Several schemas are merged in the order of file names, see [`merge_schemas`].
 pub(crate) async fn infer_schema(
     kind: FileKind,
     state: &dyn Session,
@@ -195,7 +195,7 @@ pub(crate) async fn infer_schema(
         .map(|object| {
             let (cache, listings) = (Arc::clone(&cache), listings.clone());
             async move {
-                let source = Source {
+                let source = FileContext {
                     kind,
                     store,
                     footers: Some(cache.as_ref()),
@@ -213,7 +213,7 @@ pub(crate) async fn infer_schema(
     merge_schemas(&schemas, common_type).map_err(|error| plan_datafusion_err!("{error}"))
 }
 
-/// What a file says of the columns of `table`.
+/// Statistics of a file for the columns of `table`.
 pub(crate) async fn infer_stats(
     kind: FileKind,
     state: &dyn Session,
@@ -222,7 +222,7 @@ pub(crate) async fn infer_stats(
     object: &ObjectMeta,
 ) -> Result<Statistics> {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
-    let source = Source {
+    let source = FileContext {
         kind,
         store,
         footers: Some(cache.as_ref()),
@@ -232,7 +232,7 @@ pub(crate) async fn infer_stats(
     file_statistics(&file, table)
 }
 
-/// The scan of what `conf` names, with the settings of a session.
+/// Plans the scan of `conf` with the settings of a session.
 pub(crate) fn scan_plan(
     state: &dyn Session,
     conf: FileScanConfig,

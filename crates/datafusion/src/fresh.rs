@@ -1,7 +1,7 @@
 //! Copies of plans as if they had never run.
 //!
-//! A plan changes when it runs: a hash join keeps what it built, a top-k its filter, an exchange its channels, and
-//! every operator its metrics. A copy shares none of that with the plan that it is made of.
+//! A plan changes when it runs: a hash join keeps its table, a top-k its filter, an exchange its channels, and every
+//! operator its metrics. A copy shares none of these with the original.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) fn fresh(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     let children = plan.children().into_iter();
     let children = children.map(|child| stack::grown(|| fresh(child)));
     let mut children: Vec<_> = children.collect::<Result<_>>()?;
-    // A sort of all rows that is reset gets the filter of a top-k.
+    // Resetting a sort of all rows would give it the filter of a top-k.
     if let Some(sort) = plan.downcast_ref::<SortExec>()
         && sort.fetch().is_none()
         && let Some(input) = children.pop()

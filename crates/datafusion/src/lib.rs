@@ -6,13 +6,13 @@
 //! adds a table without SQL. Tables are DataFusion's listing tables, so files, directories, globs,
 //! partitioned trees and object stores work as they do for Parquet. `STORED AS ORC` reads ORC files in the same way.
 //!
-//! DataFusion keeps listings of directories for ever, and what a session writes to Vectile files is seen at once. For
-//! files of others, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
+//! DataFusion caches directory listings without expiry. Files that a session writes as Vectile appear at once. For
+//! files written by other processes, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
 //!
 //! The feature `gpu`, which is on by default, puts aggregates and filters on CUDA devices.
 //!
-//! A scan evaluates the query's filters on the encoded columns and decodes survivors only:
-//! [`VectileSource`] says what it takes over, `EXPLAIN` how each conjunct is evaluated.
+//! A scan evaluates the query's filters on the encoded columns and decodes only matching rows. [`VectileSource`]
+//! documents which operations it takes over; `EXPLAIN` shows how each conjunct is evaluated.
 
 mod error;
 mod expression;

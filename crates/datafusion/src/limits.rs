@@ -1,20 +1,20 @@
-//! DataFusion's rules about sorts and limits, where they leave the rows of the query as they are.
+//! Limits DataFusion's rules for sorts and limits to plans for which they are correct.
 //!
-//! `PushdownSort` of DataFusion 55.2 gives a scan another order although the scan, or a node above it, has a limit: its
-//! first rows are other ones then. `TopKAggregation` has an aggregate stop at the limit of a sort although a window
-//! function between them needs all groups, or a projection between them computes what the sort is by. It goes on to the
-//! aggregates below that one. These rules replace them under their names, and leave such plans alone.
+//! `PushdownSort` of DataFusion 55.2 changes the order of a scan even if the scan, or a node above it, has a limit,
+//! which then takes other rows. `TopKAggregation` makes an aggregate stop at the limit of a sort although a window
+//! function between them needs all groups, or a projection between them computes the sort key. It also continues to the
+//! aggregates below that one. These rules replace both under their names, and leave such plans unchanged.
 //!
 //! `EnsureRequirements` of DataFusion 55.2 moves a sort below a node that skips rows (`OFFSET`), which then skips other
-//! ones, and of `LIMIT 10 OFFSET 5` leaves five. It moves the limit of a sort below windows, filters and joins. So a rule
-//! takes its place that applies it to parts of the plan, each for itself. It also drops a sort below such a node if the
-//! column of the sort is no output of the part, unless the part says that it requires the order.
+//! rows, and returns five rows for `LIMIT 10 OFFSET 5`. It moves the limit of a sort below windows, filters and joins.
+//! So the replacement applies it separately to parts of the plan. It also drops a sort below such a node if the sort
+//! column is no output of the part, unless the part requires the order.
 //!
-//! `LimitPushPastWindows` of DataFusion 55.2 has a sort below window functions stop after too few rows: it adds up what
-//! several of them look ahead wrongly, and takes frames for what `lag` and `lead` look at. It is off.
+//! `LimitPushPastWindows` of DataFusion 55.2 stops a sort below window functions after too few rows: it adds up the
+//! lookahead of several functions incorrectly, and uses window frames for `lag` and `lead`. It is disabled.
 //!
-//! `LimitPushdown` of DataFusion 55.2 gives the limit of a merge of sorted partitions to scans as one of any rows. A scan of
-//! Parquet then leaves out row groups. So scans below such a merge are asked to keep the order.
+//! `LimitPushdown` of DataFusion 55.2 passes the limit of a merge of sorted partitions to scans as a limit of arbitrary
+//! rows, and a scan of Parquet then skips row groups. So scans below such a merge are set to preserve order.
 
 use std::sync::Arc;
 
@@ -49,28 +49,28 @@ use crate::pushdown::Rule;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Puts a rule that is limited to safe plans in the place of each `PushdownSort`, `TopKAggregation` and
-/// `EnsureRequirements`.
+/// Replaces each `PushdownSort`, `TopKAggregation` and `EnsureRequirements` by a rule limited to safe plans, preserves
+/// order for `LimitPushdown`, and disables `LimitPushPastWindows`.
 pub(crate) fn replace_rules(rules: &mut [Rule]) {
     let sorts: Rule = Arc::new(PushdownSort::new());
     let aggregates: Rule = Arc::new(TopKAggregation::new());
     for (theirs, is_safe) in [
         (sorts, reads_all_rows as fn(&SortExec) -> Result<bool>),
-        (aggregates, wants_first_groups),
+        (aggregates, takes_first_groups),
     ] {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
             let theirs = Arc::clone(&theirs);
-            *rule = Arc::new(OfSafeSorts { theirs, is_safe });
+            *rule = Arc::new(SafeSorts { theirs, is_safe });
         }
     }
     let requirements: Rule = Arc::new(EnsureRequirements::new());
     let windows: Rule = Arc::new(LimitPushPastWindows::new());
-    let parts: Rule = Arc::new(InParts(Arc::clone(&requirements)));
+    let parts: Rule = Arc::new(SeparateParts(Arc::clone(&requirements)));
     let limits: Rule = Arc::new(LimitPushdown::new());
     for (theirs, ours) in [
         (&requirements, parts),
-        (&limits, Arc::new(InOrder(Arc::clone(&limits)))),
-        (&windows, Arc::new(Off(Arc::clone(&windows)))),
+        (&limits, Arc::new(OrderedLimits(Arc::clone(&limits)))),
+        (&windows, Arc::new(Disabled(Arc::clone(&windows)))),
     ] {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
             *rule = Arc::clone(&ours);
@@ -78,11 +78,11 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
     }
 }
 
-/// Does nothing in the place of a rule.
+/// Disables a rule, keeping its name.
 #[derive(Debug)]
-struct Off(Rule);
+struct Disabled(Rule);
 
-impl PhysicalOptimizerRule for Off {
+impl PhysicalOptimizerRule for Disabled {
     fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
         Ok(plan)
     }
@@ -96,11 +96,12 @@ impl PhysicalOptimizerRule for Off {
     }
 }
 
-/// Applies a rule that pushes limits down, and has those of merges of sorted partitions take the first rows.
+/// Applies a rule that pushes limits down, then makes scans below limited merges of sorted partitions take their first
+/// rows.
 #[derive(Debug)]
-struct InOrder(Rule);
+struct OrderedLimits(Rule);
 
-impl PhysicalOptimizerRule for InOrder {
+impl PhysicalOptimizerRule for OrderedLimits {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let plan = self.0.optimize(plan, config)?;
         plan.transform_down(
@@ -124,7 +125,7 @@ impl PhysicalOptimizerRule for InOrder {
     }
 }
 
-/// Has `node`, if it is a scan, take the first rows for its limit, and stops where no limit is pushed on.
+/// Makes `node`, if it is a scan with a limit, take its first rows. Stops below nodes through which no limit is pushed.
 fn keep_order(node: Plan) -> Result<Transformed<Plan>> {
     if node.supports_limit_pushdown() {
         return Ok(Transformed::no(node));
@@ -138,17 +139,17 @@ fn keep_order(node: Plan) -> Result<Transformed<Plan>> {
     Ok(Transformed::new(kept, is_new, TreeNodeRecursion::Jump))
 }
 
-/// Applies a rule about sorts to those that are safe.
+/// Applies a rule only to sorts for which it is correct.
 #[derive(Debug)]
-struct OfSafeSorts {
+struct SafeSorts {
     theirs: Rule,
     is_safe: fn(&SortExec) -> Result<bool>,
 }
 
-impl PhysicalOptimizerRule for OfSafeSorts {
+impl PhysicalOptimizerRule for SafeSorts {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         plan.transform_down(|node| {
-            // their rule looks at a sort together with the merge of its partitions
+            // the rule handles a sort together with the merge of its partitions
             let merge = node.downcast_ref::<SortPreservingMergeExec>();
             let sort = merge.map_or(&node, SortPreservingMergeExec::input);
             if !sort.is::<SortExec>() || self.has_unsafe_sorts(&node)? {
@@ -169,7 +170,7 @@ impl PhysicalOptimizerRule for OfSafeSorts {
     }
 }
 
-impl OfSafeSorts {
+impl SafeSorts {
     fn has_unsafe_sorts(&self, plan: &Plan) -> Result<bool> {
         plan.exists(|node| match node.downcast_ref::<SortExec>() {
             Some(sort) => Ok(!(self.is_safe)(sort)?),
@@ -178,13 +179,13 @@ impl OfSafeSorts {
     }
 }
 
-/// Applies a rule to parts of a plan, each for itself, so that no sort and no limit of a sort passes their borders. A node
-/// that skips rows is the top of a part. Another one starts below a sort with a limit, where more than projections and
-/// filters of a scan are.
+/// Applies a rule separately to parts of a plan, so that no sort and no limit of a sort crosses their boundaries. A
+/// node that skips rows is the root of a part. Another part starts below a sort with a limit, unless there are only
+/// projections and filters of a scan.
 #[derive(Debug)]
-struct InParts(Rule);
+struct SeparateParts(Rule);
 
-impl PhysicalOptimizerRule for InParts {
+impl PhysicalOptimizerRule for SeparateParts {
     fn optimize(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let parted = plan.transform_up(|node| {
             if let Some(limit) = node.downcast_ref::<GlobalLimitExec>()
@@ -225,15 +226,15 @@ impl PhysicalOptimizerRule for InParts {
     }
 }
 
-impl InParts {
-    /// `plan`, optimized by itself.
+impl SeparateParts {
+    /// Optimizes `plan` by itself.
     fn part(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let optimized = self.0.optimize(plan, config)?;
         let optimized = OutputRequirements::new_remove_mode().optimize(optimized, config)?;
         Ok(Arc::new(PartExec(optimized)))
     }
 
-    /// `plan` with a part below its projections and filters, if it has more than these and a scan.
+    /// Makes the subplan below the projections and filters of `plan` a part, unless it is just a scan.
     fn part_below(&self, plan: &Plan, config: &ConfigOptions) -> Result<Transformed<Plan>> {
         let plan = Arc::clone(plan);
         plan.transform_down(|node| {
@@ -249,7 +250,7 @@ impl InParts {
     }
 }
 
-/// A part of a plan that a rule does not look into.
+/// A part of a plan, opaque to rules.
 #[derive(Debug)]
 struct PartExec(Plan);
 
@@ -304,15 +305,15 @@ impl ExecutionPlan for PartExec {
     }
 }
 
-/// Whether nothing below `sort` has a limit.
+/// True if no node below `sort` has a limit.
 fn reads_all_rows(sort: &SortExec) -> Result<bool> {
     let is_limited = |node: &Plan| Ok(node.fetch().is_some());
     Ok(!sort.input().exists(is_limited)?)
 }
 
-/// Whether the first rows of `sort` are of the first groups of an aggregate below it, if `TopKAggregation` takes them for
-/// that: it follows the sort's column by name, and looks below windows, too.
-fn wants_first_groups(sort: &SortExec) -> Result<bool> {
+/// True if the first rows of `sort` come from the first groups of an aggregate below it, provided `TopKAggregation`
+/// assumes so: it follows the sort column by name, and also looks below windows.
+fn takes_first_groups(sort: &SortExec) -> Result<bool> {
     let by = &sort.expr().first().expr;
     let Some(mut column) = by
         .downcast_ref::<Column>()
@@ -324,7 +325,7 @@ fn wants_first_groups(sort: &SortExec) -> Result<bool> {
     loop {
         let name = column.name();
         if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-            // its own partial one has no other below
+            // its own partial aggregate has no other below
             let is_another = |node: &Plan| {
                 let below = node.downcast_ref::<AggregateExec>();
                 Ok(below.is_some_and(|below| *below.mode() != AggregateMode::Partial))
@@ -350,7 +351,7 @@ fn wants_first_groups(sort: &SortExec) -> Result<bool> {
             let Some(below) = below else {
                 return Ok(false);
             };
-            // a new name that is the name of another output would be followed once more
+            // if the new name is that of another output, the rule would follow it as well
             let is_new = below.name() != name;
             let is_taken = outputs.iter().any(|output| output.alias == below.name());
             if !is_only(outputs.iter().map(|output| &output.alias), column) || is_new && is_taken {
@@ -365,11 +366,11 @@ fn wants_first_groups(sort: &SortExec) -> Result<bool> {
     }
 }
 
-/// Whether no other one of `names` is that of `column`.
+/// True if `column` is the only one of its name in `names`.
 fn is_only<'a>(names: impl Iterator<Item = &'a String>, column: &Column) -> bool {
-    let mut places = names.enumerate().filter(|(_, name)| *name == column.name());
-    places
+    let mut matching = names.enumerate().filter(|(_, name)| *name == column.name());
+    matching
         .next()
-        .is_some_and(|(place, _)| place == column.index())
-        && places.next().is_none()
+        .is_some_and(|(index, _)| index == column.index())
+        && matching.next().is_none()
 }

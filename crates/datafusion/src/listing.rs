@@ -1,4 +1,4 @@
-//! The runtime's cache of listings, which does not notice when files come and go.
+//! The runtime's cache of directory listings, which does not notice created and deleted files.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use datafusion::execution::cache::cache_manager::ListFilesCache;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::path::Path;
 
-/// What a runtime remembers of directories, if it does.
+/// The cache of listings; without effect if the runtime has none.
 #[derive(Clone, Default)]
 pub(crate) struct Listings(Option<Arc<ListFilesCache>>);
 
@@ -17,7 +17,7 @@ impl Listings {
         Self(runtime.cache_manager.get_list_files_cache())
     }
 
-    /// Forgets the listings that an object at `location` is in, or should be.
+    /// Removes the listings that contain an object at `location`, or should.
     pub(crate) fn forget(&self, location: &Path) {
         let Some(cache) = &self.0 else { return };
         for listed in cache.list_entries().into_keys() {
@@ -27,7 +27,8 @@ impl Listings {
         }
     }
 
-    /// A listed file could not be read. If that is because it is another one by now, the next query lists anew.
+    /// Removes the listings of a file that could not be read because it was deleted or replaced. The next query lists
+    /// anew.
     pub(crate) fn note(&self, location: &Path, error: &DataFusionError) {
         let DataFusionError::External(error) = error else {
             return;

@@ -32,8 +32,8 @@ pub(crate) fn lower(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Nod
     lowering.lower(expr, false)
 }
 
-/// Lowers `expr` to a node that selects at least the rows for which it is true, and is cheaper or
-/// prunes better. For filters that may let rows through, as dynamic ones may.
+/// Lowers `expr` to a node that selects at least the rows for which it is true, and is cheaper or prunes better. For
+/// filters that may let other rows pass, such as dynamic ones.
 pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Result<Node> {
     let lowering = Lowering {
         schema,
@@ -42,22 +42,22 @@ pub(crate) fn lower_weakened(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> R
     lowering.lower(expr, false)
 }
 
-/// A branch of a `CASE`: true where both of its parts are.
+/// A branch of a `CASE`: true if both parts are.
 struct Branch {
-    /// What is answered on the encoded form.
+    /// The part that is evaluated on encoded data.
     node: Node,
-    /// The rest.
+    /// The remaining part.
     test: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// What a predicate is about: a column, or a field of a struct.
-struct Place<'a> {
+/// Operand of a predicate: a column, or a field of a struct.
+struct Operand<'a> {
     column: usize,
     path: Vec<usize>,
     data_type: &'a DataType,
 }
 
-impl Place<'_> {
+impl Operand<'_> {
     fn test(&self, predicate: Predicate) -> Node {
         Node::field(self.column, self.path.clone(), predicate)
     }
@@ -69,7 +69,7 @@ impl Place<'_> {
         })
     }
 
-    /// The type of the values; dictionaries are stored as theirs.
+    /// Type of the values. Dictionaries are stored as their values.
     fn values(&self) -> &DataType {
         match self.data_type {
             // Floats in dictionaries are compared by their bits.
@@ -78,7 +78,7 @@ impl Place<'_> {
         }
     }
 
-    /// `value` as predicates have it; `None` if they cannot.
+    /// Converts `value` for predicates; `None` if they do not support it.
     fn constant(&self, value: ScalarValue) -> Option<ScalarValue> {
         let value = match value {
             ScalarValue::Dictionary(_, value) => *value,
@@ -89,22 +89,22 @@ impl Place<'_> {
     }
 }
 
-/// Levels of `AND` and `OR` that become nodes, which scans walk. What is below is one test.
+/// Maximum levels of `AND` and `OR` that become nodes, which scans traverse. Deeper levels are one test.
 const MOST_LEVELS: usize = 64;
 
-/// The rules, for one schema.
+/// The lowering for one schema.
 struct Lowering<'a> {
     schema: &'a Schema,
     weaken: bool,
 }
 
 impl Lowering<'_> {
-    /// The rows for which `expr`, or its negation, is true.
+    /// Lowers `expr`, or its negation.
     fn lower(&self, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         self.lower_at(0, expr, negated)
     }
 
-    /// The same, below so many `AND`s and `OR`s.
+    /// Lowers below `level` levels of `AND` and `OR`.
     fn lower_at(&self, level: usize, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         match level < MOST_LEVELS {
             true => stack::grown(|| self.lower_level(level, expr, negated)),
@@ -132,25 +132,25 @@ impl Lowering<'_> {
             return Ok(node);
         }
         if let Some(is_null) = expr.downcast_ref::<IsNullExpr>()
-            && let Some(place) = self.place(is_null.arg())
+            && let Some(operand) = self.operand(is_null.arg())
         {
-            return Ok(place.null_test(!negated));
+            return Ok(operand.null_test(!negated));
         }
         if let Some(is_not_null) = expr.downcast_ref::<IsNotNullExpr>()
-            && let Some(place) = self.place(is_not_null.arg())
+            && let Some(operand) = self.operand(is_not_null.arg())
         {
-            return Ok(place.null_test(negated));
+            return Ok(operand.null_test(negated));
         }
         if let Some(in_list) = expr.downcast_ref::<InListExpr>()
             && let Some(node) = self.lower_in_list(in_list, negated)?
         {
             return Ok(node);
         }
-        if let Some(place) = self.place(expr)
-            && place.data_type == &DataType::Boolean
+        if let Some(operand) = self.operand(expr)
+            && operand.data_type == &DataType::Boolean
         {
             let value = ScalarValue::Boolean(Some(!negated)).to_array()?;
-            return Ok(place.test(between(Arc::clone(&value), value, false)));
+            return Ok(operand.test(between(Arc::clone(&value), value, false)));
         }
         if let Some(case) = expr.downcast_ref::<CaseExpr>()
             && self.weaken
@@ -161,11 +161,11 @@ impl Lowering<'_> {
         self.lower_test(expr, negated)
     }
 
-    /// The column, or field of a struct, that `expr` is.
-    fn place(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Place<'_>> {
+    /// The column or struct field that `expr` refers to, if it does.
+    fn operand(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<Operand<'_>> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let field = self.schema.fields().get(column.index())?;
-            return Some(Place {
+            return Some(Operand {
                 column: column.index(),
                 path: Vec::new(),
                 data_type: field.data_type(),
@@ -173,16 +173,16 @@ impl Lowering<'_> {
         }
         let call = ScalarFunctionExpr::try_downcast_func::<GetFieldFunc>(expr.as_ref())?;
         let (within, names) = call.args().split_first()?;
-        let within = stack::grown(|| self.place(within))?;
-        names.iter().try_fold(within, |mut place, name| {
+        let within = stack::grown(|| self.operand(within))?;
+        names.iter().try_fold(within, |mut operand, name| {
             let name = name.downcast_ref::<Literal>()?.value().try_as_str()??;
-            let DataType::Struct(fields) = place.data_type else {
+            let DataType::Struct(fields) = operand.data_type else {
                 return None;
             };
             let (index, field) = fields.find(name)?;
-            place.path.push(index);
-            place.data_type = field.data_type();
-            Some(place)
+            operand.path.push(index);
+            operand.data_type = field.data_type();
+            Some(operand)
         })
     }
 
@@ -212,29 +212,29 @@ impl Lowering<'_> {
             expr.downcast_ref::<Literal>()
                 .map(|literal| literal.value().clone())
         };
-        let (place, value, op) = if let (Some(place), Some(value)) =
-            (self.place(binary.left()), literal(binary.right()))
+        let (operand, value, op) = if let (Some(operand), Some(value)) =
+            (self.operand(binary.left()), literal(binary.right()))
         {
-            (place, value, *binary.op())
-        } else if let (Some(value), Some(place)) =
-            (literal(binary.left()), self.place(binary.right()))
+            (operand, value, *binary.op())
+        } else if let (Some(value), Some(operand)) =
+            (literal(binary.left()), self.operand(binary.right()))
         {
             let Some(op) = mirrored(*binary.op()) else {
                 return Ok(None);
             };
-            (place, value, op)
+            (operand, value, op)
         } else {
             return Ok(None);
         };
-        match place.constant(value) {
-            Some(value) => comparison(&place, op, &value, negated),
+        match operand.constant(value) {
+            Some(value) => comparison(&operand, op, &value, negated),
             None => Ok(None),
         }
     }
 
     /// `column IN (literals)`.
     fn lower_in_list(&self, in_list: &InListExpr, negated: bool) -> Result<Option<Node>> {
-        let Some(place) = self.place(in_list.expr()) else {
+        let Some(operand) = self.operand(in_list.expr()) else {
             return Ok(None);
         };
         let negated = negated != in_list.negated();
@@ -248,10 +248,10 @@ impl Lowering<'_> {
                 has_null = true;
                 continue;
             }
-            let Some(value) = place.constant(literal.value().clone()) else {
+            let Some(value) = operand.constant(literal.value().clone()) else {
                 return Ok(None);
             };
-            // The keys of a hash join come as a list, and a join's 0.0 matches -0.0.
+            // A hash join passes its keys as a list, and a join's 0.0 matches -0.0.
             if self.weaken
                 && !negated
                 && let Some(zeros) = zeros(&value)?
@@ -260,7 +260,7 @@ impl Lowering<'_> {
             }
             values.push(value);
         }
-        if !is_ordered(place.values()) {
+        if !is_ordered(operand.values()) {
             return Ok(None);
         }
         // `x NOT IN (.., NULL)` is never true.
@@ -268,15 +268,15 @@ impl Lowering<'_> {
             return Ok(Some(Node::Constant(false)));
         }
         if values.is_empty() {
-            return Ok(Some(place.null_test(false)));
+            return Ok(Some(operand.null_test(false)));
         }
         let values = sort(&ScalarValue::iter_to_array(values)?, None)?;
-        Ok(Some(place.test(Predicate::In { values, negated })))
+        Ok(Some(operand.test(Predicate::In { values, negated })))
     }
 
-    /// A partitioned hash join's dynamic filter sends each row to the branch of its partition. Any
-    /// branch being true is weaker, and as good: a key is in the table of one partition only. The
-    /// branches' lookups become one test, so that the keys are decoded once.
+    /// A partitioned hash join's dynamic filter routes each row to the branch of its partition. Testing if any branch
+    /// is true is weaker but equivalent here: a key is in the table of only one partition. The branches' lookups become
+    /// one test, so that keys are decoded once.
     fn lower_case(&self, case: &CaseExpr) -> Result<Node> {
         let branches = case.when_then_expr().iter().map(|(_, then)| then);
         let mut encoded = Vec::new();
@@ -316,7 +316,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whatever has no better form.
+    /// Lowers any other expression to a test of decoded values.
     fn lower_test(&self, expr: &Arc<dyn PhysicalExpr>, negated: bool) -> Result<Node> {
         let expr = match negated {
             true => Arc::new(NotExpr::new(Arc::clone(expr))) as Arc<dyn PhysicalExpr>,
@@ -328,7 +328,7 @@ impl Lowering<'_> {
             .columns()
             .iter()
             .filter_map(|&column| fields.get(column));
-        // A hash table looks keys up by their bits, and zeros of either sign are equal to a join.
+        // A hash table looks keys up by their bits, but a join treats zeros of either sign as equal.
         if self.weaken && types.any(|field| field.data_type().is_floating()) {
             return Ok(Node::Constant(true));
         }
@@ -349,7 +349,7 @@ fn mirrored(op: Operator) -> Option<Operator> {
 }
 
 fn comparison(
-    place: &Place<'_>,
+    operand: &Operand<'_>,
     op: Operator,
     value: &ScalarValue,
     negated: bool,
@@ -361,22 +361,22 @@ fn comparison(
     };
     if value.is_null() {
         return Ok(Some(match distinct {
-            Some(distinct) => place.null_test(!distinct),
+            Some(distinct) => operand.null_test(!distinct),
             None => Node::Constant(false),
         }));
     }
     let (least, greatest) = equals_of(value)?;
     if let Some(distinct) = distinct {
-        let equals = place.test(between(least, greatest, distinct));
+        let equals = operand.test(between(least, greatest, distinct));
         return Ok(Some(match distinct {
-            true => Node::any([equals, place.null_test(true)])?,
+            true => Node::any([equals, operand.null_test(true)])?,
             false => equals,
         }));
     }
     let (low, high) = match op {
         Operator::Eq | Operator::NotEq => {
             let negated = negated != (op == Operator::NotEq);
-            return Ok(Some(place.test(between(least, greatest, negated))));
+            return Ok(Some(operand.test(between(least, greatest, negated))));
         }
         Operator::Lt => (Bound::Unbounded, Bound::Excluded(least)),
         Operator::LtEq => (Bound::Unbounded, Bound::Included(greatest)),
@@ -384,12 +384,12 @@ fn comparison(
         Operator::GtEq => (Bound::Included(least), Bound::Unbounded),
         _ => return Ok(None),
     };
-    // Turned around rather than negated, so that `NOT a < 1 AND a < 5` still merges.
+    // Mirror the bounds instead of negating, so that `NOT a < 1 AND a < 5` still merges.
     let (low, high) = match negated {
         true => (complement(high), complement(low)),
         false => (low, high),
     };
-    Ok(Some(place.test(Predicate::Range {
+    Ok(Some(operand.test(Predicate::Range {
         low,
         high,
         negated: false,
@@ -404,9 +404,9 @@ fn complement(bound: Bound<ArrayRef>) -> Bound<ArrayRef> {
     }
 }
 
-/// The least and the greatest value that DataFusion's comparison operators take for equal to
-/// `value`. They are one, but for floats: -0.0 is less than 0.0 in the order of arrow-rs and of our
-/// zone maps, and equal to it in SQL. (`IN` with a long list compares bits, also in DataFusion.)
+/// The least and greatest value that DataFusion's comparison operators treat as equal to `value`. They differ only for
+/// floats: -0.0 is less than 0.0 in the order of arrow-rs and of Vectile's zone maps, and equal to it in SQL. (`IN`
+/// with a long list compares bits, also in DataFusion.)
 fn equals_of(value: &ScalarValue) -> Result<(ArrayRef, ArrayRef)> {
     if let Some([negative, positive]) = zeros(value)? {
         return Ok((negative.to_array()?, positive.to_array()?));
@@ -415,7 +415,7 @@ fn equals_of(value: &ScalarValue) -> Result<(ArrayRef, ArrayRef)> {
     Ok((Arc::clone(&value), value))
 }
 
-/// Both zeros, the negative one first, if `value` is a zero of floating point.
+/// Both zeros, the negative one first, if `value` is a floating-point zero.
 fn zeros(value: &ScalarValue) -> Result<Option<[ScalarValue; 2]>> {
     let is_zero = match value {
         ScalarValue::Float64(Some(value)) => *value == 0.0,
@@ -438,7 +438,7 @@ fn between(least: ArrayRef, greatest: ArrayRef, negated: bool) -> Predicate {
     }
 }
 
-/// Whether zone maps and the encoded comparisons order the type as DataFusion does.
+/// True if zone maps and the encoded comparisons order the type as DataFusion does.
 fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(

@@ -1,4 +1,4 @@
-//! The memory of scans, from DataFusion's pool.
+//! Memory of scans, from DataFusion's pool.
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use vectile_scan::{Error, Memory, Result};

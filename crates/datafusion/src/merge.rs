@@ -1,4 +1,4 @@
-//! One schema for several files: the rule for the files of a table, in queries and in conversions.
+//! Merges the schemas of a table's files, in queries and in conversions.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
-/// Columns that cannot be one.
+/// Columns that cannot be merged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MergeError {
@@ -14,12 +14,12 @@ pub enum MergeError {
     Types {
         /// The column's name.
         column: String,
-        /// The file that does not fit, and its type.
+        /// The file that does not fit, and its type of the column.
         file: (String, DataType),
         /// The type in the files before it.
         before: DataType,
     },
-    /// A file has two columns of one name, which only their position could tell apart.
+    /// A file has two columns of one name, which only their position distinguishes.
     Duplicate {
         /// The columns' name.
         column: String,
@@ -48,10 +48,9 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// Merges the schemas of several files, each with its name, by column name: all columns of any, in
-/// the order in which they first come up. Columns that a file lacks are nullable; columns of
-/// different types get the type that `common` finds, as [`common_type`] does. Metadata stays where
-/// all files agree.
+/// Merges the schemas of several files, each with its name, by column name: all columns of any file, in the order of
+/// their first occurrence. Columns that a file lacks are nullable. Columns of different types get the type that
+/// `common` returns, as [`common_type`] does. Metadata is kept where all files agree.
 ///
 /// # Errors
 ///
@@ -71,12 +70,12 @@ pub fn merge_schemas(
     }
     let mut metadata = first.metadata().clone();
     let mut merged: Vec<Column> = Vec::new();
-    let mut places = HashMap::new();
+    let mut indices = HashMap::new();
     for (file, schema) in files {
         agree(&mut metadata, schema.metadata());
         for field in schema.fields() {
-            let place = *places.entry(field.name()).or_insert(merged.len());
-            match merged.get_mut(place) {
+            let index = *indices.entry(field.name()).or_insert(merged.len());
+            match merged.get_mut(index) {
                 Some(column) => column.add(file, field, &common)?,
                 None => merged.push(Column {
                     field: field.as_ref().clone(),
@@ -93,10 +92,10 @@ pub fn merge_schemas(
     Ok(Arc::new(Schema::new_with_metadata(fields, metadata)))
 }
 
-/// A column of the files so far.
+/// A column of the files merged so far.
 struct Column {
     field: Field,
-    /// The number of files that have it.
+    /// Number of files that have it.
     files: usize,
 }
 
@@ -126,7 +125,7 @@ impl Column {
     }
 }
 
-/// Keeps the entries that `other` has too.
+/// Keeps the entries that `other` has, too.
 fn agree(metadata: &mut HashMap<String, String>, other: &HashMap<String, String>) {
     metadata.retain(|key, value| other.get(key) == Some(value));
 }
@@ -135,18 +134,17 @@ fn check_names(file: &str, schema: &Schema) -> Result<(), MergeError> {
     let mut names = std::collections::HashSet::new();
     match schema.fields().iter().find(|f| !names.insert(f.name())) {
         None => Ok(()),
-        Some(again) => Err(MergeError::Duplicate {
-            column: again.name().clone(),
+        Some(duplicate) => Err(MergeError::Duplicate {
+            column: duplicate.name().clone(),
             file: file.to_string(),
         }),
     }
 }
 
-/// The type that holds every value of both, unchanged; `None` if there is none.
+/// The type that holds every value of both types unchanged; `None` if there is none.
 ///
-/// Numbers of different widths meet in the wider type. Texts, and likewise binaries, meet in the
-/// large type if one is large, else in the view. Types with parts meet where their parts do by
-/// Arrow's rule.
+/// Numbers of different widths get the wider type. Strings, and likewise binaries, get the large type if one is large,
+/// else the view. Nested types are merged by Arrow's rule.
 pub fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType::{Binary, BinaryView, LargeBinary, LargeUtf8, Null, Utf8, Utf8View};
     match (a, b) {

@@ -1,4 +1,4 @@
-//! What a scan counts, for `EXPLAIN ANALYZE`.
+//! Metrics of scans, for `EXPLAIN ANALYZE`.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use vectile_scan::{Counter, Metrics, Step};
 
 /// The metrics of one partition of a scan.
 ///
-/// Times are wall clock. None counts what other operators do, and the waiting for prefetched bytes
-/// is in `time_fetching` only as far as the scan had to wait.
+/// Times are wall clock and exclude other operators. `time_fetching` includes waiting for prefetched bytes only as far
+/// as the scan had to wait.
 #[derive(Clone, Debug)]
 pub(crate) struct ScanMetrics {
-    /// Files, or byte ranges of them, that statistics or partition values ruled out.
+    /// Files, or byte ranges of them, excluded by statistics or partition values.
     pub(crate) files: PruningMetrics,
-    /// Row groups that row-group zone maps ruled out, or found to match in full.
+    /// Row groups excluded by row-group zone maps, or known to match in full.
     pub(crate) row_groups: PruningMetrics,
-    /// Row groups that a dynamic filter ruled out after the file was opened.
+    /// Row groups excluded by a dynamic filter after the file was opened.
     pub(crate) row_groups_pruned_dynamic: Count,
-    /// Row groups that Bloom filters ruled out.
+    /// Row groups excluded by Bloom filters.
     pub(crate) row_groups_pruned_bloom: Count,
-    /// Vectors (of 1024 rows) that their zone maps ruled out.
+    /// Vectors (of 1024 rows) excluded by their zone maps.
     pub(crate) vectors: PruningMetrics,
-    /// Bytes of column data, zone maps and Bloom filters read. Footers are not in it.
+    /// Bytes read of column data, zone maps and Bloom filters, without footers.
     pub(crate) bytes_scanned: Count,
     /// Rows that filters were evaluated on and dropped.
     pub(crate) rows_filtered: Count,
@@ -37,7 +37,7 @@ pub(crate) struct ScanMetrics {
     pub(crate) time_filtering: Time,
     /// Decoding and projecting the surviving rows.
     pub(crate) time_decoding: Time,
-    /// Errors of building or evaluating a pruning predicate; nothing is pruned then.
+    /// Errors of building or evaluating a pruning predicate. Nothing is pruned then.
     pub(crate) pruning_errors: Count,
 }
 

@@ -1,9 +1,9 @@
-//! Outer joins and grouping sets whose constants are right.
+//! Corrects the constants of outer joins and grouping sets.
 //!
-//! A column has one value below an outer join if a filter says so (`a = 2`) or it is a literal. Above the join it
-//! has two values: rows without a match have a null. DataFusion 55.2 takes it for a constant there too, and then
-//! gives a group twice, or leaves out a sort. So a [`NullableSideExec`] hides such constants from the join. It does the same
-//! for an aggregate with grouping sets, where a column is null in the groups of a set that leaves it out.
+//! A column has one value below an outer join if a filter says so (`a = 2`) or it is a literal. Above the join it has
+//! two values: it is null in rows without a match. DataFusion 55.2 takes it for a constant there too, and then returns
+//! a group twice, or omits a sort. So a [`NullableSideExec`] hides such constants from the join. It does the same for
+//! an aggregate with grouping sets, where a column is null in the groups of a set that omits it.
 
 use std::sync::Arc;
 
@@ -37,18 +37,18 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// The name of the rule.
 pub(crate) const RULE: &str = "hide_constants_of_nullable_sides";
 
-/// The name of DataFusion's first rule that looks at joins.
+/// The name of DataFusion's first rule for joins.
 pub(crate) const JOINS: &str = "join_selection";
 
-/// Adds the rule before the first that looks at joins, unless it is there.
+/// Inserts the rule before the first rule for joins, unless it is present.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    let place_of = |name| rules.iter().position(|rule| rule.name() == name);
-    if place_of(RULE).is_none() {
-        rules.insert(place_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
+    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
+    if index_of(RULE).is_none() {
+        rules.insert(index_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
     }
 }
 
-/// Puts a [`NullableSideExec`] below outer joins and grouping sets.
+/// Inserts a [`NullableSideExec`] below outer joins and grouping sets.
 #[derive(Debug)]
 struct HideConstants;
 
@@ -82,7 +82,8 @@ fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
     Ok(Transformed::new_transformed(replaced, is_new))
 }
 
-/// Which inputs of a node have columns that are null in some of its rows only.
+/// For each input of a node, true if its columns are null in some of the node's rows only; `None` if there is no such
+/// input.
 fn nullable_sides(node: &dyn ExecutionPlan) -> Option<&'static [bool]> {
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let has_sets = !aggregate.group_expr().is_single();
@@ -105,7 +106,7 @@ fn nullable_sides(node: &dyn ExecutionPlan) -> Option<&'static [bool]> {
     }
 }
 
-/// Whether more is known of expressions than that columns are equal, which they are as nulls too.
+/// True if more is known of expressions than which columns are equal: equal columns remain equal if they are null.
 fn knows_values(plan: &Plan) -> bool {
     let known = plan.equivalence_properties();
     let is_column = |expression: &Arc<dyn PhysicalExpr>| expression.is::<Column>();
@@ -116,7 +117,7 @@ fn knows_values(plan: &Plan) -> bool {
             .all(|class| class.iter().all(is_column))
 }
 
-/// Its input, of which only order and equal columns are known.
+/// Passes on its input, but hides everything that is known of its columns except order and equality.
 #[derive(Clone, Debug)]
 pub(crate) struct NullableSideExec {
     input: Plan,

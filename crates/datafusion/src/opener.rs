@@ -24,7 +24,7 @@ use object_store::ObjectStore;
 use vectile_file::ReadOptions;
 use vectile_scan::{Filters, Role, Scan};
 
-use crate::file::{FileKind, ScanFile, Source, TableFile};
+use crate::file::{FileContext, FileKind, ScanFile, TableFile};
 use crate::filters::filters;
 use crate::listing::Listings;
 use crate::memory::Reserved;
@@ -44,20 +44,20 @@ pub(crate) struct VectileOpener {
     pub(crate) listings: Listings,
     pub(crate) memory: Arc<dyn MemoryPool>,
     pub(crate) table: TableSchema,
-    /// Over the table's schema, partition columns included.
+    /// Expression over the table's schema, including partition columns.
     pub(crate) predicate: Option<Arc<dyn PhysicalExpr>>,
-    /// Over the table's schema, partition columns included.
+    /// Expressions over the table's schema, including partition columns.
     pub(crate) projection: ProjectionExprs,
     pub(crate) adapters: Arc<dyn PhysicalExprAdapterFactory>,
     pub(crate) order: Option<RowGroupOrder>,
-    /// Whether the predicate is evaluated here, or only prunes.
+    /// True if the scan evaluates the predicate; false if it only prunes.
     pub(crate) pushdown_filters: bool,
     pub(crate) read_options: ReadOptions,
     pub(crate) batch_size: usize,
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
     pub(crate) metrics: ScanMetrics,
-    /// Evaluates the predicate, if it is not for the scan to do.
+    /// Evaluates the predicate instead of the scan, if set.
     pub(crate) device: Option<Arc<dyn PartitionDevice>>,
 }
 
@@ -84,7 +84,7 @@ struct Exprs {
 }
 
 impl VectileOpener {
-    /// A file and the scan of it; `None` when its statistics rule it out.
+    /// Opens a file and returns it with its scan; `None` if its statistics exclude it.
     pub(crate) async fn scan(
         &self,
         file: PartitionedFile,
@@ -92,7 +92,7 @@ impl VectileOpener {
         let opening = self.metrics.time_opening.clone();
         let _timer = opening.timer();
         let projected = self.projection.iter().map(|projected| &projected.expr);
-        // fitting them to a file may add a cast to each column
+        // adapting them to a file may add a cast to each column
         let levels = 2 * stack::levels(self.predicate.iter().chain(projected));
         let exprs = stack::with_room(levels, || self.with_partition_values(&file))?;
         if stack::with_room(levels, || self.is_pruned(&exprs, &file))? {
@@ -101,7 +101,7 @@ impl VectileOpener {
         }
         self.metrics.files.add_matched(1);
         let object = &file.object_meta;
-        let source = Source {
+        let source = FileContext {
             kind: self.kind,
             store: &self.store,
             footers: self.footers.as_deref(),
@@ -152,7 +152,7 @@ impl VectileOpener {
         Ok(Some((scanned, scan)))
     }
 
-    /// Predicate and projection with the partition columns' values, and the file's name, put in.
+    /// Substitutes the values of partition columns, and the file's name, in predicate and projection.
     fn with_partition_values(&self, file: &PartitionedFile) -> Result<Exprs> {
         let columns = self
             .table
@@ -174,8 +174,7 @@ impl VectileOpener {
         })
     }
 
-    /// Whether statistics known without the file, or dynamic filters on partition columns, rule it
-    /// out.
+    /// True if statistics known without opening the file, or dynamic filters on partition columns, exclude it.
     fn is_pruned(&self, exprs: &Exprs, file: &PartitionedFile) -> Result<bool> {
         let Some(predicate) = &exprs.predicate else {
             return Ok(false);
@@ -188,8 +187,7 @@ impl VectileOpener {
         }
     }
 
-    /// Expressions over the columns of the file: missing columns are nulls, columns of another
-    /// type are cast.
+    /// Adapts expressions to the columns of the file: missing columns become nulls, columns of another type are cast.
     fn adapted_to(&self, exprs: Exprs, file: &SchemaRef) -> Result<Exprs> {
         let table = self.table.file_schema();
         let adapter = self.adapters.create(Arc::clone(table), Arc::clone(file))?;
@@ -237,7 +235,7 @@ impl VectileOpener {
     }
 }
 
-/// A row group belongs to the byte range that has its first byte.
+/// A row group belongs to the byte range that contains its first byte.
 fn in_range(file: &TableFile, row_group: usize, range: Option<&FileRange>) -> bool {
     let start = file.start(row_group) as i64;
     range.is_none_or(|range| (range.start..range.end).contains(&start))

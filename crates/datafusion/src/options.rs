@@ -11,19 +11,19 @@ use datafusion::common::{Result, config_datafusion_err, config_err, plan_err};
 use vectile_encodings::Pin;
 use vectile_file::{Compression, DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
-/// Whether queries run on the GPU.
+/// Controls which queries run on the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GpuMode {
-    /// Where there is one and it is expected to be faster; what fails there is done by the CPU.
+    /// Use a GPU if there is one and it is expected to be faster. The CPU takes over if the GPU fails.
     #[default]
     Auto,
-    /// Wherever there is a kernel; what fails there is done by the CPU.
+    /// Use the GPU wherever there is a kernel. The CPU takes over if the GPU fails.
     On,
-    /// Never.
+    /// Never use the GPU.
     Off,
-    /// Every scan of a Vectile table; what cannot run there is an error. Without the feature `gpu`,
-    /// that is all of them.
+    /// Run every scan of a Vectile table on the GPU; a query that cannot run there is an error. Without the feature
+    /// `gpu`, that is every query.
     Require,
 }
 
@@ -52,7 +52,7 @@ impl FromStr for GpuMode {
     }
 }
 
-/// A number of bytes: digits, perhaps with `K`, `M`, `G` or `T` behind them.
+/// A number of bytes: digits, with an optional unit `K`, `M`, `G` or `T`.
 struct Bytes(u64);
 
 impl FromStr for Bytes {
@@ -69,41 +69,42 @@ impl FromStr for Bytes {
     }
 }
 
-/// Rows of a joined table beyond which the CPU's hash join is the better one: a table of codes for so
-/// many is made by one thread.
+/// Default maximum number of rows of a joined table. For more, the CPU's hash join is faster, because one thread builds
+/// a table of codes.
 const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
 
-/// Rows from which on a table is large: below, the CPU has made a lookup of it before a kernel is launched.
+/// Default minimum number of rows for a build on the GPU: for fewer, the CPU has built the table before a kernel is
+/// launched.
 const GPU_BUILD_FROM_ROWS: usize = 1 << 16;
 
 /// Settings of a session, in the namespace `vectile`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VectileOptions {
-    /// Whether scans evaluate filters themselves. When false they only prune by zone maps.
+    /// If true, scans evaluate filters themselves. If false, they only prune by zone maps.
     pub pushdown_filters: bool,
-    /// Whether scans compare the checksums of what they read.
+    /// If true, scans verify the checksums of the data they read.
     pub verify_checksums: bool,
-    /// Rows per row group of files written.
+    /// Rows per row group of written files.
     pub row_group_rows: usize,
-    /// Whether [`physical_plan`](crate::physical_plan) keeps the plans of queries for when they run again.
+    /// If true, [`physical_plan`](crate::physical_plan) caches the plans of queries.
     pub keep_plans: bool,
-    /// Whether queries run on the GPU.
+    /// Controls which queries run on the GPU.
     pub gpu: GpuMode,
-    /// The most bytes of columns to keep on the device; `None`: what the engine takes. The device
-    /// is shared by all sessions of the process: the query planned last decides.
+    /// Maximum bytes of columns kept on the device; `None`: the engine's default. All sessions of the process share the
+    /// device: the query planned last determines the limit.
     pub gpu_memory_limit: Option<u64>,
-    /// The most bytes of columns to keep in pinned host memory besides; as above.
+    /// Maximum bytes of columns kept in pinned host memory in addition; shared likewise.
     pub gpu_host_memory_limit: Option<u64>,
-    /// Whether [`GpuMode::Auto`] makes the GPU ready in the background for what the CPU answers meanwhile: opens
-    /// it, loads columns, compiles kernels.
+    /// If true, [`GpuMode::Auto`] prepares the GPU in the background for queries that the CPU runs meanwhile: it opens
+    /// the device, loads columns and compiles kernels.
     pub gpu_background: bool,
-    /// The most rows of a table that a scan on the GPU is joined with.
+    /// Maximum number of rows of a table that a scan on the GPU is joined with.
     pub gpu_max_build_rows: usize,
-    /// Rows of a table that a scan on the GPU is joined with, before its filters, from which on the GPU makes the lookup
-    /// itself, where it can.
+    /// If a table that a scan on the GPU is joined with has at least this many rows before its filters, the GPU builds
+    /// the lookup, where it can.
     pub gpu_build_from_rows: usize,
-    /// Whether lookups stay on the GPU for queries that have the same.
+    /// If true, lookups stay on the GPU for queries with the same joined table.
     pub gpu_keep_lookups: bool,
 }
 
@@ -125,8 +126,8 @@ impl Default for VectileOptions {
     }
 }
 
-/// By hand, because the macro `extensions_options` leaves the prefix out of the names of entries,
-/// by which `SHOW` finds them.
+/// Implemented by hand, because the macro `extensions_options` omits the prefix in the names of entries, by which
+/// `SHOW` looks them up.
 impl ExtensionOptions for VectileOptions {
     fn as_any(&self) -> &dyn Any {
         self
@@ -250,12 +251,12 @@ impl ConfigExtension for VectileOptions {
 }
 
 impl VectileOptions {
-    /// Those of `config`, or the defaults where the session has not registered any.
+    /// The options in `config`, or the defaults if none are registered.
     pub(crate) fn of(config: &ConfigOptions) -> Self {
         config.extensions.get::<Self>().cloned().unwrap_or_default()
     }
 
-    /// Whether this build can do what is asked for.
+    /// Returns an error if this build does not support the settings.
     pub(crate) fn check(&self) -> Result<()> {
         match self.gpu {
             GpuMode::Require if cfg!(not(feature = "gpu")) => {
@@ -270,30 +271,30 @@ impl VectileOptions {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TableOptions {
-    /// Rows per row group; `None`: as the session says.
+    /// Rows per row group; `None`: the session's setting.
     pub row_group_rows: Option<usize>,
-    /// Encoding of a column by its name, instead of the smallest one.
+    /// Encodings by column name. Other columns get the smallest encoding.
     pub encodings: HashMap<String, Pin>,
-    /// How encoded values are compressed as a whole.
+    /// Compression of encoded values as a whole.
     pub compression: Compression,
-    /// Columns that get a Bloom filter in each row group.
+    /// Columns with a Bloom filter in each row group.
     pub bloom_filters: Vec<String>,
-    /// The probability that a Bloom filter passes a value that is not there; `None`: one in a hundred.
+    /// Probability that a Bloom filter passes a value that is not in the row group; `None`: 0.01.
     pub bloom_filter_fpp: Option<f64>,
-    /// Whether `COPY` may replace the file it writes to; otherwise that is an error.
+    /// If true, `COPY` may replace its target file; otherwise an existing file is an error.
     pub replace: bool,
 }
 
-/// Before the column's name in `'encoding.<column>'`.
+/// Prefix of the column's name in `'encoding.<column>'`.
 const ENCODING: &str = "encoding.";
 
 impl TableOptions {
-    /// Parses `OPTIONS (row_group_rows 65536, 'encoding.l_comment' 'fsst')`. Options with another
-    /// prefix (`aws.`, `execution.`) are for others.
+    /// Parses `OPTIONS (row_group_rows 65536, 'encoding.l_comment' 'fsst')`. Ignores options with another prefix
+    /// (`aws.`, `execution.`).
     ///
     /// # Errors
     ///
-    /// A configuration error names an option that does not exist, or a value that does not parse.
+    /// Returns a configuration error if an option does not exist or a value does not parse.
     pub fn try_from_map(options: &HashMap<String, String>) -> Result<Self> {
         let mut parsed = Self::default();
         for (key, value) in options {
@@ -342,7 +343,7 @@ impl TableOptions {
         Ok(parsed)
     }
 
-    /// How to write files of `schema`.
+    /// The options for writing files of `schema`.
     pub(crate) fn writer_options(
         &self,
         session: &VectileOptions,
@@ -366,8 +367,8 @@ impl TableOptions {
     }
 }
 
-/// The column that `option` names. SQL lowers the case of option names, so a name that differs only in
-/// case will do.
+/// The column that `option` names. As SQL converts option names to lower case, a name that differs only in case
+/// matches.
 fn column_named<'a>(schema: &'a Schema, option: &str, name: &str) -> Result<&'a str> {
     let fields = || schema.fields().iter().map(|field| field.name().as_str());
     fields()
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_what_sql_hands_over() {
+    fn parses_options_from_sql() {
         let options = table_options(&[
             ("format.row_group_rows", "4096"),
             ("encoding.a", "fsst"),
@@ -457,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_it_does_not_know() {
+    fn rejects_unknown_options() {
         for (options, message) in [
             ([("format.compressor", "zstd")], "no option 'compressor'"),
             ([("format.compression", "lz4")], "there are none and zstd"),

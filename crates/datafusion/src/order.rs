@@ -9,17 +9,17 @@ use vectile_scan::Container;
 
 use crate::pruning;
 
-/// The order in which row groups are scanned, for the sake of a top-k above.
+/// The order in which row groups are scanned, for the benefit of a top-k above.
 #[derive(Clone, Debug)]
 pub(crate) struct RowGroupOrder {
-    /// What the query orders by. Row groups are sorted by the minimum of its first column.
+    /// Sort order of the query. Row groups are sorted by the minimum of its first column.
     pub(crate) order: LexOrdering,
-    /// Whether that, or the order in the file, is reversed.
+    /// True if that order, or the order in the file, is reversed.
     pub(crate) reversed: bool,
 }
 
 impl RowGroupOrder {
-    /// Puts the row groups first that the query wants first.
+    /// Sorts row groups by the query's order.
     pub(crate) fn apply(&self, row_groups: &mut [usize], file: &dyn Container) -> Result<()> {
         if let Some(column) = self.order.first().expr.downcast_ref::<Column>()
             && let Ok(index) = file.schema().index_of(column.name())

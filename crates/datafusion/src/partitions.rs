@@ -1,4 +1,4 @@
-//! Partition columns, whose values are names of directories: one rule for reading and writing, Hive's.
+//! Partition columns, whose values are directory names: reading and writing follow Hive's rule.
 //!
 //! ```text
 //! k=x%2Fy                       the text x/y: any byte may be written as % and two digits
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! DataFusion 55.2 reads the name of the null partition as text, and writes nulls as `0`, `''` or 1970-01-01. So a
-//! [`PartitionedTable`] reads partition columns as text and turns them into values, also in filters, and
-//! [`WritePartitions`] has `COPY` write columns of text.
+//! [`PartitionedTable`] reads partition columns as text and converts them to values, also in filters, and
+//! [`WritePartitions`] makes `COPY` write them as text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -45,16 +45,16 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 
-/// The name of the directory of nulls.
+/// The directory name of nulls.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
-/// The value that the name of a directory has behind `=`; `None` is null.
+/// The value of the part of a directory name behind `=`; `None` for null.
 pub fn partition_value(name: &str) -> Option<String> {
     let text = decoded(name);
     (text != NULL).then_some(text)
 }
 
-/// The name with the bytes that `%` stands for; as it is, if they are no text.
+/// Decodes `%` escapes. Returns the name unchanged if the bytes are not UTF-8.
 fn decoded(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name.as_bytes();
@@ -78,9 +78,9 @@ fn digit(hexadecimal: u8) -> Option<u8> {
 /// A table of files whose partition columns follow Hive's rule.
 #[derive(Debug)]
 pub struct PartitionedTable {
-    /// The same table, with partition columns of text.
+    /// The table with text partition columns.
     listing: ListingTable,
-    /// Partition columns are the last ones.
+    /// Partition columns are last.
     schema: SchemaRef,
     file_schema: SchemaRef,
     constraints: Option<Constraints>,
@@ -88,12 +88,12 @@ pub struct PartitionedTable {
 }
 
 impl PartitionedTable {
-    /// The table by Hive's rule if it has partition columns, and as it is otherwise. `statistics` is the cache for
-    /// statistics of its files.
+    /// Applies Hive's rule to a table with partition columns; returns other tables unchanged. `statistics` is the cache
+    /// for statistics of its files.
     ///
     /// # Errors
     ///
-    /// What DataFusion says when it makes the table of text.
+    /// Returns errors of DataFusion when it creates the table with text columns.
     pub fn of(
         table: ListingTable,
         statistics: Option<Arc<FileStatisticsCache>>,
@@ -149,7 +149,7 @@ impl PartitionedTable {
         }))
     }
 
-    /// The table of the same files whose partition columns are of text.
+    /// The table of the same files, with text partition columns.
     pub fn listing(&self) -> &ListingTable {
         &self.listing
     }
@@ -165,8 +165,8 @@ impl PartitionedTable {
         expr_applicable_for_cols(&names, filter)
     }
 
-    /// The filter over columns of text, true where the filter is. Where it says which text a column has, that too: fewer
-    /// directories are listed then.
+    /// Translates a filter to text columns, such that it is true where the filter is. If the filter compares a text
+    /// column with a constant, adds that comparison: then fewer directories are listed.
     fn over_text(&self, filter: &Expr) -> Result<Vec<Expr>> {
         let typed = filter.clone().transform_up(|expr| {
             let field = match &expr {
@@ -188,7 +188,7 @@ impl PartitionedTable {
         field.map(AsRef::as_ref)
     }
 
-    /// `column = text`, if the filter is that.
+    /// Returns `column = text` if the filter has that form.
     fn text_of(&self, filter: &Expr) -> Option<Expr> {
         let Expr::BinaryExpr(BinaryExpr {
             left,
@@ -209,7 +209,7 @@ impl PartitionedTable {
         Some(Expr::Column(column).eq(lit(text)))
     }
 
-    /// The file with the values of its partition columns, and what is known of them.
+    /// Sets the file's partition values and their statistics.
     fn typed(&self, file: PartitionedFile) -> Result<PartitionedFile> {
         let fields = self.partition_fields().iter();
         let values = fields.zip(&file.partition_values).map(|(field, text)| {
@@ -237,13 +237,13 @@ impl PartitionedTable {
         })
     }
 
-    /// What is known of files together.
+    /// Merges statistics of files.
     fn together<'a>(&self, known: impl Iterator<Item = &'a Statistics>) -> Result<Statistics> {
         Statistics::try_merge_iter(known, &self.schema)
     }
 }
 
-/// What is known of a column with one value.
+/// Statistics of a column with one value.
 fn constant(value: &ScalarValue, rows: Precision<usize>) -> ColumnStatistics {
     let unknown = ColumnStatistics::new_unknown();
     match value.is_null() {
@@ -313,7 +313,7 @@ impl TableProvider for PartitionedTable {
             .into_iter()
             .map(|filter| self.over_text(filter));
         let of_partitions = of_partitions.collect::<Result<Vec<_>>>()?.concat();
-        // Other filters are applied to rows, of which more than the limit may be needed.
+        // Other filters are applied to rows afterwards, so that more than `limit` rows may be needed.
         let most_rows = limit.filter(|_| others.is_empty());
         let listed = self
             .listing
@@ -389,7 +389,7 @@ impl TableProvider for PartitionedTable {
     }
 }
 
-/// The names of directories that rows with these values of a partition column go to.
+/// The directory name for a value of a partition column.
 fn directory_name(
     column: Arc<dyn PhysicalExpr>,
     schema: &Schema,
@@ -403,7 +403,7 @@ fn directory_name(
     let function = Arc::new(DirectoryName::function(is_kept));
     let config = Arc::new(config.clone());
     let name = ScalarFunctionExpr::try_new(function, vec![column], schema, config)?;
-    // Columns that are kept have a type of their own.
+    // Kept columns have a type of their own.
     Ok(Arc::new(CastExpr::new(
         Arc::new(name),
         DataType::Utf8,
@@ -411,7 +411,7 @@ fn directory_name(
     )))
 }
 
-/// Makes tables of files by `CREATE EXTERNAL TABLE`, partitioned ones by Hive's rule.
+/// Creates tables of files for `CREATE EXTERNAL TABLE`. Partitioned ones follow Hive's rule.
 #[derive(Debug, Default)]
 pub struct TableFactory {
     tables: ListingTableFactory,
@@ -439,7 +439,7 @@ impl TableProviderFactory for TableFactory {
     }
 }
 
-/// Types whose values are names of directories, as DataFusion has them.
+/// True for types whose values DataFusion writes as directory names.
 fn has_text(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => has_text(values),
@@ -448,7 +448,7 @@ fn has_text(data_type: &DataType) -> bool {
     }
 }
 
-/// Has `COPY .. PARTITIONED BY` write columns of text, which become the names of directories.
+/// Makes `COPY .. PARTITIONED BY` write partition columns as text, which become directory names.
 #[derive(Debug)]
 pub(crate) struct WritePartitions;
 
@@ -509,12 +509,12 @@ fn is_directory_name(expr: &Expr) -> bool {
     }
 }
 
-/// The function from values of a partition column to what directories are named after them.
+/// The function from values of a partition column to directory names.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DirectoryName {
     signature: Signature,
-    /// The files get the column too: it stays as it is, and must not have nulls, of which DataFusion makes other
-    /// values.
+    /// True if the files get the column, too. It is then unchanged and must not have nulls, which DataFusion would
+    /// replace by other values.
     is_kept: bool,
 }
 
@@ -573,7 +573,7 @@ impl ScalarUDFImpl for DirectoryName {
     }
 }
 
-/// The files of a table as DataFusion lists them, if it is one of files.
+/// The listing table of a table of files; `None` for other tables.
 pub(crate) fn listing_of(table: &dyn TableProvider) -> Option<&ListingTable> {
     let partitioned = table.downcast_ref::<PartitionedTable>();
     let listing = partitioned.map(PartitionedTable::listing);

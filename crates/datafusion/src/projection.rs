@@ -15,24 +15,24 @@ use crate::stack;
 
 /// Expressions over the columns of one file.
 pub(crate) struct Projection {
-    /// Indices in the file's schema of the columns it needs, ascending.
+    /// Indices of the needed columns in the file's schema, ascending.
     columns: Vec<usize>,
     outputs: Vec<Output>,
-    /// What expressions are evaluated against: `columns`, in that order.
+    /// Schema for evaluating expressions: `columns`, in that order.
     input: SchemaRef,
     output: SchemaRef,
 }
 
 enum Output {
-    /// The column at a position of [`Projection::columns`].
+    /// The column at this position of [`Projection::columns`].
     Column(usize),
-    /// A value for every row: a partition column's, a missing column's null.
+    /// The same value for every row: of a partition column, or null for a missing column.
     Constant(Constant),
-    /// Anything else, of so many levels.
+    /// Any other expression, and its number of levels.
     Expr(Arc<dyn PhysicalExpr>, usize),
 }
 
-/// A constant and the longest array of it so far, of which shorter ones are slices.
+/// A constant, with the longest array of it so far; shorter arrays are slices of it.
 struct Constant {
     value: ScalarValue,
     array: Mutex<Option<ArrayRef>>,
@@ -51,7 +51,7 @@ impl Constant {
 }
 
 impl Projection {
-    /// `exprs` are over `file`, the schema of the file, and yield `output`.
+    /// `exprs` are over `file`, the schema of the file, and return `output`.
     pub(crate) fn try_new(
         exprs: &ProjectionExprs,
         file: &Schema,

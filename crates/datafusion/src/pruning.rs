@@ -1,5 +1,5 @@
-//! Prunes row groups by DataFusion's pruning predicates, which know more kinds of expressions
-//! (prefixes by `LIKE`, monotonic casts) than the zone tests of lowered filters.
+//! Prunes row groups by DataFusion's pruning predicates, which support more kinds of expressions (prefixes by `LIKE`,
+//! monotonic casts) than the zone tests of lowered filters.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use datafusion::physical_plan::metrics::Count;
 use vectile_encodings::ZoneMap;
 use vectile_scan::Container;
 
-/// Whether each row group may have a matching row.
+/// For each row group, true if it may have a matching row.
 pub(crate) fn row_groups(
     predicate: &Arc<dyn PhysicalExpr>,
     file: &dyn Container,
@@ -75,7 +75,7 @@ impl PruningStatistics for RowGroups<'_> {
     }
 }
 
-/// The row groups `indices` by ascending minimum of a column, unknown ones last.
+/// Sorts row groups by the minimum of a column, ascending, unknown ones last.
 pub(crate) fn sort_by_minimum(
     indices: &mut [usize],
     column: usize,

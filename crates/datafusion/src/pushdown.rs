@@ -1,14 +1,14 @@
-//! DataFusion's filter pushdown, limited to filters that mean the same below.
+//! DataFusion's filter pushdown, limited to filters that keep their meaning below a node.
 //!
-//! DataFusion 55.2 finds the columns of a filter in a plan node's input by their names. Where two
-//! columns have the same name it may take the other one, and a scan cannot see that. So these rules
-//! replace DataFusion's: they ask the same nodes, but a filter stops above a node in which one of its
-//! names is not unique. Scans of Vectile files take filters from these rules only.
+//! DataFusion 55.2 looks up a filter's columns in the input of a plan node by name. If two columns have the same name
+//! it may take the other one, and a scan cannot detect that. So these rules replace DataFusion's: they call the same
+//! nodes, but a filter stops above a node in which one of its names is not unique. Scans of Vectile files accept
+//! filters from these rules only.
 //!
-//! A filter stops above a node with a limit, too, whose first rows would be other ones. DataFusion 55.2 pushes
-//! filters through some of these, and into scans with a limit.
+//! A filter also stops above a node with a limit, whose first rows would differ. DataFusion 55.2 pushes filters through
+//! some of these, and into scans with a limit.
 //!
-//! Dynamic filters of aggregates are not pushed down at all: those of 55.2 drop rows.
+//! Dynamic filters of aggregates are not pushed down: those of 55.2 drop rows.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ type Filter = Arc<dyn PhysicalExpr>;
 /// A rule of the physical optimizer.
 pub(crate) type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// Puts a [`ProvenFilterPushdown`] in the place of each `FilterPushdown`.
+/// Replaces each `FilterPushdown` by a [`ProvenFilterPushdown`].
 pub(crate) fn replace_rules(rules: &mut [Rule]) {
     for (theirs, phase) in [
         (FilterPushdown::new(), FilterPushdownPhase::Pre),
@@ -56,12 +56,12 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
     }
 }
 
-/// Whether filters that are pushed down under this configuration mean the columns that they name.
+/// True if filters pushed down under this configuration refer to the columns that they name.
 pub(crate) fn is_proven(config: &ConfigOptions) -> bool {
     config.extensions.get::<Proven>().is_some()
 }
 
-/// In the configuration that [`ProvenFilterPushdown`] hands to the nodes, and nowhere else.
+/// Marks the configuration that [`ProvenFilterPushdown`] passes to the nodes.
 #[derive(Clone, Debug)]
 struct Proven;
 
@@ -91,7 +91,7 @@ impl ExtensionOptions for Proven {
     }
 }
 
-/// Pushes filters down as DataFusion's `FilterPushdown` does, and under its name.
+/// Pushes filters down as DataFusion's `FilterPushdown` does, under its name.
 #[derive(Debug)]
 struct ProvenFilterPushdown {
     phase: FilterPushdownPhase,
@@ -121,8 +121,8 @@ impl PhysicalOptimizerRule for ProvenFilterPushdown {
 }
 
 impl ProvenFilterPushdown {
-    /// Asks `node` and what is below it to take over `filters`. A filter that may not pass is withheld
-    /// from the node, which might otherwise take it over in its own, wrong, reading.
+    /// Offers `filters` to `node` and the nodes below it. A filter that may not pass is withheld from the node, which
+    /// might otherwise accept it with another meaning.
     fn push_down(
         &self,
         node: &Arc<dyn ExecutionPlan>,
@@ -140,7 +140,7 @@ impl ProvenFilterPushdown {
         let passing = filters.iter().zip(&passes).filter(|(_, passes)| **passes);
         let passing: Vec<Filter> = passing.map(|(filter, _)| Arc::clone(filter)).collect();
 
-        let asked = node.gather_filters_for_pushdown(self.phase, passing.clone(), config)?;
+        let gathered = node.gather_filters_for_pushdown(self.phase, passing.clone(), config)?;
         let mut parent_filters: Vec<ChildFilterPushdownResult> = passing
             .into_iter()
             .map(|filter| ChildFilterPushdownResult {
@@ -151,8 +151,9 @@ impl ProvenFilterPushdown {
         let mut self_filters = Vec::new();
         let mut children = Vec::new();
         let inputs = node.children().into_iter();
-        for ((child, of_parent), own) in
-            inputs.zip(asked.parent_filters()).zip(asked.self_filters())
+        for ((child, of_parent), own) in inputs
+            .zip(gathered.parent_filters())
+            .zip(gathered.self_filters())
         {
             let own: Vec<(Filter, bool)> = own
                 .into_iter()
@@ -161,8 +162,8 @@ impl ProvenFilterPushdown {
             let of_parent: Vec<(Filter, bool)> = of_parent
                 .into_iter()
                 .map(|filter| {
-                    let is_wanted = matches!(filter.discriminant, PushedDown::Yes);
-                    (filter.predicate, is_wanted)
+                    let goes_down = matches!(filter.discriminant, PushedDown::Yes);
+                    (filter.predicate, goes_down)
                 })
                 .collect();
             let down = own.iter().chain(&of_parent).filter(|(_, goes)| *goes);
@@ -199,11 +200,11 @@ impl ProvenFilterPushdown {
     }
 }
 
-/// The answers to the filters that went down, in order.
+/// The results of the filters that were pushed down, in order.
 struct Answers(std::vec::IntoIter<PushedDown>);
 
 impl Answers {
-    /// The answer to the next filter, which is no if it did not go down.
+    /// The result of the next filter; `No` if it was not pushed down.
     fn next(&mut self, went: bool) -> Result<PushedDown> {
         match went {
             true => self.0.next().ok_or_else(|| {
@@ -214,7 +215,7 @@ impl Answers {
     }
 }
 
-/// Whether `node` finds the column of its output in its inputs, although it looks for the name.
+/// True if `node` maps the column of its output to the right input column, although it looks it up by name.
 fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
     let output = node.schema();
     let field = output.fields().get(column.index());
@@ -225,17 +226,17 @@ fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
         let fields = schema.fields().iter();
         fields.filter(|field| field.name() == column.name()).count()
     };
-    // It goes from the name in the output to an expression, whose columns have indices.
+    // A projection maps the output name to an expression, whose columns have indices.
     if node.downcast_ref::<ProjectionExec>().is_some() {
         return occurs(&output) == 1;
     }
     let inputs: Vec<_> = node.children().iter().map(|child| child.schema()).collect();
-    // It chooses the side by the index.
+    // A hash join chooses the side by the index.
     if let Some(join) = node.downcast_ref::<HashJoinExec>() {
         return inputs.iter().all(|input| occurs(input) <= 1)
             && semi_join_keeps_meaning(join, column);
     }
-    // It goes by the name of a key, which may be another expression than the column of that name.
+    // An aggregate maps by the name of a key, which may be another expression than the column of that name.
     if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
         let key = aggregate.group_expr().expr().get(column.index());
         let key = key.and_then(|(key, _)| key.downcast_ref::<Column>());
@@ -245,8 +246,7 @@ fn keeps_meaning(node: &dyn ExecutionPlan, column: &Column) -> bool {
     occurs(&output) == 1 && inputs.iter().all(|input| occurs(input) <= 1)
 }
 
-/// A semi join hands a filter of a key to both sides. The name must then be that of the other side's
-/// key.
+/// A semi join passes a filter of a key to both sides. The name must then be that of the other side's key.
 fn semi_join_keeps_meaning(join: &HashJoinExec, column: &Column) -> bool {
     let name = column.name();
     let (kept, other, swapped) = match join.join_type() {

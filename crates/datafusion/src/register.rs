@@ -1,4 +1,4 @@
-//! Makes a session know Vectile.
+//! Registers Vectile in a session.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -26,32 +26,33 @@ use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
 use crate::orc::OrcFormatFactory;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
-use crate::plan_cache::{KeptPlans, Outlook};
+use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown};
 
 /// The key of the table factory of Vectile files, and the word after `STORED AS`.
 const FILE_TYPE: &str = "VECTILE";
 
-/// As [`FILE_TYPE`], of ORC files.
+/// The same for ORC files.
 const ORC_FILE_TYPE: &str = "ORC";
 
-/// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the functions
-/// `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that put work on a GPU. That for aggregates goes before DataFusion's `join_selection`; it is left out where a
-/// session has no rule of that name. Call it before statements are prepared: DataFusion builds a new state to
-/// change its rules, and gives no access to the prepared statements of the old one.
+/// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
+/// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
+/// aggregates precedes DataFusion's `join_selection`, and is omitted if a session has no rule of that name. Call
+/// `register` before statements are prepared: DataFusion builds a new state to change its rules, and gives no access to
+/// the prepared statements of the old one.
 ///
-/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort`, `TopKAggregation` and `EnsureRequirements`: those of
-/// 55.2 may take a column for another one of the same name, push filters and orders past a limit or an offset, push limits
-/// past a window function, and push down dynamic filters of aggregates that drop rows. And it adds a rule about outer joins and grouping sets: 55.2
-/// takes constants of the side that gets nulls for constants of the join, and constants that some grouping sets leave out
-/// for constants of all. Each of these gives wrong answers, over tables of any format. `COPY .. PARTITIONED BY` gets Hive's
-/// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a
-/// [`TableFactory`] for them.
+/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort`, `TopKAggregation` and `EnsureRequirements`:
+/// those of 55.2 may take a column for another one of the same name, push filters and orders past a limit or an offset,
+/// push limits past a window function, and push down dynamic filters of aggregates that drop rows. It also adds a rule
+/// for outer joins and grouping sets: 55.2 takes constants of the side that gets nulls for constants of the join, and
+/// constants that some grouping sets omit for constants of all. Each of these gives wrong results, over tables of any
+/// format. `COPY .. PARTITIONED BY` uses Hive's name for the directory of nulls, in any format; to read tables of other
+/// formats by that rule, register a [`TableFactory`] for them.
 ///
 /// # Errors
 ///
-/// None today; what DataFusion says when it refuses a registration.
+/// Returns an error if DataFusion rejects a registration.
 pub fn register(ctx: &SessionContext) -> Result<()> {
     #[cfg(feature = "gpu")]
     return register_with_gpu(ctx, Gpu::of_machine());
@@ -59,11 +60,11 @@ pub fn register(ctx: &SessionContext) -> Result<()> {
     register_with_rules(ctx, insert_machine_rules)
 }
 
-/// As [`register`], with another GPU than the machine's first, or none.
+/// Like [`register`], with another GPU than the machine's first, or none.
 ///
 /// # Errors
 ///
-/// As [`register`].
+/// Returns the errors of [`register`].
 #[cfg(feature = "gpu")]
 pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     for (name, function) in functions(&gpu) {
@@ -77,7 +78,7 @@ pub fn register_with_gpu(ctx: &SessionContext, gpu: Gpu) -> Result<()> {
     Ok(())
 }
 
-/// Adds the rules for the machine's GPU, if this build has any.
+/// Adds the rules for the machine's GPU, if this build supports GPUs.
 #[cfg(feature = "gpu")]
 fn insert_machine_rules(rules: &mut Vec<Rule>) -> Outlook {
     insert_gpu_rules(rules, Gpu::of_machine())
@@ -99,12 +100,12 @@ fn insert_machine_rules(_: &mut Vec<Rule>) -> Outlook {
 fn change_rules(
     rules: &mut Vec<Rule>,
     insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
-) -> KeptPlans {
+) -> PlanCache {
     pushdown::replace_rules(rules);
     limits::replace_rules(rules);
     nullable::insert_rule(rules);
     plan_cache::insert_rule(rules);
-    KeptPlans::new(insert(rules))
+    PlanCache::new(insert(rules))
 }
 
 fn register_with_rules(
@@ -135,7 +136,7 @@ fn register_with_rules(
     Ok(())
 }
 
-/// Adds the settings of Vectile, and shows that no dynamic filter of an aggregate is pushed down.
+/// Adds Vectile's settings, and shows that dynamic filters of aggregates are not pushed down.
 fn configure(config: &mut ConfigOptions) {
     if config.extensions.get::<VectileOptions>().is_none() {
         config.extensions.insert(VectileOptions::default());
@@ -143,8 +144,8 @@ fn configure(config: &mut ConfigOptions) {
     config.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
 }
 
-/// Makes names mean the functions that they mean in `before`. Building a state registers functions
-/// anew, in any order: where the alias of one is the name of another, the wrong one may come last.
+/// Restores the functions that names refer to in `before`. Building a state registers functions anew, in any order: if
+/// an alias of one is the name of another, the wrong one may come last.
 fn restore_functions(state: &mut SessionState, before: &SessionState) -> Result<()> {
     restore(
         state,
@@ -176,10 +177,10 @@ fn restore_functions(state: &mut SessionState, before: &SessionState) -> Result<
     )
 }
 
-/// Registers a function; gives the one that had its name.
+/// Registers a function; returns the previous one of that name.
 type Register<F> = fn(&mut SessionState, Arc<F>) -> Result<Option<Arc<F>>>;
 
-/// The functions of one kind.
+/// Restores the functions of one kind.
 fn restore<F>(
     state: &mut SessionState,
     before: &HashMap<String, Arc<F>>,
@@ -196,9 +197,9 @@ fn restore<F>(
     Ok(())
 }
 
-/// Registers everything in a session that is being built.
+/// Registers everything in a session state that is being built.
 pub trait VectileSessionStateBuilderExt {
-    /// As [`register`]. Call it after `with_config`, `with_file_formats`, `with_table_functions` and
+    /// Like [`register`]. Call it after `with_config`, `with_file_formats`, `with_table_functions` and
     /// `with_physical_optimizer_rules`, which would undo it.
     fn with_vectile(self) -> Self;
 }
@@ -232,34 +233,34 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     }
 }
 
-/// How to read a table: the defaults suit a file, or a directory of files with one schema.
+/// How to read a table. The defaults suit a file, or a directory of files with one schema.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct VectileReadOptions {
-    /// The schema; `None`: that of the files.
+    /// The schema; `None`: inferred from the files.
     pub schema: Option<SchemaRef>,
-    /// Columns that are in the directories' names (`year=2013/`), with their types.
+    /// Partition columns, which are in directory names (`year=2013/`), with their types.
     pub table_partition_cols: Vec<(String, DataType)>,
-    /// What each file is sorted by, as alternatives of sort expressions.
+    /// Sort orders of each file, as alternative lists of sort expressions.
     pub file_sort_order: Vec<Vec<SortExpr>>,
 }
 
 impl VectileReadOptions {
-    /// With [`schema`](Self::schema).
+    /// Sets [`schema`](Self::schema).
     #[must_use]
     pub fn with_schema(mut self, schema: SchemaRef) -> Self {
         self.schema = Some(schema);
         self
     }
 
-    /// With [`table_partition_cols`](Self::table_partition_cols).
+    /// Sets [`table_partition_cols`](Self::table_partition_cols).
     #[must_use]
     pub fn with_table_partition_cols(mut self, columns: Vec<(String, DataType)>) -> Self {
         self.table_partition_cols = columns;
         self
     }
 
-    /// With [`file_sort_order`](Self::file_sort_order).
+    /// Sets [`file_sort_order`](Self::file_sort_order).
     #[must_use]
     pub fn with_file_sort_order(mut self, order: Vec<Vec<SortExpr>>) -> Self {
         self.file_sort_order = order;
@@ -294,15 +295,15 @@ impl VectileReadOptions {
     }
 }
 
-/// The path, as a URL if it would be taken for a glob and is that of a file or directory.
-fn place(path: &str) -> Result<String> {
+/// Converts the path of an existing file or directory to a URL if it would be taken for a glob.
+fn path_or_url(path: &str) -> Result<String> {
     let is_itself = ListingTableUrl::parse(path).is_ok_and(|url| url.get_glob().is_none());
-    let (false, Ok(found)) = (is_itself, Path::new(path).canonicalize()) else {
+    let (false, Ok(canonical)) = (is_itself, Path::new(path).canonicalize()) else {
         return Ok(path.to_owned());
     };
     let mut url = ListingTableUrl::parse("file:///")?.get_url().clone();
     if let Ok(mut segments) = url.path_segments_mut() {
-        for part in found.components() {
+        for part in canonical.components() {
             match part {
                 Component::Normal(name) => segments.push(&name.to_string_lossy()),
                 Component::RootDir => continue,
@@ -310,22 +311,21 @@ fn place(path: &str) -> Result<String> {
                 _ => return Ok(path.to_owned()),
             };
         }
-        if found.is_dir() {
+        if canonical.is_dir() {
             segments.push("");
         }
     }
     Ok(url.to_string())
 }
 
-/// Tables of Vectile files in a session. They need no [`register`], but without it their scans take
-/// over no filters.
+/// Tables of Vectile files in a session. They work without [`register`], but then their scans take over no filters.
 #[async_trait]
 pub trait VectileSessionContextExt {
-    /// Registers a file, directory, glob or URL as the table `name`. A path that exists is no glob.
+    /// Registers a file, directory, glob or URL as the table `name`. A path that exists is not a glob.
     ///
     /// # Errors
     ///
-    /// Those of listing and reading the files' footers.
+    /// Returns errors of listing the files and reading their footers.
     async fn register_vectile(
         &self,
         name: impl Into<TableReference> + Send,
@@ -333,11 +333,11 @@ pub trait VectileSessionContextExt {
         options: VectileReadOptions,
     ) -> Result<()>;
 
-    /// A data frame of a file, directory, glob or URL. A path that exists is no glob.
+    /// Returns a data frame of a file, directory, glob or URL. A path that exists is not a glob.
     ///
     /// # Errors
     ///
-    /// Those of listing and reading the files' footers.
+    /// Returns errors of listing the files and reading their footers.
     async fn read_vectile(
         &self,
         path: impl AsRef<str> + Send,
@@ -354,7 +354,7 @@ impl VectileSessionContextExt for SessionContext {
         options: VectileReadOptions,
     ) -> Result<()> {
         let name = name.into();
-        let url = ListingTableUrl::parse(place(path.as_ref())?)?.with_table_ref(name.clone());
+        let url = ListingTableUrl::parse(path_or_url(path.as_ref())?)?.with_table_ref(name.clone());
         let table = options.table(self, url).await?;
         self.register_table(name, table)?;
         Ok(())
@@ -365,7 +365,7 @@ impl VectileSessionContextExt for SessionContext {
         path: impl AsRef<str> + Send,
         options: VectileReadOptions,
     ) -> Result<DataFrame> {
-        let url = ListingTableUrl::parse(place(path.as_ref())?)?;
+        let url = ListingTableUrl::parse(path_or_url(path.as_ref())?)?;
         self.read_table(options.table(self, url).await?)
     }
 }

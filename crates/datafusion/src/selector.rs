@@ -1,6 +1,6 @@
-//! What may find the rows of a scan in the place of its filters: a device.
+//! Interface for devices that evaluate the filters of a scan.
 //!
-//! A scan knows no more of devices than these traits and [`Selector`].
+//! Scans depend on devices only by these traits and [`Selector`].
 
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::file::ScanFile;
 
 /// A device that evaluates the filters of a scan. `EXPLAIN` shows it as it displays itself.
 pub(crate) trait ScanDevice: Debug + Display + Send + Sync {
-    /// What it does for one partition, counted in `metrics`.
+    /// Starts the scan of one partition, with metrics in `metrics`.
     fn partition(
         &self,
         metrics: &ExecutionPlanMetricsSet,
@@ -25,22 +25,22 @@ pub(crate) trait ScanDevice: Debug + Display + Send + Sync {
     ) -> Arc<dyn PartitionDevice>;
 }
 
-/// A file that a device is to select rows of, and the scan of it.
+/// A file whose rows a device selects, with its scan.
 pub(crate) struct DeviceScan<'a> {
     pub(crate) file: Arc<ScanFile>,
     pub(crate) object: &'a ObjectMeta,
     pub(crate) table: &'a Schema,
-    /// Of the scan's batches.
+    /// Schema of the scan's batches.
     pub(crate) schema: &'a SchemaRef,
-    /// Whether what will be wanted of it is not yet known.
+    /// True if dynamic filters may still change which rows are needed.
     pub(crate) can_change: bool,
-    /// For the selected rows.
+    /// Memory for the selected rows.
     pub(crate) reservation: MemoryReservation,
 }
 
-/// What a device does for one partition of a scan, file after file.
+/// Evaluates filters for one partition of a scan, file after file.
 #[async_trait]
 pub(crate) trait PartitionDevice: Send + Sync {
-    /// For one file; `None` if that has to be scanned without.
+    /// Opens a file; `None` if the scan has to evaluate the filters.
     async fn open(&self, scan: DeviceScan<'_>) -> Result<Option<Arc<dyn Selector>>>;
 }

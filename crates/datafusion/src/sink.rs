@@ -38,12 +38,12 @@ use crate::error;
 use crate::listing::Listings;
 use crate::options::{TableOptions, VectileOptions};
 
-/// Where DataFusion has the file system, whose root locations are relative to.
+/// DataFusion's URL of the file system; locations are relative to its root.
 const LOCAL_FILES: &str = "file:///";
 
-/// Writes Vectile files, one for each that DataFusion's demultiplexer asks for.
+/// Writes Vectile files, one for each file of DataFusion's demultiplexer.
 ///
-/// Files come into being when all input has been written, encoded and sent: a query that fails leaves none.
+/// Files appear once all input is written, encoded and sent: a query that fails leaves none.
 pub struct VectileSink {
     config: FileSinkConfig,
     schema: SchemaRef,
@@ -57,7 +57,7 @@ impl VectileSink {
     ///
     /// # Errors
     ///
-    /// A configuration error when `options` names a column that is not written.
+    /// Returns a configuration error if `options` names a column that is not written.
     pub fn try_new(
         config: FileSinkConfig,
         options: &TableOptions,
@@ -76,7 +76,7 @@ impl VectileSink {
         })
     }
 
-    /// Writes what comes for each file.
+    /// Writes all files of the demultiplexer, and stages them.
     async fn write_files(
         &self,
         files: &mut DemuxedStreamReceiver,
@@ -86,7 +86,7 @@ impl VectileSink {
     ) -> Result<Vec<(Path, Staged)>> {
         let mut tasks: JoinSet<Result<(Path, Staged)>> = JoinSet::new();
         while let Some((path, batches)) = files.recv().await {
-            self.check_taken(&path)?;
+            self.check_in_table(&path)?;
             self.check_absent(store, &path).await?;
             let writer = self.writer(store, path.clone(), compressor)?;
             let memory = memory.new_empty();
@@ -109,16 +109,16 @@ impl VectileSink {
         }
     }
 
-    /// A table whose location is a glob may take other files only than those that an `INSERT` would make.
-    fn check_taken(&self, path: &Path) -> Result<()> {
-        let mut places = self.config.table_paths.iter();
-        match places.any(|url| url.contains(path, false)) {
+    /// Fails if the table's location is a glob that does not contain the file which an `INSERT` would write.
+    fn check_in_table(&self, path: &Path) -> Result<()> {
+        let mut urls = self.config.table_paths.iter();
+        match urls.any(|url| url.contains(path, false)) {
             true => Ok(()),
             false => exec_err!("{path} would not be a file of the table: its location is a glob"),
         }
     }
 
-    /// Only the one file that a `COPY` names may be there already; names in directories are made up.
+    /// Fails if the one file that a `COPY` names exists, unless it may be replaced. Names in directories are generated.
     async fn check_absent(&self, store: &Arc<dyn ObjectStore>, path: &Path) -> Result<()> {
         let named = self
             .config
@@ -138,7 +138,7 @@ impl VectileSink {
         }
     }
 
-    /// Gives all files their names.
+    /// Publishes all files under their names.
     async fn publish(
         &self,
         files: Vec<(Path, Staged)>,
@@ -149,7 +149,7 @@ impl VectileSink {
         for path in &paths {
             self.check_absent(store, path).await?;
         }
-        // A query that is dropped now must not leave some of them: the task goes on.
+        // A task, which continues if the query is dropped: it must not publish only some of the files.
         let published = tokio::spawn(async move {
             let published = publish(staged).await;
             paths.iter().for_each(|path| listings.forget(path));
@@ -170,7 +170,7 @@ impl VectileSink {
         Writer::try_new(Arc::clone(store), path, schema, options).map_err(error::file)
     }
 
-    /// What compresses strings beside the CPU.
+    /// Compresses strings besides the CPU, if set.
     #[cfg(feature = "gpu")]
     fn compressor(&self, context: &TaskContext) -> Option<Arc<dyn Compressor>> {
         let bytes = self.counter("text_bytes_compressed_on_gpu", MetricCategory::Bytes);
@@ -189,7 +189,7 @@ impl VectileSink {
     }
 }
 
-/// Memory from the pool for what a writer holds.
+/// Memory from the pool for a writer.
 struct Budget {
     reservation: MemoryReservation,
     pool: Arc<dyn MemoryPool>,
@@ -214,7 +214,7 @@ impl Budget {
         self.reservation.try_resize(bytes)
     }
 
-    /// Whether half of the memory is left to others.
+    /// True if at least half of the pool's memory is unused.
     fn is_ample(&self) -> bool {
         match self.pool.memory_limit() {
             MemoryLimit::Finite(limit) => self.pool.reserved() <= limit / 2,
@@ -223,7 +223,7 @@ impl Budget {
     }
 }
 
-/// Writes what comes for one file, and leaves it to be published.
+/// Writes the batches of one file, and stages it.
 async fn write_file(
     mut writer: Writer,
     mut batches: Receiver<RecordBatch>,
@@ -239,7 +239,8 @@ async fn write_file(
     writer.stage().await.map_err(error::file)
 }
 
-/// Where memory is short, fewer row groups are encoded at the same time; where one is too many, they end early.
+/// Writes a batch. If memory is short, encodes fewer row groups at the same time; if even one is too many, ends it
+/// early.
 async fn write_batch(writer: &mut Writer, batch: &RecordBatch, memory: &Budget) -> Result<()> {
     writer.write(batch).await.map_err(error::file)?;
     while memory.try_resize(writer.memory_bytes()).is_err() || !memory.is_ample() {
@@ -256,7 +257,7 @@ async fn write_batch(writer: &mut Writer, batch: &RecordBatch, memory: &Budget) 
 
 async fn abort(files: Vec<(Path, Staged)>) {
     for (_, file) in files {
-        // An error has happened already; a staged upload that stays behind is no file.
+        // The first error is reported instead. An upload that remains staged is no file.
         let _ = file.abort().await;
     }
 }
@@ -286,8 +287,7 @@ impl FileSink for VectileSink {
         if files.is_err() {
             drop(file_stream_rx);
         }
-        // The query's own error comes out of the demultiplexer; a writer's makes that one fail as
-        // a consequence.
+        // The query's own error comes from the demultiplexer; if a writer fails, it fails as a consequence.
         let demuxed = demux_task
             .join_unwind()
             .await
@@ -366,7 +366,7 @@ mod tests {
 
     const ROWS: usize = 4096;
 
-    /// Takes its time for the text of a row group.
+    /// Delays the text of each row group.
     #[derive(Debug, Default)]
     struct Slow {
         now: AtomicUsize,
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    /// Writes eight row groups, and says of how many at most the text was encoded at once.
+    /// Writes eight row groups. Returns for how many at most the text was encoded concurrently.
     async fn written_with(pool: &Arc<dyn MemoryPool>) -> usize {
         let text = (0..ROWS).map(|row| format!("a row group like all others {}", row % 9));
         let text: ArrayRef = Arc::new(StringArray::from_iter_values(text));
@@ -411,14 +411,14 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn fewer_row_groups_are_encoded_at_once_where_memory_is_short() {
-        // Twice the rows of one row group, and as much for the one that fills, is what is needed.
+        // A writer needs twice the rows of one row group, and as much for the one being filled.
         let row_group_bytes = ROWS * 33;
         let pool = |row_groups| -> Arc<dyn MemoryPool> {
             Arc::new(GreedyMemoryPool::new(row_groups * row_group_bytes))
         };
         assert!(written_with(&pool(100)).await > 2);
         assert!(written_with(&pool(6)).await <= 2);
-        // Of another's memory none is taken for what is not needed.
+        // Memory needed by others is not taken for mere speed.
         let pool = pool(100);
         let other = MemoryConsumer::new("other").register(&pool);
         other.grow(60 * row_group_bytes);

@@ -1,4 +1,4 @@
-//! The scan's place in a plan: what it takes over from the operators above it.
+//! The scan in a plan: the operations it takes over from the operators above it.
 
 use std::fmt::{self, Formatter, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,16 +46,16 @@ use crate::pushdown;
 use crate::selector::ScanDevice;
 use crate::stack;
 
-/// Byte ranges per partition that a scan is split into. Partitions take ranges from a common queue
-/// as they get ready, so that none is left with the row groups that were not pruned.
+/// Byte ranges per partition into which a scan is split. Partitions take ranges from a common queue when they are
+/// ready, so that no partition gets all row groups that were not pruned.
 const RANGES_PER_PARTITION: usize = 4;
 
 /// Scans Vectile files, or ORC files: a [`FileSource`] for [`FileScanConfig`].
 ///
-/// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as
-/// the order of files and row groups goes, sort orders. It takes filters only in a session that
-/// knows Vectile (see [`register`](crate::register)): DataFusion's own rule for pushing filters down
-/// may take a column for another one of the same name.
+/// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as the order of files and
+/// row groups goes, sort orders. It accepts filters only in a session in which Vectile is registered (see
+/// [`register`](crate::register)): DataFusion's own rule for pushing filters down may take a column for another one of
+/// the same name.
 #[derive(Clone, Debug)]
 pub struct VectileSource {
     kind: FileKind,
@@ -63,7 +63,7 @@ pub struct VectileSource {
     projection: ProjectionExprs,
     predicate: Option<Arc<dyn PhysicalExpr>>,
     pushdown_filters: bool,
-    /// Copies share it: `EXPLAIN` prints the plan after each rule of the optimizer.
+    /// Shared by copies, because `EXPLAIN` prints the plan after each rule of the optimizer.
     described: Arc<Mutex<Option<Described>>>,
     order: Option<RowGroupOrder>,
     options: VectileOptions,
@@ -72,34 +72,34 @@ pub struct VectileSource {
     memory: Arc<dyn MemoryPool>,
     batch_size: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
-    /// Evaluates its filters, if it does not do so itself.
+    /// Evaluates the filters instead of the scan, if set.
     device: Option<Arc<dyn ScanDevice>>,
-    /// Why that is nothing, where there is a GPU; or, if it is not, why what reads the scan was not fused with it.
+    /// Why there is no device, if there is a GPU; or, if there is one, why the operators above were not fused.
     #[cfg(feature = "gpu")]
     gpu_note: Option<GpuNote>,
 }
 
-/// How a scan evaluates its predicate, for `EXPLAIN`.
+/// Description of how a scan evaluates its predicate, for `EXPLAIN`.
 #[derive(Debug)]
 struct Described {
     predicate: Arc<dyn PhysicalExpr>,
-    /// The predicate as it was printed: dynamic filters and subqueries change.
+    /// The predicate as printed: dynamic filters and subqueries change.
     printed: String,
     pushdown_filters: bool,
     description: Arc<str>,
 }
 
-/// Why a scan, or what reads it, is not on the GPU.
+/// Why a scan, or the operators above it, are not on the GPU.
 #[cfg(feature = "gpu")]
 #[derive(Clone, Debug)]
 pub(crate) struct GpuNote {
     pub(crate) reason: Arc<str>,
-    /// The CPU is faster, so that it evaluates the scan's own filters, too.
+    /// True if the CPU is faster. The CPU then evaluates the scan's own filters, too.
     pub(crate) is_of_cost: bool,
 }
 
-/// Whether a hash join can compute the least and greatest key of this type. Where it cannot,
-/// DataFusion 55 fails the query once a scan has taken over the filter that the join builds.
+/// True if a hash join can compute the least and greatest key of this type. Otherwise, DataFusion 55 fails the query if
+/// a scan takes over the filter that the join builds.
 fn join_bounds(data_type: &DataType) -> bool {
     !matches!(
         data_type,
@@ -112,8 +112,8 @@ fn join_bounds(data_type: &DataType) -> bool {
 }
 
 impl VectileSource {
-    /// Whether the scan takes over a filter.
-    fn takes(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
+    /// True if the scan takes over `filter`.
+    fn accepts(&self, filter: &Arc<dyn PhysicalExpr>) -> bool {
         let is_dynamic = filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some();
         let schema = self.table.table_schema();
         let mut types = collect_columns(filter)
@@ -151,7 +151,7 @@ impl VectileSource {
         }
     }
 
-    /// Uses the runtime's caches of footers and listings, and its memory pool for the row groups in memory.
+    /// Uses the runtime's caches of footers and listings, and its memory pool for row groups in memory.
     pub fn with_runtime(mut self, runtime: &RuntimeEnv) -> Self {
         self.footers = Some(runtime.cache_manager.get_file_metadata_cache());
         self.listings = Listings::of(runtime);
@@ -159,13 +159,13 @@ impl VectileSource {
         self
     }
 
-    /// Uses these settings.
+    /// Sets the session's settings.
     pub fn with_options(mut self, options: VectileOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Opens the files of one partition.
+    /// Creates the opener for the files of one partition.
     pub(crate) fn opener(
         &self,
         store: Arc<dyn ObjectStore>,
@@ -199,7 +199,7 @@ impl VectileSource {
         }
     }
 
-    /// This, with metrics of its own.
+    /// A copy with metrics of its own.
     pub(crate) fn fresh(&self) -> Self {
         Self {
             metrics: ExecutionPlanMetricsSet::new(),
@@ -207,13 +207,13 @@ impl VectileSource {
         }
     }
 
-    /// Whether the scan evaluates its predicate; otherwise it only prunes by it.
+    /// True if the scan evaluates its predicate; false if it only prunes by it.
     #[cfg(feature = "gpu")]
     pub(crate) fn evaluates_filters(&self) -> bool {
         self.pushdown_filters
     }
 
-    /// This, pruning by another predicate over the table's schema.
+    /// Prunes by another predicate over the table's schema.
     #[cfg(feature = "gpu")]
     pub(crate) fn pruning_by(mut self, predicate: Option<Arc<dyn PhysicalExpr>>) -> Self {
         self.predicate = predicate;
@@ -221,7 +221,7 @@ impl VectileSource {
         self
     }
 
-    /// This, with another predicate in the place of its own.
+    /// Replaces the predicate by `other` of it.
     pub(crate) fn with_predicate(
         mut self,
         other: impl FnOnce(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>,
@@ -230,22 +230,22 @@ impl VectileSource {
         Ok(self)
     }
 
-    /// This, with its filters evaluated by a device.
+    /// Makes a device evaluate the filters.
     #[cfg(feature = "gpu")]
     pub(crate) fn with_device(mut self, device: Arc<dyn ScanDevice>) -> Self {
         self.device = Some(device);
         self
     }
 
-    /// Notes, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why what reads it was not
-    /// fused with it.
+    /// Sets, for `EXPLAIN`, why the scan does not run on the GPU; or, if it does, why the operators above were not
+    /// fused.
     #[cfg(feature = "gpu")]
     pub(crate) fn with_gpu_note(mut self, note: GpuNote) -> Self {
         self.gpu_note = Some(note);
         self
     }
 
-    /// What [`Self::with_gpu_note`] noted.
+    /// The note of [`Self::with_gpu_note`].
     #[cfg(feature = "gpu")]
     pub(crate) fn gpu_note(&self) -> Option<&GpuNote> {
         self.gpu_note.as_ref()
@@ -268,7 +268,7 @@ impl VectileSource {
         f.write_str(&self.described(predicate, printed)?)
     }
 
-    /// How the scan evaluates `predicate`, which prints as `printed`: computed when either changes.
+    /// How the scan evaluates `predicate`, which prints as `printed`. Computed only if either changes.
     fn described(
         &self,
         predicate: &Arc<dyn PhysicalExpr>,
@@ -385,7 +385,7 @@ impl FileSource for VectileSource {
         }
     }
 
-    /// Splits files into more byte ranges than there are partitions, so that they even out.
+    /// Splits files into more byte ranges than partitions, to balance the load.
     fn repartitioned(
         &self,
         target_partitions: usize,
@@ -393,7 +393,7 @@ impl FileSource for VectileSource {
         output_ordering: Option<LexOrdering>,
         config: &FileScanConfig,
     ) -> Result<Option<FileScanConfig>> {
-        // Every range would read a row group for rows that the first range has.
+        // Each range would read a row group for rows that the first range has.
         if config
             .limit
             .is_some_and(|limit| limit <= DEFAULT_ROW_GROUP_ROWS)
@@ -429,7 +429,7 @@ impl FileSource for VectileSource {
         let is_proven = pushdown::is_proven(config);
         let accepted: Vec<bool> = filters
             .iter()
-            .map(|filter| is_proven && self.takes(filter))
+            .map(|filter| is_proven && self.accepts(filter))
             .collect();
         let pushdown_filters = VectileOptions::of(config).pushdown_filters;
         let answers = accepted
@@ -447,7 +447,7 @@ impl FileSource for VectileSource {
         if new.is_empty() {
             return Ok(answer);
         }
-        // What the GPU evaluates is known when it is put there; dynamic filters may come later.
+        // The device's filters are fixed when it is set; dynamic filters may be added later.
         let dynamic = |filter: &Arc<dyn PhysicalExpr>| {
             let filter = filter.downcast_ref::<DynamicFilterPhysicalExpr>();
             filter.is_some()
@@ -474,15 +474,14 @@ impl FileSource for VectileSource {
         })))
     }
 
-    /// A file that is declared to be sorted is scanned in that order: exact. Otherwise row groups
-    /// are scanned by ascending minimum, or descending, of the leading column, so that a top-k
-    /// above finds its rows early and prunes the rest: inexact.
+    /// Exact if files are declared to be sorted in that order. Otherwise inexact: row groups are scanned by ascending
+    /// or descending minimum of the leading column, so that a top-k above sees its rows early and prunes the rest.
     fn try_pushdown_sort(
         &self,
         order: &[PhysicalSortExpr],
         eq_properties: &EquivalenceProperties,
     ) -> Result<SortOrderPushdownResult<Arc<dyn FileSource>>> {
-        let Some(wanted) = LexOrdering::new(order.iter().cloned()) else {
+        let Some(sort_order) = LexOrdering::new(order.iter().cloned()) else {
             return Ok(SortOrderPushdownResult::Unsupported);
         };
         if eq_properties.ordering_satisfy(order.iter().cloned())? {
@@ -490,13 +489,13 @@ impl FileSource for VectileSource {
                 inner: Arc::new(self.clone()),
             });
         }
-        // A sort that is already half done is best left to the operator above, which stops early.
+        // A sort whose prefix is satisfied is best left to the operator above, which stops early.
         for prefix in 1..order.len() {
             if eq_properties.ordering_satisfy(order.iter().take(prefix).cloned())? {
                 return Ok(SortOrderPushdownResult::Unsupported);
             }
         }
-        let leading = wanted.first();
+        let leading = sort_order.first();
         let by_statistics = leading.expr.downcast_ref::<Column>().is_some_and(|column| {
             self.table
                 .file_schema()
@@ -508,7 +507,7 @@ impl FileSource for VectileSource {
             false if is_reverse(order, eq_properties)? => true,
             false => return Ok(SortOrderPushdownResult::Unsupported),
         };
-        let inner = Arc::new(self.with_order(Some(wanted), reversed));
+        let inner = Arc::new(self.with_order(Some(sort_order), reversed));
         Ok(SortOrderPushdownResult::Inexact { inner })
     }
 
@@ -541,13 +540,13 @@ impl FileSource for VectileSource {
     }
 }
 
-/// A scan with another source.
+/// A scan of `config` with another source.
 pub(crate) fn scan_of(config: &FileScanConfig, source: VectileSource) -> Arc<dyn ExecutionPlan> {
     let config = FileScanConfigBuilder::from(config.clone());
     DataSourceExec::from_data_source(config.with_source(Arc::new(source)).build())
 }
 
-/// The ranges of `groups` as at most `partitions` groups of neighbours.
+/// Regroups the ranges of `groups` into at most `partitions` groups of neighbours.
 fn regroup(groups: Vec<FileGroup>, partitions: usize) -> Vec<FileGroup> {
     let files: Vec<PartitionedFile> = groups
         .iter()
@@ -560,7 +559,7 @@ fn regroup(groups: Vec<FileGroup>, partitions: usize) -> Vec<FileGroup> {
         .collect()
 }
 
-/// Whether the files, each read backwards, satisfy `order`.
+/// True if the files, each read backwards, satisfy `order`.
 fn is_reverse(order: &[PhysicalSortExpr], eq_properties: &EquivalenceProperties) -> Result<bool> {
     let mut reversed = eq_properties.clone();
     reversed.clear_orderings();

@@ -1,4 +1,4 @@
-//! Room on the stack for walks over expressions, which are as deep as a statement is long: each term of `a OR b OR c` is
+//! Stack space for recursion over expressions, which are as deep as a statement is long: each term of `a OR b OR c` is
 //! a level.
 
 use std::sync::Arc;
@@ -17,36 +17,36 @@ use datafusion::physical_expr::expressions::Literal;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// Bytes that a level of a walk of ours takes at most, with all that it calls.
-const OF_A_CALL: usize = 128 << 10;
+/// Maximum bytes that a level of Vectile's own recursion takes, including its calls.
+const CALL_BYTES: usize = 128 << 10;
 
-/// Bytes of a stack for more levels.
+/// Bytes of a new stack segment.
 const NEW_STACK: usize = 2 << 20;
 
-/// Bytes that a level takes at most in DataFusion's walks: evaluation, printing, pruning.
-const OF_A_LEVEL: usize = 16 << 10;
+/// Maximum bytes that a level takes in DataFusion's recursion: evaluation, printing, pruning.
+const LEVEL_BYTES: usize = 16 << 10;
 
-/// Bytes beyond which a stack does not grow.
-const MOST: usize = 1 << 30;
+/// Maximum bytes of a stack.
+const MAX_BYTES: usize = 1 << 30;
 
-/// Runs a level of a recursion, on another stack if this one is almost used up.
+/// Runs a level of a recursion, on a new stack if this one is almost exhausted.
 pub(crate) fn grown<R>(level: impl FnOnce() -> R) -> R {
-    stacker::maybe_grow(OF_A_CALL, NEW_STACK, level)
+    stacker::maybe_grow(CALL_BYTES, NEW_STACK, level)
 }
 
-/// Runs a walk over so many levels that does not grow the stack itself.
+/// Runs a recursion over `levels` levels that does not grow the stack itself.
 pub(crate) fn with_room<R>(levels: usize, walk: impl FnOnce() -> R) -> R {
-    let bytes = levels.saturating_mul(OF_A_LEVEL).min(MOST) + OF_A_CALL;
+    let bytes = levels.saturating_mul(LEVEL_BYTES).min(MAX_BYTES) + CALL_BYTES;
     stacker::maybe_grow(bytes, bytes, walk)
 }
 
-/// The values of `expr` for `rows`.
+/// Evaluates `expr` for `rows`, with enough stack.
 #[cfg(feature = "gpu")]
 pub(crate) fn evaluated(expr: &Expr, rows: &RecordBatch) -> Result<ColumnarValue> {
     with_room(levels([expr]), || expr.evaluate(rows))
 }
 
-/// The levels of the deepest of some expressions.
+/// Number of levels of the deepest of `exprs`.
 pub(crate) fn levels<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
     let mut open: Vec<(&Expr, usize)> = exprs.into_iter().map(|expr| (expr, 1)).collect();
     let mut deepest = 0;
@@ -58,7 +58,7 @@ pub(crate) fn levels<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
     deepest
 }
 
-/// The parts of some expressions, without constants: a list of values is one.
+/// Number of nodes of `exprs` without constants. A list of values counts as one.
 #[cfg(feature = "gpu")]
 pub(crate) fn parts<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
     let mut open: Vec<&Expr> = exprs.into_iter().collect();
@@ -72,7 +72,7 @@ pub(crate) fn parts<'a>(exprs: impl IntoIterator<Item = &'a Expr>) -> usize {
     parts
 }
 
-/// What `operator`, which is associative, combines in `expr`, from left to right: of `a OR b OR c` all three.
+/// The operands of a chain of `operator`, which is associative, from left to right: all three of `a OR b OR c`.
 pub(crate) fn operands(expr: &Expr, operator: Operator) -> Vec<&Expr> {
     let (mut open, mut operands) = (vec![expr], Vec::new());
     while let Some(expr) = open.pop() {
@@ -100,8 +100,8 @@ mod tests {
         let (yes, no) = (|| lit(true), || lit(false));
         let both = and(yes(), no());
         let expr = or(or(yes(), Arc::clone(&both)), or(no(), yes()));
-        let found = operands(&expr, Operator::Or);
-        assert_eq!(found, [&yes(), &both, &no(), &yes()]);
+        let alternatives = operands(&expr, Operator::Or);
+        assert_eq!(alternatives, [&yes(), &both, &no(), &yes()]);
         assert_eq!(operands(&expr, Operator::And), [&expr]);
         assert_eq!(levels([&expr, &yes()]), 4);
         #[cfg(feature = "gpu")]

@@ -1,4 +1,4 @@
-//! What a footer says, as DataFusion's statistics: exact only where it is.
+//! Converts a file's metadata to DataFusion's statistics; exact only where it is.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use crate::file::TableFile;
 pub(crate) fn file_statistics(file: &TableFile, table: &Schema) -> Result<Statistics> {
     let container = file.as_container();
     let rows = num_rows(container);
-    // Of two columns of one name, the first one.
+    // If a name is duplicate, the first column counts.
     let fields = container.schema().fields().iter().enumerate().rev();
     let indices: HashMap<&str, usize> = fields
         .map(|(index, field)| (field.name().as_str(), index))
@@ -26,13 +26,13 @@ pub(crate) fn file_statistics(file: &TableFile, table: &Schema) -> Result<Statis
         .iter()
         .map(|field| match indices.get(field.name().as_str()) {
             Some(index) => column_statistics(file, *index, field),
-            // Reads as null.
+            // A missing column is read as null.
             None => Ok(ColumnStatistics::new_unknown().with_null_count(Precision::Exact(rows))),
         });
     Ok(Statistics {
         num_rows: Precision::Exact(rows),
-        // Of all columns, and so no bound for a scan of some; DataFusion adds up those of a
-        // projection itself where it can, and otherwise does better with the number of rows.
+        // A total of all columns is no bound for a scan of some. DataFusion adds up the columns of a projection itself
+        // where it can, and otherwise does better with the number of rows.
         total_byte_size: Precision::Absent,
         column_statistics: columns.collect::<Result<_>>()?,
     })
@@ -52,7 +52,7 @@ fn column_statistics(file: &TableFile, index: usize, field: &Field) -> Result<Co
         return Ok(statistics);
     };
     let statistics = statistics.with_null_count(null_count(zones));
-    // the bounds of a dictionary are of the type of its values
+    // the bounds of a dictionary have the type of its values
     let same_type = zones.min.data_type() == field.data_type();
     if !same_type || !zones.has_bounds() {
         return Ok(statistics);
@@ -80,13 +80,13 @@ fn byte_size(file: &TableFile, index: usize, data_type: &DataType) -> Precision<
     }
 }
 
-/// The least or greatest of `bounds`, which are the row groups'. Absent where one is unknown, as
-/// with NaN, which sorts beyond all numbers but is no bound to compare aggregates with.
+/// The least or greatest of the row groups' `bounds`. Absent if one is unknown or NaN: NaN sorts beyond all numbers but
+/// is no bound for comparing aggregates.
 fn extreme(
     file: &dyn Container,
     zones: &ZoneMap,
     bounds: &ArrayRef,
-    wanted: Ordering,
+    replaces_if: Ordering,
 ) -> Result<Precision<ScalarValue>> {
     let mut extreme: Option<ScalarValue> = None;
     let mut exact = true;
@@ -111,7 +111,7 @@ fn extreme(
         }
         let replaces = match &extreme {
             None => true,
-            Some(extreme) => bound.partial_cmp(extreme) == Some(wanted),
+            Some(extreme) => bound.partial_cmp(extreme) == Some(replaces_if),
         };
         if replaces {
             extreme = Some(bound);

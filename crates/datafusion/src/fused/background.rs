@@ -1,6 +1,6 @@
-//! Makes the GPU ready for queries that the CPU answers meanwhile.
+//! Prepares the GPU in the background for queries that the CPU runs meanwhile.
 //!
-//! This work has threads of its own, few and of low priority, so that those queries take no longer for it.
+//! The work has few threads of its own, with low priority, so that it does not slow those queries down.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -12,53 +12,53 @@ use tokio::runtime::{Builder, Handle, Id, Runtime};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-/// Tasks that may wait for their turn. Others are left for the next query that wants them.
+/// Maximum number of pending tasks. Further ones are dropped until a query starts them again.
 const MOST_WAITING: usize = 1024;
 
-/// How often a task that has failed is passed over before it is tried again.
-const PASSED_OVER: usize = 16;
+/// Number of requests for which a failed task is skipped before it is retried.
+const SKIPPED_REQUESTS: usize = 16;
 
-/// The background may keep one in so many cores of the machine busy.
+/// The background uses at most one in this many cores.
 pub(crate) const CORES_SHARE: usize = 4;
 
-/// The longest that the end of a runtime waits for what has begun: a kernel may be compiled just then.
+/// When a runtime ends, maximum wait for running work: a kernel may be compiling.
 const MOST_WAIT: Duration = Duration::from_secs(10);
 
-/// Work in the background: one task of each kind at a time, each once.
+/// Runs background tasks: one of each kind at a time, each name at most once at a time.
 #[derive(Debug)]
 pub(crate) struct Background {
-    /// Its threads, once there is work; `None` if there can be none.
+    /// Its threads, created with the first task; `None` if that failed.
     runtime: OnceLock<Option<Runtime>>,
-    /// Ends with the device.
+    /// Dropped, and so cancelled, with the device.
     tasks: Mutex<JoinSet<()>>,
-    /// Tells when a runtime ends that began work.
+    /// For each runtime that started tasks, the end of that runtime.
     runtimes: Mutex<HashMap<Id, SessionEnd>>,
     turns: [Arc<Semaphore>; 2],
     known: Arc<Mutex<Known>>,
 }
 
-/// What a task makes ready. Neither kind waits for the other.
+/// Kind of a task. Tasks wait only for others of their kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     /// A whole query.
     Query,
-    /// Some row groups for a scan. There are many such tasks, and few of them help.
+    /// Row groups of a scan. Such tasks are many, and few of them help.
     RowGroups,
 }
 
-/// Tasks by what they make ready.
+/// Tasks by name.
 #[derive(Debug, Default)]
 struct Known {
     pending: HashSet<String>,
-    /// Those that failed, and how often each was passed over since.
+    /// Failed tasks, and how often each was skipped since.
     failed: HashMap<String, usize>,
 }
 
-/// Held by a session. What sessions began ends with them.
+/// Held by a session. Its tasks are cancelled when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Session(watch::Sender<()>);
 
-/// Tells when a session ends.
+/// Signals the end of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEnd(watch::Receiver<()>);
 
@@ -74,7 +74,7 @@ impl Session {
 
 impl SessionEnd {
     async fn wait(mut self) {
-        // an error says that there is no sender any more
+        // an error means that the sender was dropped
         while self.0.changed().await.is_ok() {}
     }
 
@@ -94,12 +94,12 @@ impl Background {
         }
     }
 
-    /// Whether `what` is being made ready, or will be.
+    /// True if the task `what` is running or waiting.
     pub(crate) fn is_pending(&self, what: &str) -> bool {
         lock(&self.known).pending.contains(what)
     }
 
-    /// Begins to make `what` ready, if nobody does that yet and it has not failed lately.
+    /// Starts the task `what`, unless it is pending or has failed lately.
     pub(crate) fn start(
         &self,
         kind: Kind,
@@ -111,10 +111,10 @@ impl Background {
             return;
         };
         let mut known = lock(&self.known);
-        if let Some(passed_over) = known.failed.get_mut(&what)
-            && *passed_over < PASSED_OVER
+        if let Some(skipped) = known.failed.get_mut(&what)
+            && *skipped < SKIPPED_REQUESTS
         {
-            *passed_over += 1;
+            *skipped += 1;
             return;
         }
         if known.pending.len() >= MOST_WAITING || !known.pending.insert(what.clone()) {
@@ -145,8 +145,8 @@ impl Background {
         tasks.spawn_on(until_end, runtime.handle());
     }
 
-    /// The end of the runtime that this is called on, which then waits for what is under way: a process that ends after
-    /// that would unload compiler and driver while they are at work.
+    /// Signals the end of the calling runtime. That runtime waits for running work when it ends, as a process that
+    /// exits then would unload compiler and driver while they are in use.
     fn end_of_runtime(&self) -> Option<SessionEnd> {
         let runtime = Handle::try_current().ok()?;
         let mut runtimes = lock(&self.runtimes);
@@ -165,7 +165,7 @@ impl Background {
     }
 }
 
-/// Dropped when a runtime ends; so is the session that stands for it.
+/// Dropped with a runtime. Ends the session that represents it.
 struct HeldByRuntime(Option<Session>);
 
 impl Drop for HeldByRuntime {
@@ -194,7 +194,7 @@ fn runtime() -> Option<Runtime> {
     builder.build().ok()
 }
 
-/// A task that is pending until this is dropped.
+/// Marks a task as pending until dropped.
 struct Pending {
     known: Arc<Mutex<Known>>,
     what: String,
@@ -276,10 +276,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_fails_is_passed_over_for_a_while() {
+    async fn failed_tasks_are_skipped_for_a_while() {
         let (background, session) = (Background::new(), Session::new());
         let runs = Arc::new(AtomicUsize::new(0));
-        for request in 0..PASSED_OVER + 2 {
+        for request in 0..SKIPPED_REQUESTS + 2 {
             assert_eq!(runs.load(Ordering::Relaxed), request.min(1), "{request}");
             let runs = Arc::clone(&runs);
             background.start(Kind::Query, "a".into(), session.end(), async move {
@@ -365,8 +365,9 @@ mod tests {
         }
         drop(session);
         // a task is struck off after its work is dropped
-        let is_there = || Arc::strong_count(&held) > 2 || lock(&background.known).pending.len() > 1;
-        while is_there() {
+        let is_running =
+            || Arc::strong_count(&held) > 2 || lock(&background.known).pending.len() > 1;
+        while is_running() {
             tokio::task::yield_now().await;
         }
         assert!(lock(&background.known).pending.contains("c"));

@@ -1,7 +1,7 @@
-//! Several integers packed into one, which a lookup has as its key.
+//! Packs several integers into one join key.
 //!
-//! Each is a digit: its distance from the smallest that the dimension has. What the dimension does not reach is no digit,
-//! so that two keys never come to the same number. Text is numbered first: a lookup of its own says which number it has.
+//! Each part is a digit: its distance from the smallest value in the dimension. Values outside the dimension's range
+//! have no digit, so distinct keys never get the same number. Text is numbered first, by a lookup of its own.
 
 use std::sync::Arc;
 
@@ -16,34 +16,34 @@ use super::dense_ids::Numbered;
 use super::types::is_text;
 use crate::error;
 
-/// How the parts of a key are packed.
+/// Layout of a composite key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct CompositeKey {
     digits: Vec<Digit>,
 }
 
-/// The values that one of the parts has.
+/// Range of one part of the key.
 #[derive(Clone, Debug, PartialEq)]
 struct Digit {
     first: i64,
     last: i64,
-    /// The number of each text, if it is text.
+    /// Number of each text, if the part is text.
     texts: Option<Arc<KeyTable>>,
 }
 
 impl Digit {
-    /// How many numbers there are from the first to the last.
+    /// Number of values from the first to the last.
     fn count(&self) -> i128 {
         i128::from(self.last) - i128::from(self.first) + 1
     }
 }
 
 impl CompositeKey {
-    /// That of keys without nulls, an array for each of the parts, and the packed keys.
+    /// The layout for keys without nulls, one array for each part, and the packed keys.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if they do not fit 63 bits together.
+    /// Returns [`Error::Unsupported`] if the parts need more than 63 bits together.
     pub(crate) fn of(keys: &[ArrayRef]) -> Result<(Self, ArrayRef)> {
         let keys = keys.iter().map(|key| match is_text(key.data_type()) {
             true => numbers(key).map(|(numbers, texts)| (numbers, Some(texts))),
@@ -69,7 +69,7 @@ impl CompositeKey {
         let rows = keys.first().map_or(0, |(key, _)| key.len());
         let mut packed = vec![0i64; rows];
         for (digit, (key, _)) in packing.digits.iter().zip(&keys) {
-            // both fit, as has been checked
+            // does not overflow: the product of all counts was checked
             let count = digit.count() as i64;
             for (packed, value) in packed.iter_mut().zip(key.values()) {
                 *packed = *packed * count + (value - digit.first);
@@ -78,7 +78,7 @@ impl CompositeKey {
         Ok((packing, Arc::new(Int64Array::from(packed))))
     }
 
-    /// That of keys from the first to the last of each, which a device has packed in this way.
+    /// The layout for parts within these bounds, as the device has packed them.
     pub(crate) fn of_bounds(bounds: &[(i64, i64)]) -> Self {
         let digits = bounds.iter().map(|&(first, last)| Digit {
             first,
@@ -90,14 +90,14 @@ impl CompositeKey {
         }
     }
 
-    /// The parts that are text, and the number of each text.
+    /// The text parts by index, with the number of each text.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &Arc<KeyTable>)> {
         let digits = self.digits.iter().enumerate();
         digits.filter_map(|(part, digit)| Some((part, digit.texts.as_ref()?)))
     }
 
-    /// The packed key of a row of the fact table, of which these are the integers, and numbers of text; null where one is
-    /// null, or beyond those of the dimension.
+    /// The packed key of a row of the fact table, from its integers and numbers of text; null if one is null or outside
+    /// the dimension's range.
     pub(crate) fn expr(&self, keys: Vec<Expr>) -> Result<Expr> {
         if keys.len() != self.digits.len() {
             return Err(internal_datafusion_err!("a key of {} parts", keys.len()));
@@ -130,7 +130,7 @@ impl CompositeKey {
     }
 }
 
-/// Text by numbers, and the number of each.
+/// Numbers texts, and returns a key table from text to number.
 fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<KeyTable>)> {
     let numbered = Numbered::of(key)?;
     let numbers = numbered.codes.iter().map(|&number| number.into());
@@ -138,7 +138,7 @@ fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<KeyTable>)> {
     Ok((numbers, Arc::new(numbered.table()?)))
 }
 
-/// Integers, dates, times or decimals as 64 bits.
+/// Converts integers, dates, times or decimals to 64 bits.
 fn integers(key: &ArrayRef) -> Result<Int64Array> {
     Ok(match key.data_type() {
         DataType::Decimal32(..) => key.as_primitive::<Decimal32Type>().unary(i64::from),
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_that_differ_are_other_numbers() {
+    fn distinct_keys_have_distinct_numbers() {
         let numbers: ArrayRef = Arc::new(Int32Array::from(vec![-3, 7, 7, -3]));
         let days: ArrayRef = Arc::new(Date32Array::from(vec![10, 10, 12, 12]));
         let prices = Decimal128Array::from(vec![5, -5, 5, 0]).with_precision_and_scale(15, 2);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_for_the_cpu() {
+    fn keys_beyond_63_bits_are_unsupported() {
         let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
         let error = CompositeKey::of(&[ends]).unwrap_err().to_string();
         assert!(error.contains("more than 63 bits"), "{error}");
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn there_may_be_no_keys() {
+    fn keys_may_be_empty() {
         let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
         let (packing, packed) = CompositeKey::of(&[Arc::clone(&none), none]).unwrap();
         assert_eq!((packing.digits.len(), packed.len()), (2, 0));

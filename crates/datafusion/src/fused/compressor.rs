@@ -1,4 +1,4 @@
-//! Has the GPU compress the strings of files that are written.
+//! Compresses the strings of written files on the GPU.
 
 use std::fmt::{self, Formatter};
 use std::sync::Arc;
@@ -15,28 +15,29 @@ use super::device::Gpu;
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
 
-/// Shorter strings are compressed before the device could begin.
+/// Shorter strings are compressed faster than the device could start.
 const LEAST_BYTES: u64 = 1 << 16;
-/// For less text than this, `auto` opens no device: that takes as long as compressing it by a few cores.
+/// For less text than this, `auto` opens no device: a few cores compress it in the same time.
 const LEAST_BYTES_TO_OPEN: u64 = 64 << 20;
 
-/// Strings go to the device of `gpu`, if `mode` lets them and it is ready.
+/// Compresses strings on the device of `gpu`, if `mode` allows it and it is ready.
 struct GpuCompressor {
     gpu: Gpu,
     mode: GpuMode,
-    /// Bytes of strings that were to be compressed so far.
-    asked: AtomicU64,
-    /// Those of them that the device has compressed.
+    /// Bytes of strings requested to be compressed so far.
+    requested: AtomicU64,
+    /// Bytes of strings that the device has compressed.
     compressed: Count,
-    /// Ends what was begun in the background.
+    /// Cancels background tasks when dropped.
     session: Session,
 }
 
 impl Gpu {
-    /// Has this device compress the strings of files that are written, for
-    /// [`WriterOptions`](vectile_file::WriterOptions). `None` if `mode` is [`GpuMode::Off`]. With [`GpuMode::Auto`], the
-    /// CPU does it until the device is open and has its kernel, which is left to the background once there is enough to
-    /// compress; otherwise, and where the device fails, too.
+    /// Delegates the compression of strings in written files to this device, for
+    /// [`WriterOptions`](vectile_file::WriterOptions). `None` if `mode` is [`GpuMode::Off`]. With [`GpuMode::Auto`],
+    /// the CPU compresses until the device is open and has its kernel; both are prepared in the background once there
+    /// is enough text. With other modes the device is opened, and its kernel compiled, at once. If the device fails,
+    /// the CPU compresses.
     pub fn compressor(&self, mode: GpuMode) -> Option<Arc<dyn Compressor>> {
         self.counting_compressor(mode, Count::new())
     }
@@ -45,7 +46,7 @@ impl Gpu {
         let compressor = || GpuCompressor {
             gpu: self.clone(),
             mode,
-            asked: AtomicU64::new(0),
+            requested: AtomicU64::new(0),
             compressed,
             session: Session::new(),
         };
@@ -53,12 +54,13 @@ impl Gpu {
     }
 }
 
-/// Has a session's GPU compress the strings of files that are written, as `vectile.gpu` says; see [`Gpu::compressor`].
+/// Delegates the compression of strings in written files to a session's GPU, according to `vectile.gpu`; see
+/// [`Gpu::compressor`].
 pub fn compressor(session: &SessionConfig) -> Option<Arc<dyn Compressor>> {
     counting_compressor(session, Count::new())
 }
 
-/// As [`compressor`]. Adds to `compressed` how many bytes of strings the device has compressed.
+/// As [`compressor`]. Adds the bytes of strings that the device has compressed to `compressed`.
 pub(crate) fn counting_compressor(
     session: &SessionConfig,
     compressed: Count,
@@ -68,12 +70,12 @@ pub(crate) fn counting_compressor(
 }
 
 impl GpuCompressor {
-    /// The device that compresses so many bytes more.
+    /// The device, to compress `bytes` more; `None` if the CPU should.
     fn engine(&self, bytes: u64) -> Option<Arc<Engine>> {
-        let asked = self.asked.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let requested = self.requested.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let opened = match (self.gpu.opened(), self.mode) {
             (None, GpuMode::Auto) => {
-                if asked >= LEAST_BYTES_TO_OPEN {
+                if requested >= LEAST_BYTES_TO_OPEN {
                     self.gpu.open_in_background();
                 }
                 return None;
@@ -84,7 +86,7 @@ impl GpuCompressor {
         Some(opened.ok()?.engine)
     }
 
-    /// Has the kernel compiled in the background.
+    /// Compiles the kernel in the background.
     fn compile(&self, engine: Arc<Engine>) {
         let work = async move {
             let compile = SpawnedTask::spawn_blocking(move || engine.prepare_compression());
@@ -106,15 +108,15 @@ impl Compressor for GpuCompressor {
         }
         let engine = self.engine(bytes)?;
         match engine.compress(strings, self.mode != GpuMode::Auto) {
-            Ok(found) => {
+            Ok(compressed_strings) => {
                 self.compressed.add(bytes as usize);
-                Some(found.splits)
+                Some(compressed_strings.splits)
             }
             Err(Error::NotCompiled) => {
                 self.compile(engine);
                 None
             }
-            // the CPU writes the same
+            // the CPU writes the same file
             Err(error) => {
                 self.gpu.is_noted(&error::gpu(error));
                 None

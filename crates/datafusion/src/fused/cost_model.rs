@@ -1,7 +1,7 @@
-//! Estimates of the time that a query takes on the CPU and on the GPU. `auto` decides by them.
+//! Estimates the time of a query on the CPU and on the GPU, for `auto`.
 //!
-//! Estimates start from constants that were measured on servers. Times of queries on this machine correct them. For a
-//! query that ran before, its own times count. Later processes find what was measured beside the kernels.
+//! Estimates start from constants measured on servers, corrected by times of queries on this machine. A query that has
+//! run is estimated by its own times. Measurements are stored beside the kernels for later processes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,41 +12,41 @@ use std::{fs, thread};
 
 use tokio::runtime::Handle;
 
-/// What an aggregate has to do.
+/// The work of an aggregate or join.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
-    /// Rows of the table that is scanned.
+    /// Rows of the scanned table.
     pub(crate) rows: u64,
-    /// Columns of it that are read.
+    /// Columns read of it.
     pub(crate) columns: usize,
-    /// Tables that it is joined with.
+    /// Number of joined tables.
     pub(crate) joins: usize,
-    /// Values that each row which passes the filters of the table changes or looks up: keys of groups and aggregates.
+    /// Group keys and aggregates: values that each row which passes the table's filters updates or looks up.
     pub(crate) states: usize,
-    /// The share of rows that pass, if there are no joins.
+    /// Selectivity of the filters, without joins.
     pub(crate) passing: f64,
     /// Bytes of its columns in the files.
     pub(crate) bytes: u64,
-    /// Bytes of rows that come back, if it is a join.
+    /// Bytes of output rows, if it is a join.
     pub(crate) returned: u64,
-    /// Strings of keys that are in no dictionary, if that is known. The GPU numbers them once they are there.
+    /// Strings of keys without a dictionary, if known. The GPU numbers them after loading.
     pub(crate) strings: u64,
 }
 
-/// What is not on the GPU yet.
+/// Preparation that the GPU still needs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Missing {
     /// Bytes of columns that are not on the device.
     pub(crate) bytes: u64,
     /// Rows to read for dimensions.
     pub(crate) rows: u64,
-    /// Whether the kernel has to be compiled.
+    /// True if the kernel has to be compiled.
     pub(crate) kernel: bool,
-    /// Whether the device has to be opened.
+    /// True if the device has to be opened.
     pub(crate) device: bool,
 }
 
-/// What a query may take on either.
+/// Estimated times of a query on CPU and GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Estimate {
     pub(crate) cpu: Duration,
@@ -54,12 +54,12 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// Whether the CPU is done first.
+    /// True if the CPU is estimated to be faster.
     pub(crate) fn is_for_cpu(&self) -> bool {
         self.cpu < self.gpu
     }
 
-    /// Whether the GPU failed at it.
+    /// True if the GPU failed at the query.
     pub(crate) fn is_refused(&self) -> bool {
         self.gpu >= NEVER
     }
@@ -72,70 +72,70 @@ impl fmt::Display for Estimate {
     }
 }
 
-/// Seconds that a core of the CPU takes: for a value of a column, for a row to look a key up, and to add a row to the
-/// state of an aggregate.
+/// Seconds on one CPU core: for a value of a column, for a join lookup of a row, and for adding a row to the state of
+/// an aggregate.
 const CPU_VALUE: f64 = 2e-9;
 const CPU_LOOKUP: f64 = 8e-9;
 const CPU_STATE: f64 = 10e-9;
-/// Seconds that either takes for a query without rows.
+/// Fixed seconds for a query, on CPU and GPU.
 const CPU_START: f64 = 0.5e-3;
 const GPU_START: f64 = 1.5e-3;
 /// Bytes of columns that a kernel reads in a second.
 const GPU_RATE: f64 = 1e12;
-/// Bytes of rows that come back, and are made batches, in a second: a guess.
+/// Bytes of output rows copied back and put into batches in a second: a guess.
 const RETURN_RATE: f64 = 4e9;
-/// Seconds that it takes to read a row for a dimension and to add it to a table.
+/// Seconds to read a row for a dimension and to add it to a table.
 const BUILD_ROW: f64 = 20e-9;
-/// Seconds that it takes to number a string. First queries over 30 million of them took 3 to 7 ns a string on an H200,
-/// with loading them.
+/// Seconds to number a string. First queries over 30 million of them took 3 to 7 ns a string on an H200, including
+/// loading.
 const NUMBER_STRING: f64 = 5e-9;
-/// Seconds to open a device, where it was not opened yet.
+/// Seconds to open a device.
 const OPEN: f64 = 0.3;
-/// Bytes that are loaded in a second by each core, and seconds that a kernel takes to compile, until some were.
+/// Bytes loaded in a second per core, and seconds to compile a kernel, until measured.
 const LOAD_RATE: f64 = 600e6;
 const COMPILE: f64 = 0.6;
-/// How much of a measurement goes into the average.
+/// Weight of a new measurement in the moving average.
 const NEW_SHARE: f64 = 0.3;
-/// Runs on the CPU after which a time on the GPU is forgotten, so that it is taken again: it may have been busy. The
-/// same the other way round for processes that open the device for a query: its file may have been on a slow disk.
+/// A GPU time is forgotten after this many runs on the CPU, and a CPU time after the device was opened this many times
+/// for the query, so that they are measured anew: the GPU may have been busy, or the file on a slow disk.
 const MOST_ON_CPU: usize = 16;
 const MOST_OPENED: usize = 8;
-/// How much longer or shorter a time has to be for it to be kept for later processes.
+/// Ratio by which a time has to change to be stored for later processes.
 const OTHER_TIME: f64 = 1.25;
-/// How much faster or slower the CPU has to get for queries to be planned again.
+/// Ratio by which the CPU's speed has to change for queries to be planned anew.
 const OTHER_OUTLOOK: f64 = 1.5;
-/// The GPU's time for a query that it cannot do.
+/// The GPU's time for a query that it cannot run.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
-/// Queries whose times are kept.
+/// Maximum number of queries with stored times.
 const MOST_QUERIES: usize = 1024;
 
-/// What queries took so far.
+/// Measured costs of queries.
 #[derive(Debug)]
 pub(crate) struct Costs {
     measured: Mutex<Measured>,
-    /// Later processes find them by this name.
+    /// Name under which they are stored for later processes.
     name: Option<String>,
 }
 
 #[derive(Debug)]
 struct Measured {
-    /// The CPU's time, as a multiple of what its constants say.
+    /// Measured CPU time relative to the constants.
     cpu: f64,
-    /// The same when `outlook` was last changed for it.
+    /// Value of `cpu` when it last changed `outlook`.
     cpu_before: f64,
     /// See [`Costs::outlook`].
     outlook: u64,
-    /// Bytes loaded in a second by each core.
+    /// Bytes loaded in a second per core.
     load: f64,
     /// Seconds to compile a kernel.
     compile: f64,
-    /// By a hash of their description.
-    queries: HashMap<u64, Took>,
+    /// By the hash of the query's identity.
+    queries: HashMap<u64, QueryTimes>,
 }
 
-/// What a query took when it ran last. On the GPU, that is with all it needs in place.
+/// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Took {
+struct QueryTimes {
     cpu: Option<Duration>,
     gpu: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
@@ -161,10 +161,10 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// Those that earlier processes measured on this machine.
+    /// The costs that earlier processes measured on this machine.
     pub(crate) fn of_machine() -> Self {
         let cores = thread::available_parallelism().map_or(1, usize::from);
-        // directories of users may be those of several machines
+        // several machines may share a user's directory
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = format!("costs 1 {cores} {}", host.trim());
         let mut costs = Self::default();
@@ -177,7 +177,7 @@ impl Costs {
         costs
     }
 
-    /// What `work` may take with so many cores. A query that is known by its description takes what it took.
+    /// Estimates `work` on `cores` cores. Measured times of `query` take precedence.
     pub(crate) fn estimate(
         &self,
         query: Option<&str>,
@@ -195,7 +195,7 @@ impl Costs {
         let until_ready = missing.bytes as f64 / (measured.load * cores)
             + missing.rows as f64 * BUILD_ROW
             + when(missing.bytes > 0, work.strings as f64 * NUMBER_STRING)
-            // that of a query which ran is on disk, at least
+            // the kernel of a query that has run is at least on disk
             + when(missing.kernel && took.gpu.is_none(), measured.compile)
             + when(missing.device, OPEN);
         let or = |took: Option<Duration>, seconds| took.unwrap_or(Duration::from_secs_f64(seconds));
@@ -205,7 +205,7 @@ impl Costs {
         }
     }
 
-    /// Notes that the CPU took so long for this work.
+    /// Records the CPU's time for `work`.
     pub(crate) fn add_work(&self, work: Work, cores: usize, took: Duration) {
         let expected = cpu_seconds(work) / cores.max(1) as f64;
         let seconds = took.as_secs_f64() - CPU_START;
@@ -215,7 +215,7 @@ impl Costs {
         }
     }
 
-    /// Notes what the CPU took for a query.
+    /// Records the CPU's time for a query.
     pub(crate) fn add_cpu(&self, query: &str, took: Duration) {
         self.note(query, |known| {
             known.cpu = Some(took);
@@ -227,14 +227,14 @@ impl Costs {
         });
     }
 
-    /// Notes that the CPU took so long, or less, for a query.
+    /// Records an upper bound of the CPU's time for a query.
     pub(crate) fn add_cpu_within(&self, query: &str, took: Duration) {
         let known = self.measured().queries.get(&hash(query)).copied();
         let known = known.and_then(|known| known.cpu);
         self.add_cpu(query, known.map_or(took, |known| known.min(took)));
     }
 
-    /// Notes what the GPU took for a query for which everything was in place.
+    /// Records the GPU's time for a query that needed no preparation.
     pub(crate) fn add_gpu(&self, query: &str, took: Duration) {
         self.note(query, |known| {
             known.gpu = Some(took);
@@ -242,7 +242,7 @@ impl Costs {
         });
     }
 
-    /// Notes that the GPU cannot do a query.
+    /// Records that the GPU cannot run a query.
     pub(crate) fn add_refused(&self, query: &str) {
         self.add_gpu(query, NEVER);
     }
@@ -253,10 +253,10 @@ impl Costs {
         measured
             .queries
             .get(&hash(query))
-            .and_then(Took::known_for_cpu)
+            .and_then(QueryTimes::known_for_cpu)
     }
 
-    /// Notes that the device is opened for a query.
+    /// Records that the device is opened for a query.
     pub(crate) fn add_opened(&self, query: &str) {
         self.note(query, |known| {
             known.opened += 1;
@@ -266,8 +266,8 @@ impl Costs {
         });
     }
 
-    /// Notes something of a query, and keeps that for later processes if it is new.
-    fn note(&self, query: &str, note: impl FnOnce(&mut Took)) {
+    /// Updates a query's times, and stores all times for later processes if these changed much.
+    fn note(&self, query: &str, note: impl FnOnce(&mut QueryTimes)) {
         let mut measured = self.measured();
         let query = hash(query);
         if measured.queries.len() >= MOST_QUERIES && !measured.queries.contains_key(&query) {
@@ -289,9 +289,9 @@ impl Costs {
         }
     }
 
-    /// Notes what it took to load columns.
+    /// Records the time for loading columns.
     pub(crate) fn add_load(&self, bytes: u64, cores: usize, took: Duration) {
-        // less says more of the start than of the rate
+        // smaller loads measure latency rather than throughput
         if bytes > 16 << 20 {
             let mut measured = self.measured();
             let rate = bytes as f64 / took.as_secs_f64().max(1e-6) / cores.max(1) as f64;
@@ -299,7 +299,7 @@ impl Costs {
         }
     }
 
-    /// Notes what it took to compile kernels.
+    /// Records the time for compiling kernels.
     pub(crate) fn add_compile(&self, kernels: usize, took: Duration) {
         if kernels > 0 {
             let mut measured = self.measured();
@@ -308,8 +308,8 @@ impl Costs {
         }
     }
 
-    /// A number that changes when queries may be planned otherwise: estimates have changed much, or one that ran on
-    /// both CPU and GPU is now known to be faster on the other.
+    /// A number that changes when queries may be planned differently: estimates changed much, or for a query that ran
+    /// on both CPU and GPU, the other one is now faster.
     pub(crate) fn outlook(&self) -> u64 {
         let mut measured = self.measured();
         let change = measured.cpu / measured.cpu_before;
@@ -325,7 +325,7 @@ impl Costs {
     }
 }
 
-/// A line for the averages, and one for each query, times in microseconds.
+/// One line for the averages and one for each query, with times in microseconds.
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |time: Option<Duration>| time.map_or(0, |time| time.as_micros());
@@ -339,7 +339,7 @@ impl fmt::Display for Measured {
 }
 
 impl Measured {
-    /// Takes over what [`Measured::to_string`] wrote, as far as it can be.
+    /// Reads the output of [`Measured::to_string`]. Skips invalid lines.
     fn read(&mut self, text: &str) {
         let mut lines = text.lines().map(|line| line.split(' '));
         let averages = lines.next().into_iter().flatten();
@@ -353,7 +353,7 @@ impl Measured {
             let numbers = numbers.map_while(|number| number.parse().ok());
             if let [query, cpu, gpu, opened] = numbers.collect::<Vec<u64>>()[..] {
                 let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
-                let took = Took {
+                let took = QueryTimes {
                     cpu: time(cpu),
                     gpu: time(gpu),
                     opened: opened as usize,
@@ -365,7 +365,7 @@ impl Measured {
     }
 }
 
-impl Took {
+impl QueryTimes {
     fn known_for_cpu(&self) -> Option<Estimate> {
         let (cpu, gpu) = self.cpu.zip(self.gpu)?;
         Some(Estimate { cpu, gpu }).filter(Estimate::is_for_cpu)
@@ -390,7 +390,7 @@ fn hash(query: &str) -> u64 {
     hasher.finish()
 }
 
-/// Seconds that one core takes, as the constants say.
+/// Seconds on one core according to the constants.
 fn cpu_seconds(work: Work) -> f64 {
     let row = work.columns as f64 * CPU_VALUE
         + work.joins as f64 * CPU_LOOKUP
@@ -404,7 +404,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// TPC-H Q6 at that scale.
+    /// TPC-H Q6 at scale factor `scale`.
     fn q6(scale: u64) -> Work {
         Work {
             rows: 6_000_000 * scale,
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_numbered_once_they_are_there() {
+    fn strings_are_numbered_after_loading() {
         let costs = Costs::default();
         let keys = Work {
             strings: 6_000_000,
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gpu_gets_what_is_in_place_and_large() {
+    fn large_prepared_queries_go_to_the_gpu() {
         let costs = Costs::default();
         let all = Missing::default();
         assert!(costs.estimate(None, q6(0), all, 16).is_for_cpu());
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_counts() {
+    fn measurements_correct_estimates() {
         let costs = Costs::default();
         let before = costs.estimate(None, q6(10), Missing::default(), 16);
         for _ in 0..20 {
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_may_be_damaged() {
+    fn damaged_measurements_are_ignored() {
         for text in [
             "",
             "x",

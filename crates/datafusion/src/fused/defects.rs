@@ -1,4 +1,4 @@
-//! Defects of ours: the CPU answers in their place, but not in silence.
+//! Handles defects of Vectile: the CPU takes over, with a warning in the log.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,17 +8,17 @@ use datafusion::common::{DataFusionError, Result};
 
 use crate::error;
 
-/// The most warnings of a process.
+/// Maximum number of warnings in a process.
 const MOST_WARNINGS: usize = 100;
-/// Lines of a warning: a compiler may say hundreds.
+/// Maximum number of lines of a warning: a compiler's log may have hundreds.
 const MOST_LINES: usize = 5;
 
-/// What becomes of errors that are defects of ours.
+/// Policy for errors that are defects of Vectile.
 #[derive(Debug)]
 pub(crate) struct Defects {
-    /// Whether they stay errors, so that no test passes by what the CPU answers.
+    /// True if defects stay errors, so that no test passes because the CPU answers.
     are_errors: bool,
-    /// What was logged: the same is not logged again.
+    /// Logged texts, to log each once.
     warned: Mutex<BTreeSet<String>>,
 }
 
@@ -30,11 +30,11 @@ impl Defects {
         }
     }
 
-    /// `error`, if the CPU may answer instead. Logs a warning of a defect.
+    /// Returns `error` if the CPU may take over. Logs a warning if it is a defect.
     ///
     /// # Errors
     ///
-    /// The defect, on an emulator.
+    /// Returns the error if it is a defect, on an emulator.
     pub(crate) fn left_to_cpu(&self, error: DataFusionError) -> Result<DataFusionError> {
         match error::is_internal(&error) {
             true if self.are_errors => Err(error),
@@ -46,7 +46,7 @@ impl Defects {
         }
     }
 
-    /// Logs a warning, if the error is a defect and stays none; and says whether.
+    /// Logs a warning and returns true if `error` is a defect and defects are no errors.
     pub(crate) fn is_noted(&self, error: &DataFusionError) -> bool {
         let is_noted = error::is_internal(error) && !self.are_errors;
         if is_noted {

@@ -1,4 +1,4 @@
-//! Rows numbered by what they have.
+//! Assigns dense ids to distinct rows.
 
 use std::slice;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use vectile_gpu::{Error, KeyTable};
 
 use crate::error;
 
-/// Entries of a table by distance for each row, up to which there is one.
+/// Maximum size of a table by distance, in entries per row.
 const MOST_PER_ROW: usize = 4;
 
-/// Rows numbered by their attributes.
+/// Dense ids of rows, by the values of their columns.
 pub(crate) struct Numbered {
-    /// For each row.
+    /// The id of each row.
     pub(crate) codes: Vec<u32>,
-    /// Codes are below it.
+    /// Number of distinct ids. Ids are below it.
     pub(crate) count: u32,
-    /// For each attribute its value for each code.
+    /// For each column, the value of each id.
     pub(crate) values: Vec<ArrayRef>,
 }
 
 impl Numbered {
-    /// There is nothing to tell rows apart by.
+    /// Gives all rows the same id. For lookups without payload.
     pub(crate) fn all_alike(rows: usize) -> Self {
         Self {
             codes: vec![0; rows],
@@ -37,7 +37,7 @@ impl Numbered {
         }
     }
 
-    /// By the columns of `rows` from `first` on, or each for itself.
+    /// Assigns ids by the columns of `rows` from `first` on, or with `is_by_row` one to each row.
     pub(crate) fn new(
         rows: &[RecordBatch],
         first: usize,
@@ -45,7 +45,7 @@ impl Numbered {
         is_by_row: bool,
     ) -> Result<Self> {
         let columns = first..first + types.len();
-        // Which floats are equal is not asked: each row keeps its own.
+        // Floats are not compared for equality: each row keeps its own.
         if is_by_row || types.iter().any(DataType::is_floating) {
             let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
             let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
@@ -59,7 +59,7 @@ impl Numbered {
         Self::by_value(rows.iter().filter_map(columns), types)
     }
 
-    /// The rows of one column without nulls, by its values.
+    /// Assigns ids by the values of one column without nulls.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
         if let Some(numbered) = Self::by_distance(column)? {
             return Ok(numbered);
@@ -67,8 +67,8 @@ impl Numbered {
         Self::by_value([slice::from_ref(column)], &[column.data_type().clone()])
     }
 
-    /// By integers that lie close together, so that a table of all between the least and the greatest has room for them, and
-    /// nothing is hashed. `None` if they are not such integers.
+    /// Assigns ids to integers that lie close together, by a table of the range from least to greatest, without
+    /// hashing. Returns `None` for other columns.
     fn by_distance(column: &ArrayRef) -> Result<Option<Self>> {
         if !column.data_type().is_integer() || column.null_count() > 0 {
             return Ok(None);
@@ -108,7 +108,7 @@ impl Numbered {
         }))
     }
 
-    /// By the values of columns, which come in batches: in the order in which they come first.
+    /// Assigns ids by the values of columns, which come in batches, in the order of their first occurrence.
     fn by_value<'a>(
         batches: impl IntoIterator<Item = &'a [ArrayRef]>,
         types: &[DataType],
@@ -136,7 +136,7 @@ impl Numbered {
         })
     }
 
-    /// A table of the values of the only column, each with its number.
+    /// A key table from the values of the only column to their ids.
     pub(crate) fn table(&self) -> Result<KeyTable> {
         let [values] = &self.values[..] else {
             return internal_err!("a table of {} columns", self.values.len());
@@ -146,12 +146,12 @@ impl Numbered {
     }
 }
 
-/// A number as a code.
+/// Returns [`Error::Unsupported`] if `number` does not fit a code.
 fn code_of(number: usize) -> Result<u32> {
     u32::try_from(number).map_err(|_| error::gpu(Error::Unsupported(format!("{number} codes"))))
 }
 
-/// A column of all rows.
+/// Concatenates a column of all batches.
 pub(crate) fn concat_column(
     rows: &[RecordBatch],
     column: usize,

@@ -1,4 +1,4 @@
-//! The device that queries use, and what is kept beside it.
+//! The GPU that queries use, with its caches.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock, Once, OnceLock};
@@ -12,32 +12,32 @@ use vectile_gpu::{Cuda, Engine};
 use super::background::Background;
 use super::cost_model::Costs;
 use super::defects::Defects;
-use super::dimension_cache::DimensionCache;
+use super::key_table_cache::KeyTableCache;
 use super::pins::Pins;
 use crate::error;
 use crate::options::VectileOptions;
 
-/// Where queries find a GPU: by default the first device of the machine.
+/// A handle to the GPU of queries: by default the first device of the machine.
 #[derive(Clone)]
 pub struct Gpu(Arc<Shared>);
 
 struct Shared {
     device: OnceLock<Opened>,
-    /// Opens it.
+    /// Opens the device.
     open: Box<dyn Fn() -> Opened + Send + Sync>,
     begin: Once,
     costs: Arc<Costs>,
     background: Arc<Background>,
 }
 
-/// A device that queries use, or why they cannot.
+/// An open device, or why there is none.
 pub(crate) type Opened = Result<Device, Arc<str>>;
 
-/// A device, and what queries keep for the next ones.
+/// An open device, and its state that queries share.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) dimensions: Arc<DimensionCache>,
+    pub(crate) key_tables: Arc<KeyTableCache>,
     pub(crate) pins: Arc<Pins>,
     pub(crate) defects: Arc<Defects>,
 }
@@ -45,18 +45,18 @@ pub(crate) struct Device {
 impl Device {
     fn new(engine: Arc<Engine>) -> Self {
         Self {
-            dimensions: Arc::new(DimensionCache::beside(&engine)),
+            key_tables: Arc::new(KeyTableCache::beside(&engine)),
             pins: Arc::default(),
             defects: Arc::new(Defects::new(engine.device().is_emulated)),
             engine,
         }
     }
 
-    /// Tells it how much memory a session lets it take.
+    /// Sets the memory limits of a session's options.
     pub(crate) fn limit(&self, options: &VectileOptions) {
         if let Some(limit) = options.gpu_memory_limit {
             self.engine.set_memory_limit(limit);
-            self.dimensions.limit(&self.engine);
+            self.key_tables.limit(&self.engine);
         }
         if let Some(limit) = options.gpu_host_memory_limit {
             self.engine.set_host_memory_limit(limit);
@@ -66,11 +66,11 @@ impl Device {
 
 /// The first device of the machine.
 static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
-    // of NVIDIA's driver, there and in the Linux of Windows
+    // device nodes of NVIDIA's driver, on Linux and in WSL
     let nodes = ["/dev/nvidiactl", "/dev/dxg"];
     if cfg!(target_os = "linux") && !nodes.iter().any(|node| Path::new(node).exists()) {
         let gpu = Gpu::with_costs(open_first, Costs::default());
-        // to find none takes no time
+        // fails at once
         let _ = gpu.open();
         return gpu;
     }
@@ -78,18 +78,17 @@ static MACHINE: LazyLock<Gpu> = LazyLock::new(|| {
 });
 
 impl Gpu {
-    /// The first device of the machine, if there is one. It is opened when a query first asks for
-    /// it, once in a process.
+    /// The first device of the machine, if there is one. It is opened once in a process, when a query first needs it.
     pub fn of_machine() -> Self {
         MACHINE.clone()
     }
 
-    /// The device of this engine.
+    /// The device of `engine`.
     pub fn new(engine: Arc<Engine>) -> Self {
         Self::given(Ok(Device::new(engine)))
     }
 
-    /// No device, and what to say about that.
+    /// No device, with the reason to report.
     pub fn none(reason: impl Into<Arc<str>>) -> Self {
         Self::given(Err(reason.into()))
     }
@@ -100,8 +99,8 @@ impl Gpu {
         gpu
     }
 
-    /// The device of an engine that `open` makes, when a query first asks for it; or why there is none. `open` may
-    /// take its time: no thread of the async runtime runs it.
+    /// The device of an engine that `open` creates when a query first needs it, or the reason why there is none. `open`
+    /// may block: it does not run on a thread of the async runtime.
     pub fn later(open: impl Fn() -> Result<Arc<Engine>, String> + Send + Sync + 'static) -> Self {
         Self::with_costs(move || Ok(Device::new(open()?)), Costs::default())
     }
@@ -116,32 +115,32 @@ impl Gpu {
         }))
     }
 
-    /// Begins to open the device on a thread of its own, and returns. A service calls this when it starts, so
-    /// that its first query can use the device; otherwise the first query for which a GPU would pay does.
+    /// Starts to open the device on a thread of its own, and returns at once. Call it when a service starts, so that
+    /// its first query can use the device; otherwise the first query for which a GPU would pay opens it.
     pub fn open_in_background(&self) {
         if self.opened().is_none() {
             let gpu = self.clone();
-            // without a thread, a query opens it that has to have it
+            // without a thread, the first query that requires the device opens it
             let open = || drop(in_background(move || _ = gpu.open()));
             self.0.begin.call_once(open);
         }
     }
 
-    /// The device, or why there is none that works; `None` if it was not opened yet.
+    /// The device, or why there is none that works; `None` if it is not opened yet.
     pub(crate) fn opened(&self) -> Option<Opened> {
         self.0.device.get().cloned().map(working)
     }
 
-    /// A device is there, or may be, or was before it was lost.
+    /// False if opening the device has failed. A device that was lost counts as present.
     pub(crate) fn may_be_there(&self) -> bool {
         !matches!(self.0.device.get(), Some(Err(_)))
     }
 
-    /// The device, told how much memory it may take. If need be, it is opened on a thread that may block.
+    /// Returns the device, with memory limits from `options`. If necessary, opens it on a thread that may block.
     ///
     /// # Errors
     ///
-    /// Why there is none that works.
+    /// Returns the reason if there is no device that works.
     pub(crate) async fn device(&self, options: &VectileOptions) -> Result<Device> {
         let opened = match self.opened() {
             Some(opened) => opened,
@@ -156,16 +155,16 @@ impl Gpu {
         Ok(device)
     }
 
-    /// Opens it, if need be, on the calling thread.
+    /// Opens the device if necessary, on the calling thread.
     pub(super) fn open(&self) -> Opened {
         working(self.0.device.get_or_init(&self.0.open).clone())
     }
 
-    /// `error`, if the CPU may answer instead: see [`Defects::left_to_cpu`].
+    /// Returns `error` if the CPU may take over: see [`Defects::left_to_cpu`].
     ///
     /// # Errors
     ///
-    /// The defect, on an emulator.
+    /// Returns the error if it is a defect, on an emulator.
     pub(crate) fn left_to_cpu(&self, error: DataFusionError) -> Result<DataFusionError> {
         match self.0.device.get() {
             Some(Ok(device)) => device.defects.left_to_cpu(error),
@@ -173,31 +172,31 @@ impl Gpu {
         }
     }
 
-    /// Logs a warning, if the error is a defect of ours and stays none; and says whether.
+    /// Logs a warning and returns true if `error` is a defect that does not stay an error.
     pub(crate) fn is_noted(&self, error: &DataFusionError) -> bool {
         let device = self.0.device.get().and_then(|device| device.as_ref().ok());
         device.is_some_and(|device| device.defects.is_noted(error))
     }
 
-    /// A number that changes when queries may be planned otherwise: a device has been opened or lost, or the CPU is
-    /// much faster or slower than it was.
+    /// A number that changes when queries may be planned differently: the device was opened or lost, or estimates
+    /// changed.
     pub(crate) fn outlook(&self) -> u64 {
         let works = self.opened().is_some_and(|device| device.is_ok());
         self.0.costs.outlook() << 1 | u64::from(works)
     }
 
-    /// What queries took so far.
+    /// Measured costs of queries.
     pub(crate) fn costs(&self) -> &Arc<Costs> {
         &self.0.costs
     }
 
-    /// The background makes the device ready for queries.
+    /// The worker that prepares the device for queries.
     pub(crate) fn background(&self) -> &Arc<Background> {
         &self.0.background
     }
 }
 
-/// The device, unless it has been lost.
+/// Returns the device unless it was lost.
 fn working(opened: Opened) -> Opened {
     let device = opened?;
     match device.engine.check() {
@@ -215,7 +214,7 @@ fn open_first() -> Opened {
     let device = Cuda::open(0).map_err(|error| error.to_string())?;
     let engine = Engine::new(device);
     let prepared = Arc::clone(&engine);
-    // without it, the first copies take longer
+    // otherwise the first copies take longer
     let _ = in_background(move || _ = prepared.prepare_copies());
     Ok(Device::new(engine))
 }

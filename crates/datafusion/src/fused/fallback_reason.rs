@@ -1,4 +1,4 @@
-//! Why something is left to the CPU.
+//! Reasons for leaving work to the CPU.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use datafusion::error::DataFusionError;
 use super::cost_model::Estimate;
 use crate::error;
 
-/// Why a scan, or what is above it, is left to the CPU.
+/// Why a scan, or operators above it, run on the CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FallbackReason {
     /// There is no device.
@@ -18,17 +18,17 @@ pub(crate) enum FallbackReason {
     GroupingSets,
     /// There is no kernel that groups by this.
     GroupKey(String),
-    /// Some groups are asked for, whichever: the CPU stops when it has found them.
+    /// The query needs any groups up to a limit: the CPU stops after that many.
     AnyGroups,
-    /// The scan is joined in a way that is no lookup.
+    /// The join cannot be a lookup.
     Join(String),
     /// There is no kernel for this aggregate.
     Aggregate(String),
     /// There is no kernel for this expression.
     Expr(String),
-    /// An expression has more levels than kernels do.
+    /// An expression is nested deeper than kernels allow.
     TooDeep,
-    /// An expression has more parts than the compiler takes in reasonable time.
+    /// An expression has more parts than compile in reasonable time.
     ManyParts,
     /// There is no kernel for columns of this type.
     Type {
@@ -37,17 +37,17 @@ pub(crate) enum FallbackReason {
         /// Its type.
         data_type: DataType,
     },
-    /// The values of this column are not in the files.
+    /// The column is a partition column, so its values are not in the files.
     PartitionColumn(String),
-    /// The rows of the aggregate are limited.
+    /// There is a limit on the aggregate's input rows.
     Limit,
-    /// It reads the rows of a recursive query's last iteration, which can be read once.
+    /// The input is the last iteration of a recursive query, which can be read only once.
     WorkTable,
     /// The scan has no filter, so there is nothing to compute on the device.
     NoFilter,
-    /// The CPU is expected to be faster, or was.
+    /// The CPU is estimated to be faster, or was measured to be.
     CpuIsFaster(Estimate),
-    /// The GPU could not do the query when it was tried.
+    /// The GPU failed at the query before.
     Refused,
     /// The device is being opened.
     NotOpen(Estimate),
@@ -55,30 +55,30 @@ pub(crate) enum FallbackReason {
     NotLoaded(Estimate),
     /// The kernel is not compiled yet.
     NotCompiled(Estimate),
-    /// The GPU is being made ready for the query.
+    /// The background is preparing the GPU for the query.
     BeingPrepared,
-    /// More bytes than fit, most of which would be loaded for this query alone.
+    /// The columns exceed the device's memory, so that most would be loaded for this query alone.
     TooLarge {
         /// Bytes of the columns.
         bytes: u64,
         /// Bytes that fit.
         limit: u64,
     },
-    /// A key has so many values that results would take longer than the aggregate does on all cores.
+    /// A key has so many values that reading results would take longer than aggregating on all cores.
     ManyGroups {
         /// Values of the key.
         values: u128,
-        /// Groups of which results are read.
+        /// Maximum number of groups whose results are read.
         most: u64,
     },
-    /// DataFusion could not tell what we asked it.
+    /// DataFusion returned an error at planning.
     Failed(String),
-    /// An invariant of ours does not hold.
+    /// An invariant of Vectile does not hold.
     Defect(String),
 }
 
 impl FallbackReason {
-    /// Whether the CPU is expected to be faster.
+    /// True if the reason is cost: the CPU is expected to be faster now.
     pub(crate) fn is_of_cost(&self) -> bool {
         matches!(
             self,
@@ -90,12 +90,12 @@ impl FallbackReason {
         )
     }
 
-    /// Whether there is a kernel, and the CPU is to do it nonetheless.
+    /// True if there is a kernel, but the CPU should run the query.
     pub(crate) fn is_for_cpu(&self) -> bool {
         self.is_of_cost() || *self == Self::Refused
     }
 
-    /// Whether it would be another answer if the device had what the query needs.
+    /// True if preparing the device could change the decision.
     pub(crate) fn can_be_prepared(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! Columns of rows that the device has found, read from files by their numbers once somebody wants their values: text of a
-//! dimension, of which a query may have looked up millions, and want ten.
+//! Reads columns of rows that the device has selected from files, by row number, when their values are needed. For text
+//! of a dimension: a query may look up millions of rows and output ten.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,17 +22,17 @@ use vectile_scan::{Container, Scan, Selected, SelectedRows, Selector};
 use crate::error;
 use crate::file::ScanFile;
 
-/// Rows that are kept, at most: they take host memory that belongs to no query.
+/// Maximum number of cached rows: they take host memory that belongs to no query.
 const MOST_KEPT: usize = 1 << 14;
 
 /// A row group of a file.
 #[derive(Clone)]
-pub(crate) struct FilePart {
+pub(crate) struct FileRowGroup {
     pub(crate) scan: Arc<ScanFile>,
     pub(crate) row_group: usize,
 }
 
-impl FilePart {
+impl FileRowGroup {
     fn container(&self) -> Arc<dyn Container> {
         self.scan.file.container()
     }
@@ -46,24 +46,24 @@ impl FilePart {
     }
 }
 
-/// Row groups whose rows are numbered, and columns of them.
+/// Columns of row groups whose rows are numbered throughout.
 pub(crate) struct FileRows {
-    parts: Vec<FilePart>,
-    /// The number of each row group's first row, and behind them that of all rows.
+    parts: Vec<FileRowGroup>,
+    /// The number of each row group's first row, and behind them the number of all rows.
     firsts: Vec<usize>,
     names: Vec<String>,
     runtime: Handle,
-    /// The rows that were wanted last, if they are few: those of other columns are often the same.
+    /// The rows read last, if they are few: other columns are often needed for the same rows.
     last: Mutex<Option<(Vec<usize>, RecordBatch)>>,
 }
 
 impl FileRows {
-    /// Columns of `parts` that have these names and this schema. Called in a runtime, which they are read in later.
+    /// Columns of `parts` by name and type of `schema`. Call it in a runtime, which later reads them.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if a file does not have them as they are.
-    pub(crate) fn new(parts: Vec<FilePart>, schema: &SchemaRef) -> Result<Self> {
+    /// Returns [`Error::Unsupported`] if a file lacks a column or stores it as another type.
+    pub(crate) fn new(parts: Vec<FileRowGroup>, schema: &SchemaRef) -> Result<Self> {
         for part in &parts {
             let own = part.container();
             for field in schema.fields() {
@@ -89,52 +89,52 @@ impl FileRows {
         })
     }
 
-    /// The values that a column has in these rows; null rows have null. Blocks.
+    /// The values of a column in `rows`; null where the row number is null. Blocks.
     ///
     /// # Errors
     ///
-    /// Those of reading files.
+    /// Returns errors of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
-        let mut wanted: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
-        wanted.sort_unstable();
-        wanted.dedup();
-        let places = rows.iter().map(|row| {
-            let place = wanted.binary_search(&(row? as usize)).ok();
-            place.map(|place| place as u64)
+        let mut row_numbers: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
+        row_numbers.sort_unstable();
+        row_numbers.dedup();
+        let indices = rows.iter().map(|row| {
+            let index = row_numbers.binary_search(&(row? as usize)).ok();
+            index.map(|index| index as u64)
         });
-        let places: UInt64Array = places.collect();
+        let indices: UInt64Array = indices.collect();
         let name = self.names.get(column);
         let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
-        let values = match wanted.len() > MOST_KEPT {
+        let values = match row_numbers.len() > MOST_KEPT {
             true => self
-                .read_all(&wanted, std::slice::from_ref(name))?
+                .read_all(&row_numbers, std::slice::from_ref(name))?
                 .column(0)
                 .clone(),
-            false => self.batch(wanted)?.column(column).clone(),
+            false => self.batch(row_numbers)?.column(column).clone(),
         };
-        Ok(take(&values, &places, None)?)
+        Ok(take(&values, &indices, None)?)
     }
 
-    /// All columns of these rows, which are in order.
-    fn batch(&self, wanted: Vec<usize>) -> Result<RecordBatch> {
+    /// All columns of the rows `row_numbers`, which are sorted.
+    fn batch(&self, row_numbers: Vec<usize>) -> Result<RecordBatch> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((rows, batch)) = &*last
-            && rows == &wanted
+            && rows == &row_numbers
         {
             return Ok(batch.clone());
         }
-        let batch = self.read_all(&wanted, &self.names)?;
-        *last = Some((wanted, batch.clone()));
+        let batch = self.read_all(&row_numbers, &self.names)?;
+        *last = Some((row_numbers, batch.clone()));
         Ok(batch)
     }
 
-    /// Columns of these rows, of all row groups that have some at the same time.
-    fn read_all(&self, wanted: &[usize], names: &[String]) -> Result<RecordBatch> {
+    /// Reads columns of these rows, from all row groups concurrently.
+    fn read_all(&self, row_numbers: &[usize], names: &[String]) -> Result<RecordBatch> {
         let parts = self.parts.iter().zip(self.firsts.windows(2));
         let reads = parts.filter_map(|(part, bounds)| {
             let [first, end] =
-                [bounds[0], bounds[1]].map(|bound| wanted.partition_point(|row| *row < bound));
-            let own: Vec<usize> = wanted[first..end]
+                [bounds[0], bounds[1]].map(|bound| row_numbers.partition_point(|row| *row < bound));
+            let own: Vec<usize> = row_numbers[first..end]
                 .iter()
                 .map(|row| row - bounds[0])
                 .collect();
@@ -158,7 +158,7 @@ impl FileRows {
 }
 
 /// A scan of columns of a row group.
-fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
+fn scan(part: &FileRowGroup, names: &[String]) -> Result<Scan> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let scan = Scan::new(part.container()).with_columns(&names);
     let mut scan = scan.map_err(|error| part.error(error))?;
@@ -166,9 +166,9 @@ fn scan(part: &FilePart, names: &[String]) -> Result<Scan> {
     Ok(scan)
 }
 
-/// Reads some rows of a row group.
+/// Reads the given rows of a row group.
 fn read(
-    part: FilePart,
+    part: FileRowGroup,
     rows: Vec<usize>,
     names: &[String],
 ) -> impl Future<Output = Result<Vec<RecordBatch>>> + Send + use<> {
@@ -192,7 +192,7 @@ impl fmt::Debug for FileRows {
     }
 }
 
-/// Selects these rows of a row group.
+/// Selects the given rows of a row group.
 struct SomeRows {
     of: usize,
     rows: Vec<usize>,

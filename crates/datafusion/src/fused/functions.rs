@@ -1,4 +1,4 @@
-//! Calls that load columns and unload them: as table functions in SQL, and for programs.
+//! Loads columns to the GPU and unloads them: table functions in SQL, and functions in Rust.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const LOAD: &str = "vectile_load";
 const UNLOAD: &str = "vectile_unload";
 const PINNED: &str = "vectile_pinned";
 
-/// The functions of SQL, with their names.
+/// The table functions of SQL, by name.
 pub(crate) fn functions(gpu: &Gpu) -> [(&'static str, Arc<dyn TableFunctionImpl>); 3] {
     [LOAD, UNLOAD, PINNED].map(|name| {
         let gpu = gpu.clone();
@@ -30,12 +30,12 @@ pub(crate) fn functions(gpu: &Gpu) -> [(&'static str, Arc<dyn TableFunctionImpl>
     })
 }
 
-/// Loads columns of a table of Vectile files onto the GPU, and keeps them there until they are unloaded. Without
-/// any, loads all that can be on the GPU. Drops what was pinned of earlier versions of the files.
+/// Loads columns of a table of Vectile files to the GPU, and keeps them there until they are unloaded. If `columns` is
+/// empty, loads all columns that the GPU supports. Unpins earlier versions of the files.
 /// `SELECT * FROM vectile_load(table, column, ..)` does the same in SQL.
 ///
-/// Returns a row for each column. See [`not_on_gpu`](PinnedColumn::not_on_gpu) for those that cannot be loaded.
-/// Sessions that use the same GPU share what is pinned.
+/// Returns a row for each column. [`not_on_gpu`](PinnedColumn::not_on_gpu) is set for columns that cannot be loaded.
+/// Sessions that use the same GPU share pinned columns.
 ///
 /// ```no_run
 /// use datafusion::prelude::SessionContext;
@@ -58,8 +58,8 @@ pub(crate) fn functions(gpu: &Gpu) -> [(&'static str, Arc<dyn TableFunctionImpl>
 ///
 /// # Errors
 ///
-/// If there is no such table or column, if no GPU can be used, if the columns do not fit it, and those of reading.
-/// Then none of the columns is pinned that was not pinned before.
+/// Returns an error if there is no such table or column, if no GPU can be used, if the columns do not fit its memory,
+/// or if reading fails. Then no column is newly pinned.
 pub async fn load_columns(
     ctx: &SessionContext,
     table: &str,
@@ -70,12 +70,12 @@ pub async fn load_columns(
     load.run(&state.task_ctx()).await
 }
 
-/// Unloads columns that [`load_columns`] has loaded: all of a table, or of all tables, if none is named. Returns
-/// what they were. Their memory is free as soon as no query uses it.
+/// Unloads columns that [`load_columns`] has loaded: all columns of a table if `columns` is empty, of all tables if
+/// `table` is `None`. Returns the unloaded columns. Their memory is free as soon as no query uses it.
 ///
 /// # Errors
 ///
-/// If the session does not know Vectile, or the GPU is lost.
+/// Returns an error if Vectile is not registered in the session, or if the GPU is lost.
 pub async fn unload_columns(
     ctx: &SessionContext,
     table: Option<&str>,
@@ -89,7 +89,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(ToString::to_string).collect()
 }
 
-/// That which a session was registered with.
+/// The GPU that the session was registered with.
 fn gpu_of(ctx: &SessionContext) -> Result<Gpu> {
     let function = ctx.table_function(LOAD)?;
     let function: &dyn Any = function.function().as_ref();
@@ -98,7 +98,7 @@ fn gpu_of(ctx: &SessionContext) -> Result<Gpu> {
     gpu.ok_or_else(|| plan_datafusion_err!("{LOAD} is not Vectile's"))
 }
 
-/// One of the functions.
+/// A table function.
 #[derive(Debug)]
 struct Function {
     name: &'static str,
@@ -131,7 +131,7 @@ impl TableFunctionImpl for Function {
     }
 }
 
-/// A call: a table that is made when it is read.
+/// A call: a table whose rows are computed when it is read.
 #[derive(Clone, Debug)]
 struct Call {
     name: &'static str,
@@ -139,7 +139,7 @@ struct Call {
     table: Option<String>,
     columns: Vec<String>,
     schema: SchemaRef,
-    /// What is to be loaded, once that is planned.
+    /// The load, once planned; `None` for other functions.
     load: Option<Load>,
 }
 
@@ -191,7 +191,7 @@ impl PartitionStream for Call {
         &self.schema
     }
 
-    /// Begins when rows are asked for.
+    /// Starts when rows are polled.
     fn execute(&self, context: Arc<TaskContext>) -> SendableRecordBatchStream {
         let (call, schema) = (self.clone(), Arc::clone(&self.schema));
         let rows = futures::stream::once(async move { call.run(&context).await });
@@ -199,7 +199,7 @@ impl PartitionStream for Call {
     }
 }
 
-/// That of the rows of a function, one for each column.
+/// Schema of a function's rows, one for each column.
 fn schema_of(name: &str) -> SchemaRef {
     let mut fields = vec![
         Field::new("table_name", DataType::Utf8, false),

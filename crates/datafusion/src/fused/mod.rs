@@ -1,46 +1,48 @@
-//! Scans and aggregates on the GPU.
+//! Scans, aggregates and joins on the GPU.
 //!
 //! Imports run from top to bottom:
 //!
 //! ```text
-//!  functions  SQL and calls that load columns and unload them
-//!  preload    what these do
-//!  rule       finds what can be fused, weighs it up, and says why the rest is not
-//!  nodes      what runs
-//!    aggregate  a plan node: loads, runs the kernel, builds the states of the aggregates
-//!    star       the kernel's pipeline, once the tables it looks up are there
-//!      dimension  those tables, made of the small sides of joins
-//!      build      the same, made on the device of large ones
-//!      cpu        what the CPU does where the device cannot
-//!    prepare    a plan node: the CPU's answer, while the GPU is made ready
-//!    scan       the filters of a scan, for the stream that otherwise evaluates them itself
-//!    arrivals   row groups as a kernel takes them
-//!    load       row groups on their way to the device
-//!  orc        columns of ORC files, in streams that the device decodes
-//!  compressor strings of files that are written
+//!  functions  load and unload columns: table functions and Rust calls
+//!  preload    implements these
+//!  rule       finds fusible parts of plans, decides by cost, and reports why others are not fused
+//!  exec       execution
+//!    fused_aggregate  node of an aggregate or star join: loads columns, runs the kernel, builds states or rows
+//!    star_pipeline    the kernel's pipeline, once its key tables are built
+//!      build_side       key tables of a join's build side
+//!      device_build     builds large ones on the device
+//!      cpu_fallback     the CPU plan if the device fails
+//!    prewarm          node of a CPU plan during which the GPU is prepared
+//!    scan             filters of a scan, for the stream that otherwise evaluates them
+//!    batch_stream     batches of row groups for a kernel
+//!    column_loader    loads columns of row groups to the device
+//!    auto             decides between CPU and GPU at execution
+//!    stage, metrics   statistics for EXPLAIN ANALYZE
+//!  orc        columns of ORC files as streams that the device decodes
+//!  compressor compresses strings of written files
 //!  device     the device that queries use
-//!    dimension_cache  tables of dimensions, kept beside it
-//!    pins       columns that stay there
-//!    background what makes it ready once the CPU has answered
-//!    costs      what queries may take on either
-//!    defects    what becomes of errors that are ours
+//!    key_table_cache  caches key tables of dimensions
+//!    pins             columns pinned on the device
+//!    background       prepares the device while the CPU runs queries
+//!    cost_model       estimates times on CPU and GPU
+//!    defects          handles errors that are defects of Vectile
 //!  lowering   expressions as parts of a pipeline
-//!    function   aggregate functions, and their states
-//!    grouping   the keys of groups
-//!    rows       the columns of rows
-//!    wanted     groups that the operators above want
-//!    again      aggregates over groups
-//!    build      tables that the device makes, as outputs of a kernel
-//!    lookups    what kernels look up for joins
-//!  pattern    what is recognized in a plan
-//!    aggregates an aggregate in two steps
-//!    relation   a chain of operators above a scan, as expressions over the table
-//!      join       what it is joined with, told apart from it
-//!      conditional joins with a condition beside their keys
-//!    eager      aggregates of what outer joins add, before the join
-//!    identity   what a plan reads and computes
-//!    files      what is known of the files of a scan
-//!  file_rows, packing, reason, scalar, table, types
+//!    function         aggregate functions and their states
+//!    group_key        grouping keys
+//!    output_rows      columns of output rows
+//!    group_pruning    groups that the operators above need
+//!    nested_aggregate aggregates over groups
+//!    build_output     tables built on the device, as outputs of a kernel
+//!    probe            lookups of a kernel, for joins
+//!  pattern    recognizes parts of plans
+//!    aggregates       an aggregate in two steps
+//!    relation         a chain of operators above a scan, as expressions over the table
+//!      join             the joins of a relation
+//!      conditional      joins with a condition beside their keys
+//!    eager            eager aggregation below outer joins
+//!    fingerprint      identity of a plan: what it reads and computes
+//!    files            metadata of a scan's files
+//!  multimap, dense_ids, composite_key, table, file_rows, fallback_reason, scalar, types
 //! ```
 
 mod background;
@@ -50,11 +52,11 @@ mod cost_model;
 mod defects;
 mod dense_ids;
 mod device;
-mod dimension_cache;
 mod exec;
 mod fallback_reason;
 mod file_rows;
 mod functions;
+mod key_table_cache;
 mod lowering;
 mod multimap;
 mod orc;

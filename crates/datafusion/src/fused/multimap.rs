@@ -1,4 +1,4 @@
-//! Keys that a dimension has in several rows: for each, where its rows are in a list of all.
+//! Multimap for duplicate join keys: an offset and a count per key, into a list of all rows.
 
 use std::sync::Arc;
 
@@ -10,41 +10,41 @@ use vectile_gpu::{Error, KeyTable};
 use super::dense_ids::Numbered;
 use crate::error;
 
-/// Where the rows of each key are in a list of all rows, by the code of the key.
+/// Ranges of a list of all rows, by the code of the key.
 #[derive(Debug)]
-struct Places {
+struct RowRanges {
     first: Arc<PayloadColumn>,
     count: Arc<PayloadColumn>,
     most: u32,
 }
 
-/// Rows listed by their keys, of which some have several.
-pub(crate) struct Listed {
-    /// The code of each key.
+/// Rows listed by key, of which some are duplicate.
+pub(crate) struct RowsByKey {
+    /// The key table, with a code for each distinct key.
     pub(crate) codes: Arc<KeyTable>,
-    places: Arc<Places>,
-    /// For each row its place in the list.
-    place_of: Vec<u32>,
+    ranges: Arc<RowRanges>,
+    /// For each row, its index in the list.
+    index_of_row: Vec<u32>,
 }
 
-impl Listed {
-    /// Those with these keys, none of which is null; `None` if all differ.
+impl RowsByKey {
+    /// Lists rows by `keys`, none of which is null; `None` if all are distinct.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are too many, or too many keys for a table.
+    /// Returns [`Error::Unsupported`] if there are too many rows, or too many keys for a table.
     pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
-        let numbered = Numbered::of(keys)?;
-        if numbered.count as usize == keys.len() {
+        let ids = Numbered::of(keys)?;
+        if ids.count as usize == keys.len() {
             return Ok(None);
         }
         if u32::try_from(keys.len()).is_err() {
             let reason = format!("{} rows of keys that are there more than once", keys.len());
             return Err(error::gpu(Error::Unsupported(reason)));
         }
-        let mut count = vec![0u32; numbered.count as usize];
-        let numbers = numbered.codes.iter().map(|&number| number as usize);
-        numbers.clone().for_each(|number| count[number] += 1);
+        let mut count = vec![0u32; ids.count as usize];
+        let ids_by_row = ids.codes.iter().map(|&number| number as usize);
+        ids_by_row.clone().for_each(|number| count[number] += 1);
         let mut end = 0;
         let first = count.iter().map(|count| {
             end += count;
@@ -52,95 +52,95 @@ impl Listed {
         });
         let first: Vec<u32> = first.collect();
         let mut next = first.clone();
-        let place_of = numbers.map(|number| {
+        let index_of_row = ids_by_row.map(|number| {
             next[number] += 1;
             next[number] - 1
         });
-        let place_of = place_of.collect();
-        let places = Places {
+        let index_of_row = index_of_row.collect();
+        let ranges = RowRanges {
             most: count.iter().copied().max().unwrap_or(0),
-            first: attribute(first),
-            count: attribute(count),
+            first: payload_column(first),
+            count: payload_column(count),
         };
         Ok(Some(Self {
-            codes: Arc::new(numbered.table()?),
-            places: Arc::new(places),
-            place_of,
+            codes: Arc::new(ids.table()?),
+            ranges: Arc::new(ranges),
+            index_of_row,
         }))
     }
 
-    /// The rows as they are listed.
+    /// The rows in the order of the list.
     pub(crate) fn rows(&self) -> UInt32Array {
-        let mut rows = vec![0; self.place_of.len()];
-        for (row, &place) in (0..).zip(&self.place_of) {
-            rows[place as usize] = row;
+        let mut rows = vec![0; self.index_of_row.len()];
+        for (row, &index) in (0..).zip(&self.index_of_row) {
+            rows[index as usize] = row;
         }
         rows.into()
     }
 
-    /// The same, of which the places are codes: values of attributes are listed as the rows are.
-    pub(crate) fn by_place(&self) -> JoinMultiMap {
+    /// A multimap whose codes are indices in the list. Payload values are to be listed as the rows are.
+    pub(crate) fn coded_by_index(&self) -> JoinMultiMap {
         JoinMultiMap {
-            places: Arc::clone(&self.places),
+            ranges: Arc::clone(&self.ranges),
             codes: None,
         }
     }
 
-    /// The same, of which each row has one of these codes.
+    /// A multimap in which each row has its code of `codes`.
     pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
         let mut listed = vec![0; codes.len()];
-        for (&place, &code) in self.place_of.iter().zip(codes) {
-            listed[place as usize] = code;
+        for (&index, &code) in self.index_of_row.iter().zip(codes) {
+            listed[index as usize] = code;
         }
         JoinMultiMap {
-            places: Arc::clone(&self.places),
-            codes: Some(attribute(listed)),
+            ranges: Arc::clone(&self.ranges),
+            codes: Some(payload_column(listed)),
         }
     }
 }
 
-fn attribute(values: Vec<u32>) -> Arc<PayloadColumn> {
+fn payload_column(values: Vec<u32>) -> Arc<PayloadColumn> {
     PayloadColumn::new(Arc::new(UInt32Array::from(values)))
 }
 
-/// The rows of each key, and what attributes they have.
+/// The rows of each key, with a payload code for each row.
 #[derive(Debug)]
 pub(crate) struct JoinMultiMap {
-    places: Arc<Places>,
-    /// For each row in the list; `None` if its place is the code.
+    ranges: Arc<RowRanges>,
+    /// The code of each row in the list; `None` if its index is the code.
     codes: Option<Arc<PayloadColumn>>,
 }
 
 impl JoinMultiMap {
-    /// Whether both list the same rows in the same order.
+    /// True if both list the same rows in the same order.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.places, &other.places)
+        Arc::ptr_eq(&self.ranges, &other.ranges)
     }
 
-    /// As partners of a row whose key has the code `code`.
+    /// The matches of a row whose key has the code `code`.
     pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
         Matches {
             code,
-            first: Arc::clone(&self.places.first),
-            count: Arc::clone(&self.places.count),
-            most: self.places.most,
+            first: Arc::clone(&self.ranges.first),
+            count: Arc::clone(&self.ranges.count),
+            most: self.ranges.most,
             is_outer,
         }
     }
 
-    /// The code of the partner at hand, of those of that number.
+    /// The code of the current match in the matches numbered `number`.
     pub(crate) fn code(&self, number: usize) -> Expr {
-        let place = Expr::Match(number);
+        let index = Expr::Match(number);
         match &self.codes {
-            Some(codes) => Expr::PayloadOf(Box::new(place), Arc::clone(codes)),
-            None => place,
+            Some(codes) => Expr::PayloadOf(Box::new(index), Arc::clone(codes)),
+            None => index,
         }
     }
 
     /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         let codes = self.codes.as_ref().map_or(0, |codes| codes.len());
-        4 * (self.places.first.len() + self.places.count.len() + codes)
+        4 * (self.ranges.first.len() + self.ranges.count.len() + codes)
     }
 }
 
@@ -151,41 +151,43 @@ mod tests {
 
     use super::*;
 
-    fn listed(repeated: &JoinMultiMap, number: usize) -> Vec<u32> {
+    fn listed(multimap: &JoinMultiMap, number: usize) -> Vec<u32> {
         let values = |of: &PayloadColumn| of.values().unwrap().as_primitive::<UInt32Type>().clone();
-        let places = &repeated.places;
-        let (first, count) = (values(&places.first), values(&places.count));
+        let ranges = &multimap.ranges;
+        let (first, count) = (values(&ranges.first), values(&ranges.count));
         let first = first.value(number) as usize;
-        let all = values(repeated.codes.as_ref().unwrap());
+        let all = values(multimap.codes.as_ref().unwrap());
         all.values()[first..first + count.value(number) as usize].to_vec()
     }
 
     #[test]
     fn each_key_has_its_rows() {
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
-        let all = Listed::of(&keys).unwrap().unwrap();
+        let all = RowsByKey::of(&keys).unwrap().unwrap();
         let codes = all.codes.of(&keys).unwrap();
         assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
-        let (repeated, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
-        assert_eq!(listed(&repeated, 0), [0, 2, 4]);
-        assert_eq!(listed(&repeated, 1), [1, 1]);
-        assert_eq!(listed(&repeated, 2), [3]);
+        let (multimap, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
+        assert_eq!(listed(&multimap, 0), [0, 2, 4]);
+        assert_eq!(listed(&multimap, 1), [1, 1]);
+        assert_eq!(listed(&multimap, 2), [3]);
         assert_eq!(
-            (repeated.places.most, repeated.bytes()),
+            (multimap.ranges.most, multimap.bytes()),
             (3, 4 * (3 + 3 + 6))
         );
         assert_eq!(all.rows().values(), &[0, 2, 4, 1, 5, 3]);
-        assert!(all.by_place().is_like(&repeated) && all.by_place().bytes() == 4 * (3 + 3));
-        let again = Listed::of(&keys).unwrap().unwrap().with(&[9; 6]);
-        assert!(repeated.is_like(&other) && !repeated.is_like(&again));
+        assert!(
+            all.coded_by_index().is_like(&multimap) && all.coded_by_index().bytes() == 4 * (3 + 3)
+        );
+        let rebuilt = RowsByKey::of(&keys).unwrap().unwrap().with(&[9; 6]);
+        assert!(multimap.is_like(&other) && !multimap.is_like(&rebuilt));
     }
 
     #[test]
-    fn keys_that_differ_need_no_list() {
+    fn distinct_keys_need_no_list() {
         let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-        assert!(Listed::of(&keys).unwrap().is_none());
+        assert!(RowsByKey::of(&keys).unwrap().is_none());
         let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
-        let all = Listed::of(&twice).unwrap().unwrap();
+        let all = RowsByKey::of(&twice).unwrap().unwrap();
         assert_eq!(all.codes.len(), 1);
         assert_eq!(listed(&all.with(&[1, 0]), 0), [1, 0]);
     }

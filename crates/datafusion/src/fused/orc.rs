@@ -7,7 +7,7 @@ use vectile_gpu::{
 };
 use vectile_orc::{Compression, Decoder, PartedColumn, PartedStream, PartedValues, Sign, Stream};
 
-/// The column as the device takes it; `None` if a stream of it is damaged, or of no kind that it decodes.
+/// Converts a column for the device; `None` if a stream is damaged or of a kind that the device does not decode.
 pub(crate) fn stream_column(column: PartedColumn) -> Option<StreamColumn> {
     let values = match column.values {
         PartedValues::Integers(stream) => StreamValues::Integers(run_stream(stream)?),
@@ -74,7 +74,7 @@ fn run_stream(parted: PartedStream) -> Option<RunStream> {
     })
 }
 
-/// The bytes, inflated here unless they are of zlib.
+/// The bytes of a stream. All codecs but zlib are inflated here.
 fn byte_stream(stream: &Stream) -> Option<ByteStream> {
     let as_they_are = |bytes: Bytes| ByteStream {
         bytes: bytes.into(),

@@ -1,4 +1,4 @@
-//! Columns that stay on the device until they are unloaded.
+//! Columns pinned on the device until they are unloaded.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use datafusion::common::ResolvedTableReference;
 use vectile_gpu::{Engine, Resident};
 
-/// The columns that are pinned on a device, for all sessions that use it. The engine drops no chunk that others
-/// hold, so a pin just holds chunks.
+/// The pinned columns of a device, for all sessions that use it. The engine does not drop chunks that are referenced
+/// elsewhere, so a pin just holds references.
 #[derive(Debug, Default)]
 pub(crate) struct Pins(Mutex<Vec<Pin>>);
 
-/// A column of a table, with its chunks.
+/// A pinned column of a table, with its chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct Pin {
     pub(crate) table: ResolvedTableReference,
@@ -25,31 +25,31 @@ impl Pin {
         self.chunks.iter().map(|chunk| chunk.bytes() as u64).sum()
     }
 
-    /// Whether it is of the same column.
+    /// True if `other` pins the same column.
     pub(crate) fn is_of(&self, other: &Self) -> bool {
         self.table == other.table && self.column == other.column
     }
 }
 
 impl Pins {
-    /// Pins columns, all at once, each in the place of what was pinned of it.
+    /// Pins columns, all at once. Replaces earlier pins of the same columns.
     pub(crate) fn put(&self, new: Vec<Pin>) {
         let mut pins = self.lock();
         pins.retain(|pin| !new.iter().any(|new| new.is_of(pin)));
         pins.extend(new.into_iter().filter(|pin| !pin.chunks.is_empty()));
     }
 
-    /// What is pinned.
+    /// All pins.
     pub(crate) fn all(&self) -> Vec<Pin> {
         self.lock().clone()
     }
 
-    /// The bytes of each chunk that is pinned, by its address.
+    /// The bytes of each pinned chunk, by its address.
     pub(crate) fn bytes(&self) -> HashMap<usize, u64> {
         bytes_of(self.lock().iter())
     }
 
-    /// The bytes of all chunks that are pinned once `new` are.
+    /// Bytes of all pinned chunks if `new` were pinned.
     pub(crate) fn bytes_with(&self, new: &[Pin]) -> u64 {
         let pins = self.lock();
         let stays = |pin: &&Pin| !new.iter().any(|new| new.is_of(pin));
@@ -58,7 +58,7 @@ impl Pins {
             .sum()
     }
 
-    /// Releases chunks of pins, and gives these. What no other pin has is dropped from the device. Blocks.
+    /// Releases chunks of pins and returns these. Chunks without another pin are dropped from the device. Blocks.
     pub(crate) fn release(
         &self,
         engine: &Engine,
@@ -70,10 +70,13 @@ impl Pins {
                 chunks: Vec::new(),
                 ..pin.clone()
             };
-            let gone = pin.chunks.extract_if(.., |chunk| is_released(&of, chunk));
-            let gone: Vec<_> = gone.collect();
-            if !gone.is_empty() {
-                released.push(Pin { chunks: gone, ..of });
+            let released_chunks = pin.chunks.extract_if(.., |chunk| is_released(&of, chunk));
+            let released_chunks: Vec<_> = released_chunks.collect();
+            if !released_chunks.is_empty() {
+                released.push(Pin {
+                    chunks: released_chunks,
+                    ..of
+                });
             }
             !pin.chunks.is_empty()
         });
@@ -99,7 +102,7 @@ fn bytes_of<'a>(pins: impl Iterator<Item = &'a Pin>) -> HashMap<usize, u64> {
     bytes.collect()
 }
 
-/// Tells a chunk from others as long as it is there.
+/// Identifies a chunk as long as it exists.
 pub(crate) fn address(chunk: &Arc<Resident>) -> usize {
     Arc::as_ptr(chunk).addr()
 }

@@ -1,4 +1,4 @@
-//! Loads columns before queries ask for them, and keeps them on the device until they are unloaded.
+//! Loads columns before queries need them, and pins them on the device until they are unloaded.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use vectile_gpu::plan::Type;
 use vectile_gpu::{Error, Group};
 
 use super::device::{Device, Gpu};
-use super::exec::column_loader::{Found, Input, Part, find, is_crowded};
+use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, is_crowded, look_up_each};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};
@@ -40,7 +40,7 @@ pub struct PinnedColumn {
     pub row_groups: usize,
     /// Bytes on the GPU.
     pub bytes: u64,
-    /// Why it cannot be on the GPU, if it cannot.
+    /// The reason if the column cannot be on the GPU.
     pub not_on_gpu: Option<String>,
 }
 
@@ -56,7 +56,7 @@ impl From<&Pin> for PinnedColumn {
     }
 }
 
-/// Columns of a table that are to be loaded.
+/// Columns of a table to load.
 #[derive(Clone, Debug)]
 pub(crate) struct Load {
     gpu: Gpu,
@@ -67,7 +67,7 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Lists the files of a table; of all its columns if none is named.
+    /// Lists the files of a table. Selects all columns if `columns` is empty.
     pub(crate) async fn plan(
         state: &SessionState,
         gpu: Gpu,
@@ -104,7 +104,7 @@ impl Load {
         })
     }
 
-    /// Loads the columns, and when all are there pins those that can be on the device.
+    /// Loads the columns, then pins those that the device supports.
     pub(crate) async fn run(&self, context: &TaskContext) -> Result<Vec<PinnedColumn>> {
         let options = VectileOptions::of(context.session_config().options());
         if options.gpu == GpuMode::Off {
@@ -133,7 +133,7 @@ impl Load {
         Ok(rows.collect())
     }
 
-    /// Why a column cannot be on the device, if it cannot.
+    /// Returns the reason if a column cannot be on the device.
     async fn reason_against(
         &self,
         device: &Device,
@@ -163,13 +163,13 @@ impl Load {
         }
     }
 
-    /// The row groups of columns.
+    /// The row groups of the table, with these columns.
     async fn parts(
         &self,
         device: &Device,
         columns: Vec<usize>,
         context: &TaskContext,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<TableRowGroup>> {
         let input = Input {
             config: self.config.clone(),
             source: self.source.clone(),
@@ -181,7 +181,7 @@ impl Load {
         input.open(&device.engine, context, &metrics).await
     }
 
-    /// The chunks of columns. Those that are missing are loaded.
+    /// Loads the columns that are missing on the device, and returns pins with their chunks.
     async fn load(
         &self,
         device: &Device,
@@ -190,20 +190,20 @@ impl Load {
     ) -> Result<Vec<Pin>> {
         let mut pins: Vec<Pin> = columns.iter().map(|&column| self.pin(column)).collect();
         let parts = self.parts(device, columns, context).await?;
-        let needed: u64 = parts.iter().map(Part::bytes).sum();
+        let needed: u64 = parts.iter().map(TableRowGroup::bytes).sum();
         if needed > device.engine.memory_limit() {
             return Err(self.no_room(device, needed));
         }
-        let found = find_without(device.clone(), parts, pins.clone()).await?;
+        let chunks = look_up_and_unpin(device.clone(), parts, pins.clone()).await?;
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let loads = futures::stream::iter(found).map(|found| {
+        let loads = futures::stream::iter(chunks).map(|chunks| {
             let (metrics, reservation) = (metrics.clone(), reservation.new_empty());
             async move {
-                match found.group() {
+                match chunks.group() {
                     Some(group) => Ok(group),
-                    None => Ok(found.load(metrics, reservation, true).await?.group),
+                    None => Ok(chunks.load(metrics, reservation, true).await?.group),
                 }
             }
         });
@@ -217,7 +217,7 @@ impl Load {
                 pin.chunks.push(chunk);
             }
         }
-        // loads that run beside each other may each have found room for the last chunk
+        // concurrent loads may each have had memory for the last chunk
         if device.pins.bytes_with(&pins) > device.engine.memory_limit() {
             return Err(self.no_room(device, needed));
         }
@@ -227,7 +227,7 @@ impl Load {
         Ok(pins)
     }
 
-    /// That of a column, without chunks.
+    /// A pin of a column, without chunks.
     fn pin(&self, column: usize) -> Pin {
         let schema = self.source.table_schema().table_schema();
         Pin {
@@ -248,7 +248,8 @@ impl Load {
     }
 }
 
-/// What is pinned of a table's columns, or of all columns or tables if none is named. With `unload` it is dropped.
+/// The pins of a table's columns. Selects all columns if `columns` is empty, all tables if `table` is `None`. With
+/// `unload`, releases them.
 pub(crate) async fn pinned(
     gpu: Gpu,
     table: Option<&str>,
@@ -277,7 +278,7 @@ pub(crate) async fn pinned(
     .await
 }
 
-/// What a name may stand for: a table by just that name, such as a path, or as SQL reads it.
+/// The tables that a name may refer to: by the literal name, such as a path, or parsed as SQL does.
 fn tables_named(name: &str, config: &ConfigOptions) -> [ResolvedTableReference; 2] {
     let catalog = &config.catalog;
     [TableReference::bare(name), TableReference::from(name)]
@@ -298,22 +299,26 @@ async fn table_of(
     plan_err!("table '{name}' not found")
 }
 
-/// What there is of `parts`. Of the same columns, releases what is pinned of other versions of their files.
-async fn find_without(device: Device, parts: Vec<Part>, columns: Vec<Pin>) -> Result<Vec<Found>> {
+/// Looks up `parts` on the device, and releases pins of `columns` for other versions of their files.
+async fn look_up_and_unpin(
+    device: Device,
+    parts: Vec<TableRowGroup>,
+    columns: Vec<Pin>,
+) -> Result<Vec<RowGroupChunks>> {
     let Device { engine, pins, .. } = device;
     blocking(move || {
-        let found = find(&engine, parts);
-        let current = found.iter().flat_map(Found::resident);
+        let chunks = look_up_each(&engine, parts);
+        let current = chunks.iter().flat_map(RowGroupChunks::resident);
         let current: HashSet<usize> = current.map(address).collect();
         pins.release(&engine, |pin, chunk| {
             !current.contains(&address(chunk)) && columns.iter().any(|of| of.is_of(pin))
         });
-        found
+        chunks
     })
     .await
 }
 
-/// Work beside the tasks of the runtime.
+/// Runs blocking work outside the tasks of the runtime.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
     let task = SpawnedTask::spawn_blocking(work);
     task.join().await.map_err(error::interrupted)

@@ -1,4 +1,4 @@
-//! Constants between DataFusion, the IR and Arrow.
+//! Converts constants between DataFusion, the IR and Arrow.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use vectile_gpu::plan::{Literal, Numbers, Type};
 
-/// A constant for the IR; `None` if its type is none of the machine's.
+/// Converts a constant to the IR; `None` if the machine has no such type.
 pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {
     let of = Type::of(&value.data_type())?;
     if value.is_null() {
@@ -27,7 +27,7 @@ pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {
     })
 }
 
-/// The value of a constant: of a subquery, which has run.
+/// Evaluates a parameter, for example a subquery that has run.
 pub(crate) fn value_of(parameter: &Arc<dyn PhysicalExpr>) -> Result<Literal> {
     let none = RecordBatch::new_empty(Arc::new(Schema::empty()));
     let value = match stack::evaluated(parameter, &none)? {
@@ -49,13 +49,13 @@ fn integer(value: &ScalarValue, of: Type) -> Option<i128> {
     Some(i128::from_le_bytes(wide))
 }
 
-/// Counts as `data_type`.
+/// Converts counts to `data_type`.
 pub(crate) fn counts(counts: &[u64], data_type: &DataType) -> Result<ArrayRef> {
     let counts = counts.iter().map(|&count| count.into());
     integers(counts, None, data_type)
 }
 
-/// Numbers as `data_type`, null where nothing was counted: integers wrap around, floats are rounded.
+/// Converts numbers to `data_type`, null where the count is 0. Integers wrap around, floats are rounded.
 pub(crate) fn numbers(numbers: &Numbers, counts: &[u64], data_type: &DataType) -> Result<ArrayRef> {
     let present: NullBuffer = counts.iter().map(|&count| count > 0).collect();
     let nulls = (present.null_count() > 0).then_some(present);
@@ -73,7 +73,7 @@ pub(crate) fn numbers(numbers: &Numbers, counts: &[u64], data_type: &DataType) -
     }
 }
 
-/// Integers as `data_type`, of which they take as many of the lowest bytes as it has.
+/// Converts integers to `data_type` by their lowest bytes.
 fn integers(
     values: impl ExactSizeIterator<Item = i128>,
     nulls: Option<NullBuffer>,
@@ -87,7 +87,6 @@ fn integers(
     let Some(width) = data_type.primitive_width() else {
         return internal_err!("integers for {data_type}");
     };
-    // as many of the low bits as there are
     let buffer = match width {
         1 => Buffer::from_iter(values.map(|value| value as i8)),
         2 => Buffer::from_iter(values.map(|value| value as i16)),
@@ -105,7 +104,7 @@ fn integers(
     Ok(make_array(data))
 }
 
-/// The same bits as another type of as many.
+/// Reinterprets the bits as another type of the same width.
 pub(crate) fn reinterpret(array: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     let width = data_type.primitive_width();
     if array.data_type() == data_type {
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_are_those_of_another_type() {
+    fn bits_are_reinterpreted() {
         let days: ArrayRef = Arc::new(Int32Array::from(vec![Some(3), None]));
         let dates = reinterpret(&days, &DataType::Date32).unwrap();
         assert_eq!(dates.as_primitive::<Date32Type>().value(0), 3);

@@ -1,4 +1,4 @@
-//! What kernels look up, made of the rows of a dimension.
+//! Key tables and payload columns of one lookup of a dimension.
 
 use std::sync::Arc;
 
@@ -16,62 +16,63 @@ use super::multimap::JoinMultiMap;
 use super::scalar::reinterpret;
 use crate::error;
 
-/// What a lookup needs of a dimension.
+/// The key table of a lookup, with its payload.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) codes: Arc<KeyTable>,
-    /// How keys are packed into one integer, if they are.
+    /// Layout of composite keys; `None` if keys are not packed.
     pub(crate) packing: Option<CompositeKey>,
-    /// Whether there was a row, be its key null or no value of the key's type.
+    /// True if the dimension has any row, even one whose key is null or outside the key's type.
     pub(crate) has_rows: bool,
-    /// Whether a key was null, of which there is no code.
+    /// True if a key is null. Null keys have no code.
     pub(crate) has_null: bool,
-    /// The rows of each key, where some key has several: its code is of these, and not of attributes.
-    pub(crate) repeated: Option<JoinMultiMap>,
-    attributes: Vec<TableAttribute>,
+    /// Multimap for duplicate keys. If set, codes of the key table identify keys, and the multimap has the payload's
+    /// codes.
+    pub(crate) multimap: Option<JoinMultiMap>,
+    payload: Vec<TablePayload>,
 }
 
 #[derive(Debug)]
-struct TableAttribute {
-    /// As kernels have it.
+struct TablePayload {
+    /// The column that kernels read.
     of_codes: Arc<PayloadColumn>,
-    /// The value where a key is missing.
+    /// The value for rows without a match.
     missing: ArrayRef,
     stands_for: StandsFor,
-    /// The value for each code, and behind them the missing one, of tables that were made here.
+    /// The value of each code, and behind them the missing one; only of tables built on the CPU.
     values: Option<ArrayRef>,
 }
 
-/// The meaning of values that kernels have.
+/// Meaning of the values in a payload column.
 #[derive(Clone, Debug)]
 pub(crate) enum StandsFor {
-    /// Themselves.
+    /// The values themselves.
     Values,
-    /// Codes of another table, for the attribute of that number there.
+    /// Codes of another table, for its payload column of that index.
     KeyTable(Arc<Table>, usize),
-    /// Rows of files, for the column of that number.
+    /// Row numbers of files, for the column of that index.
     Rows(Arc<FileRows>, usize),
 }
 
-/// An attribute that the device has made.
+/// A payload column built on the device.
 pub(crate) struct BuiltPayload {
     pub(crate) of_codes: Arc<PayloadColumn>,
-    /// The value where a key is missing, of the type that is wanted.
+    /// The value for rows without a match, of the output type.
     pub(crate) missing: ArrayRef,
     pub(crate) stands_for: StandsFor,
 }
 
 impl Table {
-    /// That of `codes`, with a value for each, and behind them the missing one, for each attribute.
+    /// A table built on the CPU. Each array in `values` has the value of each code, and behind them the missing one.
     pub(crate) fn new(
         codes: impl Into<Arc<KeyTable>>,
         packing: Option<CompositeKey>,
         values: Vec<ArrayRef>,
     ) -> Self {
         let codes = codes.into();
-        let attributes = values.into_iter().map(|all| {
+        let payload = values.into_iter().map(|all| {
             let count = all.len().saturating_sub(1);
-            TableAttribute {
+            TablePayload {
                 of_codes: PayloadColumn::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
                 stands_for: StandsFor::Values,
@@ -83,22 +84,22 @@ impl Table {
             codes,
             packing,
             has_null: false,
-            repeated: None,
-            attributes: attributes.collect(),
+            multimap: None,
+            payload: payload.collect(),
         }
     }
 
-    /// That of `codes` whose attributes are on the device.
+    /// A table whose payload is on the device.
     pub(crate) fn of_device(
         codes: KeyTable,
         packing: Option<CompositeKey>,
-        attributes: Vec<BuiltPayload>,
+        payload: Vec<BuiltPayload>,
     ) -> Self {
-        let attributes = attributes.into_iter();
-        let attributes = attributes.map(|attribute| TableAttribute {
-            of_codes: attribute.of_codes,
-            missing: attribute.missing,
-            stands_for: attribute.stands_for,
+        let payload = payload.into_iter();
+        let payload = payload.map(|payload| TablePayload {
+            of_codes: payload.of_codes,
+            missing: payload.missing,
+            stands_for: payload.stands_for,
             values: None,
         });
         Self {
@@ -106,53 +107,53 @@ impl Table {
             codes: Arc::new(codes),
             packing,
             has_null: false,
-            repeated: None,
-            attributes: attributes.collect(),
+            multimap: None,
+            payload: payload.collect(),
         }
     }
 
-    /// The same, whose codes are of keys that have these rows.
-    pub(crate) fn with_repeated(mut self, repeated: Option<JoinMultiMap>) -> Self {
-        self.repeated = repeated;
+    /// Sets the multimap of duplicate keys.
+    pub(crate) fn with_multimap(mut self, multimap: Option<JoinMultiMap>) -> Self {
+        self.multimap = multimap;
         self
     }
 
-    /// The same, of rows of which some may have no code.
+    /// Sets if the dimension has rows, and null keys.
     pub(crate) fn of_rows(mut self, has_rows: bool, has_null: bool) -> Self {
         self.has_rows = has_rows;
         self.has_null = has_null;
         self
     }
 
-    /// Bytes in memory.
+    /// Bytes in memory, on the device or the host.
     pub(crate) fn bytes(&self) -> usize {
-        let values = self.attributes.iter().map(|attribute| {
-            let width = attribute.of_codes.data_type().primitive_width();
-            let on_device = attribute.of_codes.len() * width.unwrap_or(1);
-            match &attribute.values {
+        let values = self.payload.iter().map(|payload| {
+            let width = payload.of_codes.data_type().primitive_width();
+            let on_device = payload.of_codes.len() * width.unwrap_or(1);
+            match &payload.values {
                 Some(values) => values.get_array_memory_size(),
                 None => on_device,
             }
         });
-        let repeated = self.repeated.as_ref().map_or(0, JoinMultiMap::bytes);
-        self.codes.bytes() + values.sum::<usize>() + repeated
+        let multimap = self.multimap.as_ref().map_or(0, JoinMultiMap::bytes);
+        self.codes.bytes() + values.sum::<usize>() + multimap
     }
 
-    /// The values of an attribute for each code; `None` if kernels have codes or numbers of rows in their place.
-    pub(crate) fn attribute(&self, number: usize) -> Option<Arc<PayloadColumn>> {
-        let attribute = self.attributes.get(number)?;
-        let are_values = matches!(attribute.stands_for, StandsFor::Values);
-        are_values.then(|| Arc::clone(&attribute.of_codes))
+    /// The values of a payload column for each code; `None` if it has codes or row numbers instead.
+    pub(crate) fn payload_column(&self, number: usize) -> Option<Arc<PayloadColumn>> {
+        let payload = self.payload.get(number)?;
+        let are_values = matches!(payload.stands_for, StandsFor::Values);
+        are_values.then(|| Arc::clone(&payload.of_codes))
     }
 
-    /// The values of an attribute for some codes. A null code stands for a key that is missing, and has the missing value.
-    /// Blocks, for what the device has made is copied back, and what it has not read is read.
+    /// The values of a payload column for `codes`. A null code gets the missing value. Blocks: columns on the device
+    /// are copied back, and rows of files are read.
     pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {
-        let attribute = self.attributes.get(number);
-        let attribute = attribute.ok_or_else(|| internal_datafusion_err!("no attribute"))?;
+        let payload = self.payload.get(number);
+        let payload = payload.ok_or_else(|| internal_datafusion_err!("no payload"))?;
         let codes = codes.as_primitive_opt::<UInt32Type>();
         let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
-        if let Some(values) = &attribute.values {
+        if let Some(values) = &payload.values {
             let missing = u32::try_from(values.len().saturating_sub(1)).ok();
             let codes = match codes.null_count() {
                 0 => codes.clone(),
@@ -163,9 +164,9 @@ impl Table {
             };
             return Ok(take(values, &codes, None)?);
         }
-        let data_type = attribute.missing.data_type();
-        let values = attribute.of_codes.at(codes).map_err(error::gpu)?;
-        let values = match &attribute.stands_for {
+        let data_type = payload.missing.data_type();
+        let values = payload.of_codes.at(codes).map_err(error::gpu)?;
+        let values = match &payload.stands_for {
             StandsFor::Values if values.data_type().is_primitive() => {
                 reinterpret(&values, data_type)?
             }
@@ -182,13 +183,13 @@ impl Table {
         match codes.null_count() {
             0 => Ok(values),
             _ => {
-                let missing = Scalar::new(Arc::clone(&attribute.missing));
+                let missing = Scalar::new(Arc::clone(&payload.missing));
                 Ok(zip(&is_not_null(codes)?, &values, &missing)?)
             }
         }
     }
 
-    /// All values of an attribute, and behind them that where a key is missing.
+    /// All values of a payload column, and behind them the missing one.
     #[cfg(test)]
     pub(crate) fn all_values(&self, number: usize) -> ArrayRef {
         let codes = (0..self.codes.count()).map(Some).chain([None]);
@@ -196,12 +197,12 @@ impl Table {
         self.values(number, &codes).unwrap()
     }
 
-    /// How many attributes there are.
+    /// Number of payload columns.
     #[cfg(test)]
     pub(crate) fn width(&self) -> usize {
-        self.attributes.len()
+        self.payload.len()
     }
 }
 
-/// The tables of all lookups.
+/// One table for each lookup.
 pub(crate) type Tables = Vec<Arc<Table>>;

@@ -1,4 +1,4 @@
-//! Which plans can be copied.
+//! Decides which plans can be copied.
 
 use std::sync::Arc;
 
@@ -31,11 +31,11 @@ use crate::fused;
 use crate::nullable::NullableSideExec;
 use crate::source::VectileSource;
 
-/// Whether [`fresh`](crate::fresh::fresh) copies of `plan` share nothing that changes when one of them runs.
+/// True if [`fresh`](crate::fresh::fresh) copies of `plan` share no state that changes when one of them runs.
 ///
-/// The list is that of operators in DataFusion 55.2 that were checked. Not among them are, for what they share,
-/// `LazyMemoryExec` and `RecursiveQueryExec`. What `ScalarSubqueryExec` shares with expressions above it, copies
-/// [of another kind](super::subqueries) do not.
+/// Lists the operators of DataFusion 55.2 that were checked. `LazyMemoryExec` and `RecursiveQueryExec` are excluded
+/// because copies share state. `ScalarSubqueryExec` shares results with expressions above it;
+/// [`subqueries`](super::subqueries) gives copies their own.
 pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_known = plan.is::<AggregateExec>()
         || plan.is::<BoundedWindowAggExec>()
@@ -66,7 +66,7 @@ pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
     is_known && plan.children().into_iter().all(can_be_copied)
 }
 
-/// Whether it scans Vectile files, and no filter of it changes while it runs.
+/// True for scans of Vectile or ORC files without a filter that changes at execution.
 fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let scan = plan.downcast_ref::<DataSourceExec>();
     let source = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
@@ -76,7 +76,7 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// Whether it runs on a GPU, and what would do the same on the CPU can be copied.
+/// True for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
     fused::on_cpu(plan).is_some_and(can_be_copied)

@@ -1,4 +1,4 @@
-//! What plans depend on beside their queries and tables.
+//! The session state that plans depend on, apart from their queries and tables.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -12,9 +12,9 @@ use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUD
 use datafusion::optimizer::{AnalyzerRule, OptimizerRule};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 
-/// The settings, functions, rules and services of a session. It compares by identity: whoever changes one of them
-/// while this is there has to make another one.
-pub(super) struct Environment {
+/// Settings, functions, rules and services of a session. Compares them by identity: as this holds references, a changed
+/// one has another address.
+pub(super) struct PlanningEnvironment {
     outlook: u64,
     options: Arc<ConfigOptions>,
     runtime: Arc<RuntimeEnv>,
@@ -22,7 +22,7 @@ pub(super) struct Environment {
     rewrites: Vec<Arc<dyn FunctionRewrite + Send + Sync>>,
     analyzer_rules: Vec<Arc<dyn AnalyzerRule + Send + Sync>>,
     optimizer_rules: Vec<Arc<dyn OptimizerRule + Send + Sync>>,
-    /// Weak, because a rule tells its session's end by its own.
+    /// Weak, because a rule signals the session's end when it is dropped.
     physical_rules: Vec<Weak<dyn PhysicalOptimizerRule + Send + Sync>>,
     scalar_functions: HashMap<String, Arc<ScalarUDF>>,
     higher_order_functions: HashMap<String, Arc<HigherOrderUDF>>,
@@ -30,8 +30,8 @@ pub(super) struct Environment {
     window_functions: HashMap<String, Arc<WindowUDF>>,
 }
 
-impl Environment {
-    /// That of a session; `None` if it has something that cannot be compared.
+impl PlanningEnvironment {
+    /// The environment of a session; `None` if something in it cannot be compared.
     pub(super) fn of(state: &SessionState, outlook: u64) -> Option<Self> {
         if state.statistics_registry().is_some() {
             return None;

@@ -1,18 +1,18 @@
-//! Physical plans that a session keeps, so that a query which runs again is not planned again.
+//! Plan cache of a session: physical plans of queries, reused when the queries run again.
 //!
 //! ```text
 //!  query ── known, same session, same files? ── no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
-//!                          │                                            └──▶ copy, kept
-//!                          └── yes ──▶ copy of the kept plan ──▶ last rules ──▶ runs
+//!                          │                                            └──▶ copy, cached
+//!                          └── yes ──▶ copy of the cached plan ──▶ last rules ──▶ runs
 //! ```
 //!
-//! A kept plan never runs, only copies of it do. It is kept as it is before the first of the rules that tie operators
-//! to each other for a run (dynamic filters) or to a moment. These rules are applied to each copy.
+//! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
+//! to one run (dynamic filters) or to a moment. Those rules are applied to each copy.
 //!
 //! ```text
-//!  query        what a query is known by, and the files that it reads
-//!  environment  what plans depend on beside that
-//!  copying      which plans can be copied
+//!  query        cache key: the query and the files that it reads
+//!  environment  other session state that plans depend on
+//!  copying      decides which plans can be copied
 //!  subqueries   copies whose subqueries have results of their own
 //! ```
 
@@ -36,27 +36,27 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::ObjectMeta;
 
 use self::copying::can_be_copied;
-use self::environment::Environment;
+use self::environment::PlanningEnvironment;
 use self::query::Query;
 use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
 
-/// The most plans that a session keeps.
+/// Maximum number of plans in a session's cache.
 const MOST_PLANS: usize = 64;
 
-/// The most files that a kept plan reads: it holds what is known of each.
+/// Maximum number of files of a cached plan, whose metadata it holds.
 const MOST_FILES: usize = 4096;
 
-/// The physical plan of `plan`, which is not optimized: one that the session has kept, or else a new one. It is that of
-/// [`SessionState::create_physical_plan`]. As with that, run it once, and ask again for the next run: the scans of a
-/// plan that has run have no rows.
+/// Returns a physical plan for `plan`, which is not optimized: from the session's plan cache, or newly planned as by
+/// [`SessionState::create_physical_plan`]. Run it once, and call this again for the next run: the scans of a plan that
+/// has run return no rows.
 ///
-/// A session that knows Vectile keeps the plans of queries that read Vectile and ORC files only, unless they call
-/// functions such as `now()` and `random()`. A kept plan is used as long as the session's settings, functions and
-/// rules, the tables and all of their files are the same. If a session has rules that go by something else, such as the user of a
-/// request, set [`VectileOptions::keep_plans`] to false.
+/// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files only, unless they
+/// call functions such as `now()` and `random()`. A cached plan is used as long as the session's settings, functions
+/// and rules, the tables and all of their files are the same. If a session has rules that depend on anything else, such
+/// as the user of a request, set [`VectileOptions::keep_plans`] to false.
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
@@ -75,24 +75,24 @@ const MOST_FILES: usize = 4096;
 ///
 /// # Errors
 ///
-/// Those of planning.
+/// Returns errors of planning.
 pub async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plans = state.config().get_extension::<KeptPlans>();
+    let plans = state.config().get_extension::<PlanCache>();
     let keeps = VectileOptions::of(state.config_options()).keep_plans;
     let Some((plans, query)) = plans.filter(|_| keeps).zip(Query::of(plan)) else {
         return state.create_physical_plan(plan).await;
     };
-    // If files cannot be listed, planning says why.
+    // If listing files fails, planning reports the error.
     let files = query.files(state).await.unwrap_or_default();
     let listed = !files.is_empty() && files.len() <= MOST_FILES;
     let Some(environment) = plans.environment(state).filter(|_| listed) else {
         return state.create_physical_plan(plan).await;
     };
-    if let Some(kept) = plans.get(&environment, &query, &files)
-        && let Some(copy) = with_own_subqueries(&kept)?
+    if let Some(cached) = plans.get(&environment, &query, &files)
+        && let Some(copy) = with_own_subqueries(&cached)?
     {
         return finished(fresh(&copy)?, state);
     }
@@ -101,24 +101,24 @@ pub async fn physical_plan(
         Ok::<_, DataFusionError>((plan, UNFINISHED.with(RefCell::take)))
     };
     let (plan, unfinished) = UNFINISHED.scope(RefCell::default(), planning).await?;
-    // Planning lists the files too, between these two times.
+    // Planning has listed the files too, between these two times.
     if let Some(unfinished) = unfinished
         && can_be_copied(&unfinished)
         && query.files(state).await.is_ok_and(|after| after == files)
         && let Ok(Some(plan)) = with_own_subqueries(&unfinished)
         && let Ok(plan) = fresh(&plan)
     {
-        plans.put(&environment, Kept { query, files, plan });
+        plans.put(&environment, CachedPlan { query, files, plan });
     }
     Ok(plan)
 }
 
 tokio::task_local! {
-    /// The plan that is being made, as it is to be kept.
+    /// The plan being made, in the state in which it is cached.
     static UNFINISHED: RefCell<Option<Arc<dyn ExecutionPlan>>>;
 }
 
-/// Notes the plan that is to be kept. The rules behind it are applied whenever a plan is used.
+/// Records the plan to be cached. Rules behind this one are applied whenever a plan is used.
 #[derive(Debug)]
 struct NotePlan;
 
@@ -130,7 +130,7 @@ impl PhysicalOptimizerRule for NotePlan {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        // Elsewhere, nobody asks for it.
+        // Fails outside of `physical_plan`, where the plan is not cached.
         let _ = UNFINISHED.try_with(|unfinished| unfinished.replace(Some(Arc::clone(&plan))));
         Ok(plan)
     }
@@ -144,48 +144,49 @@ impl PhysicalOptimizerRule for NotePlan {
     }
 }
 
-/// Has plans be noted before dynamic filters are pushed down. Without that rule, none is kept.
+/// Inserts the rule that records plans, before dynamic filters are pushed down. If there is no such rule, no plan is
+/// cached.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     rules.retain(|rule| rule.name() != NOTE_PLAN);
     let dynamic = FilterPushdown::new_post_optimization();
     let is_dynamic = |rule: &Rule| rule.name() == dynamic.name();
-    if let Some(place) = rules.iter().rposition(is_dynamic) {
-        rules.insert(place, Arc::new(NotePlan));
+    if let Some(index) = rules.iter().rposition(is_dynamic) {
+        rules.insert(index, Arc::new(NotePlan));
     }
 }
 
-/// `plan` with the rules behind [`NotePlan`] applied.
+/// Applies the rules behind [`NotePlan`] to `plan`.
 fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
     let rules = state.physical_optimizers().iter();
     let mut last = rules.skip_while(|rule| rule.name() != NOTE_PLAN).skip(1);
     last.try_fold(plan, |plan, rule| rule.optimize_with_context(plan, state))
 }
 
-/// A number that changes when the rules may decide otherwise about the same query in the same session.
+/// A number that changes when the rules may plan the same query in the same session differently.
 pub(crate) type Outlook = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The plans that a session keeps: an extension of its configuration.
-pub(crate) struct KeptPlans {
+/// The plan cache of a session, an extension of its configuration.
+pub(crate) struct PlanCache {
     outlook: Outlook,
-    plans: Mutex<Plans>,
+    plans: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct Plans {
-    /// What all of them were planned in.
-    environment: Option<Arc<Environment>>,
-    /// Those used last are at the end.
-    kept: VecDeque<Kept>,
+struct CacheState {
+    /// The environment of all cached plans.
+    environment: Option<Arc<PlanningEnvironment>>,
+    /// Least recently used first.
+    cached: VecDeque<CachedPlan>,
 }
 
-struct Kept {
+struct CachedPlan {
     query: Query,
     files: Vec<ObjectMeta>,
-    /// Never runs.
+    /// Only copies of it run.
     plan: Arc<dyn ExecutionPlan>,
 }
 
-impl KeptPlans {
+impl PlanCache {
     pub(crate) fn new(outlook: Outlook) -> Self {
         Self {
             outlook,
@@ -193,22 +194,22 @@ impl KeptPlans {
         }
     }
 
-    /// That of a session. If it is not the one that plans were kept for, they are forgotten.
-    fn environment(&self, state: &SessionState) -> Option<Arc<Environment>> {
+    /// The session's environment; `None` if it cannot be compared. Clears the cache if the environment has changed.
+    fn environment(&self, state: &SessionState) -> Option<Arc<PlanningEnvironment>> {
         let outlook = (self.outlook)();
         let mut plans = self.plans();
         let known = plans.environment.as_ref();
         if !known.is_some_and(|known| known.is_of(state, outlook)) {
-            plans.kept.clear();
-            plans.environment = Environment::of(state, outlook).map(Arc::new);
+            plans.cached.clear();
+            plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
         }
         plans.environment.clone()
     }
 
-    /// The plan of `query`, if it has read these files.
+    /// The cached plan of `query`, if it has read exactly `files`.
     fn get(
         &self,
-        environment: &Arc<Environment>,
+        environment: &Arc<PlanningEnvironment>,
         query: &Query,
         files: &[ObjectMeta],
     ) -> Option<Arc<dyn ExecutionPlan>> {
@@ -216,34 +217,37 @@ impl KeptPlans {
         if !plans.are_for(environment) {
             return None;
         }
-        let place = plans.kept.iter().position(|kept| &kept.query == query)?;
-        let kept = plans.kept.remove(place)?;
-        if kept.files != files {
+        let index = plans
+            .cached
+            .iter()
+            .position(|cached| &cached.query == query)?;
+        let cached = plans.cached.remove(index)?;
+        if cached.files != files {
             return None;
         }
-        let plan = Arc::clone(&kept.plan);
-        plans.kept.push_back(kept);
+        let plan = Arc::clone(&cached.plan);
+        plans.cached.push_back(cached);
         Some(plan)
     }
 
-    fn put(&self, environment: &Arc<Environment>, new: Kept) {
+    fn put(&self, environment: &Arc<PlanningEnvironment>, new: CachedPlan) {
         let mut plans = self.plans();
         if plans.are_for(environment) {
-            plans.kept.retain(|kept| kept.query != new.query);
-            plans.kept.push_back(new);
-            if plans.kept.len() > MOST_PLANS {
-                plans.kept.pop_front();
+            plans.cached.retain(|cached| cached.query != new.query);
+            plans.cached.push_back(new);
+            if plans.cached.len() > MOST_PLANS {
+                plans.cached.pop_front();
             }
         }
     }
 
-    fn plans(&self) -> MutexGuard<'_, Plans> {
+    fn plans(&self) -> MutexGuard<'_, CacheState> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Plans {
-    fn are_for(&self, environment: &Arc<Environment>) -> bool {
+impl CacheState {
+    fn are_for(&self, environment: &Arc<PlanningEnvironment>) -> bool {
         let known = self.environment.as_ref();
         known.is_some_and(|known| Arc::ptr_eq(known, environment))
     }

@@ -1,4 +1,4 @@
-//! What a query is known by.
+//! Cache key of a query.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -21,16 +21,15 @@ use crate::format::VectileFormat;
 use crate::orc::OrcFormat;
 use crate::partitions;
 
-/// The most tables, functions and literals of a query that is known: lists can be long.
+/// Maximum number of tables, functions and literals of a cached query: lists can be long.
 const MOST_MARKS: usize = 4096;
 
-/// A query over Vectile and ORC files whose answer depends on nothing but them and the session.
+/// A query over Vectile and ORC files whose result depends only on these and the session.
 #[derive(Debug)]
 pub(super) struct Query {
     plan: LogicalPlan,
-    /// In the order of the plan, where tables and functions are: plans compare as equal even if these differ. Nothing
-    /// else is put in such a place as long as the plan is there. Also the hashes of literals, because they tell
-    /// most plans apart that differ.
+    /// Addresses of tables and functions, in the order of the plan: plans compare as equal even if these differ. As the
+    /// plan holds them, their addresses are not reused. Also hashes of literals, which distinguish most plans quickly.
     marks: Vec<u64>,
     tables: Vec<Arc<dyn TableProvider>>,
 }
@@ -42,7 +41,7 @@ impl PartialEq for Query {
 }
 
 impl Query {
-    /// `None` of a plan that reads something else, or may have another answer the next time.
+    /// Returns `None` if the plan reads other sources, or may have another result when it runs again.
     pub(super) fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut query = Self {
             plan: plan.clone(),
@@ -58,7 +57,7 @@ impl Query {
         (is_known && !query.tables.is_empty()).then_some(query)
     }
 
-    /// Notes what an operator reads; returns whether it is known here.
+    /// Records the tables, functions and literals of an operator. Returns true if the operator is supported.
     fn add_node(&mut self, node: &LogicalPlan) -> Result<bool> {
         match node {
             LogicalPlan::TableScan(scan) if self.add_table(scan).is_some() => {}
@@ -89,22 +88,22 @@ impl Query {
     }
 
     fn add_table(&mut self, scan: &TableScan) -> Option<()> {
-        // these are not compared
+        // statistics requests are not compared
         if !scan.statistics_requests.is_empty() {
             return None;
         }
         let table = source_as_provider(&scan.source).ok()?;
         listing_of(&table)?;
-        self.marks.push(place_of(&table));
+        self.marks.push(address_of(&table));
         self.tables.push(table);
         Some(())
     }
 
-    /// Notes the function that an expression calls; returns whether the expression has the same value every time.
+    /// Records the function or literal of an expression. Returns true if it always has the same value.
     fn add_expr(&mut self, expr: &Expr) -> bool {
-        let (place, signature) = match expr {
-            Expr::ScalarFunction(call) => (place_of(&call.func), call.func.signature()),
-            Expr::AggregateFunction(call) => (place_of(&call.func), call.func.signature()),
+        let (address, signature) = match expr {
+            Expr::ScalarFunction(call) => (address_of(&call.func), call.func.signature()),
+            Expr::AggregateFunction(call) => (address_of(&call.func), call.func.signature()),
             Expr::WindowFunction(call) => window_function(call),
             Expr::Literal(value, _) => {
                 let mut hasher = DefaultHasher::new();
@@ -140,11 +139,11 @@ impl Query {
             | Expr::OuterReferenceColumn(..) => return true,
             _ => return false,
         };
-        self.marks.push(place);
+        self.marks.push(address);
         signature.volatility == Volatility::Immutable
     }
 
-    /// The files of its tables, listed as planning lists them; none if that takes a request each time.
+    /// Lists the files of the tables as planning does; empty if that would take a request each time.
     pub(super) async fn files(&self, state: &SessionState) -> Result<Vec<ObjectMeta>> {
         let lists_once = state.runtime_env().cache_manager.get_list_files_cache();
         let is_near = |url: &ListingTableUrl| {
@@ -177,19 +176,21 @@ fn go_on(is_known: bool) -> TreeNodeRecursion {
 fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     match &call.fun {
         WindowFunctionDefinition::AggregateUDF(function) => {
-            (place_of(function), function.signature())
+            (address_of(function), function.signature())
         }
-        WindowFunctionDefinition::WindowUDF(function) => (place_of(function), function.signature()),
+        WindowFunctionDefinition::WindowUDF(function) => {
+            (address_of(function), function.signature())
+        }
     }
 }
 
-/// The table as one of files that [`VectileSource`](crate::source::VectileSource) reads.
+/// The listing table, if [`VectileSource`](crate::source::VectileSource) reads its files.
 fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
     (format.is::<VectileFormat>() || format.is::<OrcFormat>()).then_some(listing)
 }
 
-fn place_of<T: ?Sized>(of: &Arc<T>) -> u64 {
+fn address_of<T: ?Sized>(of: &Arc<T>) -> u64 {
     Arc::as_ptr(of).cast::<()>() as u64
 }

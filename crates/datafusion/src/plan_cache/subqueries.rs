@@ -1,7 +1,7 @@
-//! Copies of plans whose scalar subqueries have results of their own.
+//! Copies plans so that scalar subqueries have results of their own.
 //!
-//! What a subquery comes to is in a place that its operator shares with the expressions above it. A copy of the operator
-//! alone would share it with the plan that it is made of, which may be running.
+//! An operator stores the result of a subquery in a slot that it shares with the expressions above it. If only the
+//! operator were copied, it would share the slot with the original plan, which may be running.
 
 use std::sync::Arc;
 
@@ -24,11 +24,11 @@ use crate::source::{VectileSource, scan_of};
 type Plan = Arc<dyn ExecutionPlan>;
 type Expr = Arc<dyn PhysicalExpr>;
 
-/// A copy of `plan`; `None` if an operator other than filters, projections, scans and those on a GPU asks for the result
+/// Copies `plan`. Returns `None` if an operator other than filters, projections, scans and fused nodes uses the result
 /// of a subquery.
 pub(super) fn with_own_subqueries(plan: &Plan) -> Result<Option<Plan>> {
     match has_subqueries(plan) {
-        true => Copying::default().copy(plan),
+        true => SubqueryCopier::default().copy(plan),
         false => Ok(Some(Arc::clone(plan))),
     }
 }
@@ -37,14 +37,14 @@ fn has_subqueries(plan: &Plan) -> bool {
     plan.is::<ScalarSubqueryExec>() || plan.children().into_iter().any(has_subqueries)
 }
 
-/// Places of results, and those that a copy has for them.
+/// Result slots of the original plan, each with that of the copy.
 #[derive(Clone, Default)]
-struct Copying {
+struct SubqueryCopier {
     results: Vec<(ScalarSubqueryResults, ScalarSubqueryResults)>,
 }
 
-impl Copying {
-    /// A copy of `plan`.
+impl SubqueryCopier {
+    /// Copies `plan`; see [`with_own_subqueries`].
     fn copy(&self, plan: &Plan) -> Result<Option<Plan>> {
         if let Some(exec) = plan.downcast_ref::<ScalarSubqueryExec>() {
             let own = ScalarSubqueryResults::new(exec.subqueries().len());
@@ -97,9 +97,9 @@ impl Copying {
         {
             let copy = source.clone().with_predicate(|expr| self.expr(expr))?;
             let copy = scan_of(config, copy);
-            return Ok((!self.is_asked_for(&copy)?).then_some(copy));
+            return Ok((!self.uses_results_of_original(&copy)?).then_some(copy));
         }
-        if self.is_asked_for(plan)? {
+        if self.uses_results_of_original(plan)? {
             return Ok(None);
         }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
@@ -108,7 +108,7 @@ impl Copying {
             .map(Some)
     }
 
-    /// `expr` with the copy's results.
+    /// Replaces result slots in `expr` by those of the copy.
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         let copied = Arc::clone(expr).transform_up(|expr| {
             let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
@@ -117,7 +117,7 @@ impl Copying {
                 results.find(|(of, _)| of == subquery.results())
             });
             Ok(match subquery.zip(own) {
-                // nothing else tells these
+                // no other function returns these
                 #[allow(deprecated)]
                 Some((of, (_, own))) => {
                     let (data_type, index) = (of.data_type().clone(), of.index());
@@ -131,18 +131,18 @@ impl Copying {
         copied.data()
     }
 
-    /// Whether an expression of the operator `plan` has one of the results of the plan that is copied.
-    fn is_asked_for(&self, plan: &Plan) -> Result<bool> {
-        let mut found = false;
+    /// True if an expression of the operator `plan` uses a result slot of the original plan.
+    fn uses_results_of_original(&self, plan: &Plan) -> Result<bool> {
+        let mut uses_results = false;
         plan.apply_expressions(&mut |expr| {
             expr.apply(|expr| {
                 let subquery = expr.downcast_ref::<ScalarSubqueryExpr>();
                 let mut results = self.results.iter();
-                found |= subquery
+                uses_results |= subquery
                     .is_some_and(|subquery| results.any(|(of, _)| of == subquery.results()));
                 Ok(TreeNodeRecursion::Continue)
             })
         })?;
-        Ok(found)
+        Ok(uses_results)
     }
 }

@@ -1,4 +1,4 @@
-//! What a node needs to decide between CPU and GPU when it runs, with `vectile.gpu = auto`.
+//! Decides between CPU and GPU at execution, with `vectile.gpu = auto`.
 
 use std::sync::Arc;
 
@@ -6,21 +6,22 @@ use crate::fused::background::{Background, SessionEnd};
 use crate::fused::cost_model::{Costs, Estimate, Missing, Work};
 use crate::fused::fallback_reason::FallbackReason;
 
-/// How a node with `auto` decides.
+/// Inputs of the decision: estimates, measured costs and the background worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Auto {
-    /// What the query may take on a device that is ready, as far as that was known when it was planned.
+    /// Estimated times if the device is ready, as of planning.
     pub(crate) estimate: Estimate,
-    /// What there is to do, as far as that was known then.
+    /// The work to do, as of planning.
     pub(crate) planned: Work,
     pub(crate) costs: Arc<Costs>,
-    /// Where the device is made ready, if that is wanted.
+    /// Worker that prepares the device; `None` if disabled.
     pub(crate) background: Option<Arc<Background>>,
     pub(crate) session: SessionEnd,
 }
 
 impl Auto {
-    /// Why the CPU should do `work` of the query with this description, if it should.
+    /// Returns why the CPU should do `work`, if it is estimated to be faster. `query` identifies the query for measured
+    /// times.
     pub(crate) fn cpu_is_faster(
         &self,
         query: Option<&str>,
@@ -32,19 +33,20 @@ impl Auto {
         estimate.is_for_cpu().then(|| because_of(estimate, missing))
     }
 
-    /// Why a query that ran on both should be left to the CPU, if that was faster.
+    /// Returns why the CPU should run a query that has run on both, if it was faster.
     pub(crate) fn cpu_was_faster(&self, query: &str) -> Option<FallbackReason> {
         let estimate = self.costs.known_for_cpu(query)?;
         Some(because_of(estimate, Missing::default()))
     }
 
-    /// Whether the query with this description is being made ready.
+    /// True if the background worker has a pending task for `query`.
     pub(crate) fn is_being_prepared(&self, query: &str) -> bool {
         let background = self.background.as_ref();
         background.is_some_and(|background| background.is_pending(query))
     }
 
-    /// The same for all of the work, with so many rows in dimensions, as long as the device is not open.
+    /// Like [`Self::cpu_is_faster`] for the planned work, with `rows` to read for dimensions, if the device is not
+    /// open.
     pub(crate) fn cpu_is_faster_than_opening(
         &self,
         query: Option<&str>,
@@ -61,7 +63,7 @@ impl Auto {
     }
 }
 
-/// Why the CPU is faster.
+/// The reason for an estimate that favours the CPU.
 fn because_of(estimate: Estimate, missing: Missing) -> FallbackReason {
     match missing {
         _ if estimate.is_refused() => FallbackReason::Refused,

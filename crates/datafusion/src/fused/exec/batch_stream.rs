@@ -1,4 +1,4 @@
-//! Row groups as a kernel takes them: those on the device first, then others as they come there.
+//! Supplies a kernel with batches of row groups: first those on the device, then others as they are loaded.
 //!
 //! All of them are looked up together if they fit the device, else window by window.
 
@@ -12,41 +12,41 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine};
 
-use super::column_loader::{Found, Loads, LookedUp, Part, look_up, windows};
+use super::column_loader::{Loads, RowGroupChunks, TableRowGroup, WindowLookup, look_up, windows};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::cost_model::Costs;
 use crate::fused::device::Device;
 
-/// Where kernels of a query run, how they go about it, and what is told of that.
+/// Where and how the kernels of a query run, and the metrics they report to.
 #[derive(Clone, Copy)]
-pub(crate) struct Environment<'a> {
+pub(crate) struct ExecEnvironment<'a> {
     pub(crate) device: &'a Device,
     pub(crate) metrics: &'a GpuMetrics,
     pub(crate) context: &'a Arc<TaskContext>,
-    pub(crate) pace: Pace,
+    pub(crate) limits: LoadLimits,
 }
 
-/// Row groups that a kernel is to look at, in batches.
-pub(crate) struct Arrivals {
+/// Row groups for a kernel, in batches.
+pub(crate) struct BatchStream {
     engine: Arc<Engine>,
     metrics: GpuMetrics,
     context: Arc<TaskContext>,
-    pace: Pace,
-    /// Is told how long loading takes.
+    limits: LoadLimits,
+    /// Records load times, if set.
     costs: Option<Arc<Costs>>,
     rows: u64,
-    parts: Vec<Part>,
-    windows: Peekable<IntoIter<Vec<Part>>>,
-    /// The next window.
-    ahead: Option<SpawnedTask<Result<LookedUp>>>,
-    /// What of this window was not on the device.
+    parts: Vec<TableRowGroup>,
+    windows: Peekable<IntoIter<Vec<TableRowGroup>>>,
+    /// Lookup of the next window.
+    prefetched: Option<SpawnedTask<Result<WindowLookup>>>,
+    /// Loads of this window's missing columns.
     loading: Option<Loading>,
-    /// The first batch, if it was there before it was asked for.
+    /// The first batch, if [`Self::begin`] has fetched it.
     first: Option<Batch>,
 }
 
-/// Loads under way.
+/// Loads in progress.
 struct Loading {
     loads: Loads,
     begun: Instant,
@@ -54,36 +54,36 @@ struct Loading {
     bytes: u64,
 }
 
-/// How a run of a kernel goes about what is not in place.
+/// Limits for loading and compiling.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Pace {
+pub(crate) struct LoadLimits {
     /// Row groups that are loaded at the same time.
     pub(crate) loads: usize,
     pub(crate) may_compile: bool,
 }
 
-impl Arrivals {
+impl BatchStream {
     pub(crate) fn new(
-        parts: Vec<Part>,
-        environment: &Environment<'_>,
+        parts: Vec<TableRowGroup>,
+        environment: &ExecEnvironment<'_>,
         costs: Option<Arc<Costs>>,
     ) -> Self {
-        let Environment {
+        let ExecEnvironment {
             device,
             metrics,
             context,
-            pace,
+            limits,
         } = *environment;
         let engine = &device.engine;
-        Self::of(parts, engine, metrics, context, pace, costs)
+        Self::of(parts, engine, metrics, context, limits, costs)
     }
 
     fn of(
-        parts: Vec<Part>,
+        parts: Vec<TableRowGroup>,
         engine: &Arc<Engine>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-        pace: Pace,
+        limits: LoadLimits,
         costs: Option<Arc<Costs>>,
     ) -> Self {
         Self {
@@ -95,34 +95,34 @@ impl Arrivals {
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
             context: Arc::clone(context),
-            pace,
+            limits,
             costs,
-            ahead: None,
+            prefetched: None,
             loading: None,
             first: None,
         }
     }
 
-    /// Rows of all batches.
+    /// Rows in all batches together.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Whether all row groups fit the device at the same time.
-    pub(crate) fn are_one_window(&self) -> bool {
+    /// True if all row groups fit the device at the same time.
+    pub(crate) fn fit_device(&self) -> bool {
         self.windows.len() + usize::from(self.first.is_some() || self.loading.is_some()) < 2
     }
 
-    /// The same row groups once more.
-    pub(crate) fn again(&self) -> Self {
+    /// Restarts with the same row groups.
+    pub(crate) fn restarted(&self) -> Self {
         let (parts, engine) = (self.parts.clone(), &self.engine);
         let (metrics, context) = (&self.metrics, &self.context);
-        Self::of(parts, engine, metrics, context, self.pace, None)
+        Self::of(parts, engine, metrics, context, self.limits, None)
     }
 
-    /// All row groups in one batch, which are together on the device; `None` if that cannot be.
+    /// Returns all row groups, resident together, in one batch; `None` if they do not fit.
     pub(crate) async fn all(mut self) -> Result<Option<Batch>> {
-        if !self.are_one_window() {
+        if !self.fit_device() {
             return Ok(None);
         }
         let rows = self.rows;
@@ -131,20 +131,20 @@ impl Arrivals {
         if next.as_ref().is_some_and(is_all) {
             return Ok(next);
         }
-        // they come there
+        // load them all
         while next.take().is_some() {
             next = self.next().await?;
         }
-        Ok(self.again().next().await?.filter(is_all))
+        Ok(self.restarted().next().await?.filter(is_all))
     }
 
-    /// Waits for the first batch, before it is asked for.
+    /// Fetches the first batch ahead of [`Self::next`].
     pub(crate) async fn begin(&mut self) -> Result<()> {
         self.first = self.next().await?;
         Ok(())
     }
 
-    /// The next batch, of which the one before must have been dropped.
+    /// Returns the next batch. The caller must have dropped the previous one.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         if let Some(batch) = self.first.take() {
             return Ok(Some(batch));
@@ -159,46 +159,46 @@ impl Arrivals {
             let Some(window) = self.windows.next() else {
                 return Ok(None);
             };
-            let found = match self.ahead.take() {
+            let lookup = match self.prefetched.take() {
                 Some(task) => Some(task.join().await.map_err(error::interrupted).flatten()?),
                 None => None,
             };
-            let found = match found.filter(|found| found.missing.is_empty()) {
-                Some(found) => found,
-                // nothing was looked up ahead, or there may have been no room beside the window before
+            let lookup = match lookup.filter(|lookup| lookup.missing.is_empty()) {
+                Some(lookup) => lookup,
+                // there was no lookup ahead, or the window before may have left no memory
                 None => {
                     let task = self.look_up(window);
                     task.join().await.map_err(error::interrupted).flatten()?
                 }
             };
-            self.metrics.bytes_cached.add(found.bytes);
-            if found.missing.is_empty() {
-                // The next window is copied while the kernel is busy with this one. If this one has to be
-                // loaded, chunks of the next one would take the room that loads need.
+            self.metrics.bytes_cached.add(lookup.bytes);
+            if lookup.missing.is_empty() {
+                // Copy the next window while the kernel works on this one. If this one has to be loaded, chunks of the
+                // next one would take the memory that loads need.
                 let next = self.windows.peek().cloned();
-                self.ahead = next.map(|window| self.look_up(window));
+                self.prefetched = next.map(|window| self.look_up(window));
             } else {
-                self.load(found.missing);
+                self.load(lookup.missing);
             }
-            if !found.batch.is_empty() {
-                return Ok(Some(found.batch));
+            if !lookup.batch.is_empty() {
+                return Ok(Some(lookup.batch));
             }
         }
     }
 
-    fn look_up(&self, window: Vec<Part>) -> SpawnedTask<Result<LookedUp>> {
+    fn look_up(&self, window: Vec<TableRowGroup>) -> SpawnedTask<Result<WindowLookup>> {
         let engine = Arc::clone(&self.engine);
         SpawnedTask::spawn_blocking(move || look_up(&engine, window))
     }
 
-    fn load(&mut self, missing: Vec<Found>) {
-        let bytes = missing.iter().map(Found::missing_bytes).sum();
+    fn load(&mut self, missing: Vec<RowGroupChunks>) {
+        let bytes = missing.iter().map(RowGroupChunks::missing_bytes).sum();
         let mut loads = Loads::new(
             missing,
             &self.metrics,
             &self.context,
-            self.pace.loads,
-            self.pace.may_compile,
+            self.limits.loads,
+            self.limits.may_compile,
         );
         loads.begin();
         self.loading = Some(Loading {
@@ -212,7 +212,7 @@ impl Arrivals {
         if let Some(loading) = self.loading.take()
             && let Some(costs) = &self.costs
         {
-            costs.add_load(loading.bytes, self.pace.loads, loading.begun.elapsed());
+            costs.add_load(loading.bytes, self.limits.loads, loading.begun.elapsed());
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The small side of a join: its plan, and the tables of codes that are made of its rows.
+//! The build side of a join: its plan, and the key tables built from its rows.
 //!
 //! ```text
-//!  plan ─▶ keys and attributes ─▶ attributes that differ, numbered ─▶ a code for each key
-//!    │                                      └─▶ values of each code     │
-//!    └── cached by what it reads and computes ◀─────────────────────────┘
+//!  plan ─▶ keys and payload ─▶ dense ids of distinct payload rows ─▶ a code for each key
+//!    │                                 └─▶ values of each code          │
+//!    └── cached by the plan's fingerprint ◀─────────────────────────────┘
 //! ```
 
 use std::fmt;
@@ -36,19 +36,19 @@ use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::{Error, KeyTable};
 
-use super::batch_stream::Environment;
+use super::batch_stream::ExecEnvironment;
 use super::cpu_fallback::CpuPlan;
 use super::metrics::GpuMetrics;
-use super::stage::{Origin, Read, Stage};
+use super::stage::{BuildInput, Stage, TableOrigin};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
 use crate::fused::dense_ids::{Numbered, concat_column};
-use crate::fused::dimension_cache::{DimensionCache, TableKey};
 use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::key_table_cache::{KeyTableCache, TableKey};
 use crate::fused::lowering::build_output::{BuildColumns, WantedKeys, WantedTable};
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::probe::{Purpose, Wanted, missing_value};
-use crate::fused::multimap::Listed;
+use crate::fused::multimap::RowsByKey;
 use crate::fused::pattern::files::num_rows;
 use crate::fused::pattern::fingerprint::{Identity, is_fixed, without_own_settings};
 use crate::fused::pattern::join::{Found, Join, JoinKind};
@@ -58,90 +58,90 @@ use crate::pushdown::Rule;
 use crate::source::VectileSource;
 use crate::stack;
 
-/// The small side of a join.
+/// Build side of a join.
 #[derive(Clone, Debug)]
 pub(crate) struct Dimension {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// What rows are found by.
+    /// The join keys.
     keys: Vec<DimensionKey>,
-    /// Whether keys are packed into one integer, which kernels compute.
+    /// True if the keys are packed into one integer, which kernels compute.
     is_packed: bool,
     pub(crate) kind: JoinKind,
-    /// Whether codes tell rows apart, and not just which keys are there.
+    /// True if output or join condition need columns of this side; false if only the presence of keys counts.
     has_columns: bool,
-    /// What the plan reads and computes; `None` if that may be another thing the next time.
+    /// Fingerprint of the plan; `None` if another run may give another result.
     identity: Option<Arc<Identity>>,
     lookups: Vec<DimensionLookup>,
-    /// Rows of the largest Vectile table that it reads.
+    /// Rows of the largest Vectile table that the plan reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
-    /// How the device makes the tables, or why it cannot; `None` if that is not worth it.
+    /// How the device builds the tables, or why it cannot; `None` if that does not pay.
     building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
-    /// True if a key may be there more than once, though rows get columns of it.
+    /// True if keys may be duplicate although the join needs columns.
     may_repeat: bool,
-    /// Those that are still to be applied to the plan before it runs.
+    /// Optimizer rules to apply to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
 }
 
-/// Makes another expression of one: that of a copied plan, whose subqueries have results of their own.
+/// Maps an expression to that of a copied plan, whose subqueries have results of their own.
 pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
 
-/// Makes the tables of a dimension on the device.
+/// Builds the tables of a dimension on the device.
 #[async_trait]
 pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
-    /// The tables.
+    /// Builds the tables.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] and others, upon which the CPU may try.
-    async fn tables(&self, environment: &Environment<'_>) -> Result<Built>;
+    /// Returns [`Error::Unsupported`] or another error, after which the CPU may try.
+    async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built>;
 
-    /// The columns that the stage reads and what it looks up, for `EXPLAIN`.
+    /// The columns that the stage reads and its joins, for `EXPLAIN`.
     fn stage(&self) -> String;
 }
 
-/// What the device has made.
+/// Tables built on the device.
 pub(crate) struct Built {
-    /// `None` if a key is there more than once that must not be.
+    /// `None` if keys are duplicate and must not be.
     pub(crate) tables: Option<Vec<Table>>,
-    pub(crate) read: Read,
-    /// Those of the dimensions that it has looked up.
+    pub(crate) read: BuildInput,
+    /// Stages of the dimensions that the build joined.
     pub(crate) stages: Vec<Stage>,
 }
 
-/// What a lookup of a dimension has.
+/// Payload of one lookup of a dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct DimensionLookup {
-    /// Over the plan's schema.
-    pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
-    /// Its purpose, which says what codes tell apart.
+    /// Expressions over the plan's schema.
+    pub(crate) payload: Vec<Arc<dyn PhysicalExpr>>,
+    /// Determines which rows get distinct codes.
     pub(crate) purpose: Purpose,
 }
 
-/// What rows are found by, or a part of that.
+/// A join key, or a part of a composite one.
 #[derive(Clone, Debug)]
 struct DimensionKey {
-    /// Over the plan's schema.
+    /// Expression over the plan's schema.
     expr: Arc<dyn PhysicalExpr>,
-    /// What it is compared with, for `EXPLAIN`.
+    /// The probe side's key, for `EXPLAIN`.
     of_fact: String,
-    /// The type of that.
+    /// Type of the probe side's key.
     data_type: DataType,
 }
 
 impl Dimension {
-    /// That of `join`, whose rows are `found`, of which the kernel wants `lookups`.
+    /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
     pub(crate) fn new(
         join: &Join,
         found: &Found,
         lookups: Vec<DimensionLookup>,
         most_rows: usize,
     ) -> Result<Self, FallbackReason> {
-        // they are compared with those of other queries
+        // normalized, as they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
-            let attributes = lookup.attributes.iter().map(without_own_settings);
+            let payload = lookup.payload.iter().map(without_own_settings);
             Ok::<_, DataFusionError>(DimensionLookup {
-                attributes: attributes.collect::<Result<_>>()?,
+                payload: payload.collect::<Result<_>>()?,
                 ..lookup
             })
         });
@@ -176,30 +176,30 @@ impl Dimension {
         })
     }
 
-    /// Says whether the kernel takes keys that are there more than once.
+    /// Sets if the kernel accepts duplicate keys.
     pub(crate) fn may_repeat_keys(&mut self, may_repeat: bool) {
         self.may_repeat = may_repeat;
     }
 
-    /// Has the device make the tables, or says why it cannot.
+    /// Sets how the device builds the tables, or why it cannot.
     pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, FallbackReason>) {
         self.building = Some(building.map_err(|reason| reason.to_string().into()));
     }
 
-    /// The same, with what `other` makes of keys and attributes in their place.
+    /// Replaces keys and payload expressions by `other` of them.
     pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
         for key in &mut self.keys {
             key.expr = other(&key.expr)?;
         }
         for lookup in &mut self.lookups {
-            for attribute in &mut lookup.attributes {
-                *attribute = other(attribute)?;
+            for expr in &mut lookup.payload {
+                *expr = other(expr)?;
             }
         }
         Ok(self)
     }
 
-    /// Who makes the tables, for `EXPLAIN`: of small ones nobody asks.
+    /// Where the build table is created, for `EXPLAIN`; empty for small ones.
     pub(crate) fn builder(&self) -> String {
         match &self.building {
             None => String::new(),
@@ -208,7 +208,7 @@ impl Dimension {
         }
     }
 
-    /// Why there are none, if that is known before: it has too many rows for the CPU to make them.
+    /// Returns an error if the plan is known to have too many rows for a build on the CPU.
     pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
         let statistics =
             StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
@@ -220,15 +220,15 @@ impl Dimension {
         }
     }
 
-    /// Whether its plan has the same rows the next time.
+    /// True if another run of its plan gives the same rows.
     pub(crate) fn is_fixed(&self) -> bool {
         self.identity.is_some()
     }
 
-    /// Whether a key or an attribute has the result of a subquery in it.
+    /// True if a key or a payload expression contains a subquery.
     pub(crate) fn has_subqueries(&self) -> Result<bool> {
         let keys = self.keys.iter().map(|key| &key.expr);
-        for expr in keys.chain(self.attributes()) {
+        for expr in keys.chain(self.payload()) {
             if expr.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))? {
                 return Ok(true);
             }
@@ -240,7 +240,8 @@ impl Dimension {
         matches!(self.building, Some(Ok(_)))
     }
 
-    /// Its tables as outputs of a kernel; `over` says what an expression over the plan's schema is over the kernel's table.
+    /// The tables as outputs of a kernel. `over` maps an expression over the plan's schema to one over the kernel's
+    /// table.
     pub(crate) fn build_columns(
         &self,
         over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
@@ -252,7 +253,7 @@ impl Dimension {
             is_packed: self.is_packed,
         };
         let tables = self.lookups.iter().map(|lookup| WantedTable {
-            attributes: &lookup.attributes,
+            attributes: &lookup.payload,
             is_by_value: lookup.purpose == Purpose::Groups,
             is_unique: self.has_columns,
         });
@@ -260,12 +261,12 @@ impl Dimension {
         BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
     }
 
-    /// Rows of the largest Vectile table that it reads.
+    /// Rows of the largest Vectile table that the plan reads.
     pub(crate) fn scanned_rows(&self) -> Option<usize> {
         self.scanned_rows
     }
 
-    /// What is compared with what, for `EXPLAIN`.
+    /// The join condition, for `EXPLAIN`.
     pub(crate) fn on(&self) -> String {
         let keys = self.keys.iter().map(|key| {
             let of_dimension = match key.expr.downcast_ref::<Column>() {
@@ -277,8 +278,8 @@ impl Dimension {
         keys.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// The share of the fact table's rows that are expected to stay, if it has so many keys: as if it
-    /// had them all but for its filters.
+    /// The expected share of the fact table's rows that the join keeps, if the dimension has `keys` keys. Assumes that
+    /// without its filters the dimension has all keys of the fact table.
     pub(crate) fn share_kept(&self, keys: usize) -> f64 {
         let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
         let found = keys as f64 / all as f64;
@@ -288,12 +289,12 @@ impl Dimension {
         }
     }
 
-    /// Rows of the largest Vectile table that it reads, once more for each join on their way, unless `cache` has all of
-    /// its tables.
-    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+    /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
+    /// has all tables.
+    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let is_cached = |cache: &DimensionCache| {
+        let is_cached = |cache: &KeyTableCache| {
             let mut keys = keys.iter();
             keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
         };
@@ -306,24 +307,27 @@ impl Dimension {
         })
     }
 
-    /// The tables of its lookups, and what they took.
+    /// Returns the table of each lookup, and the stage for `EXPLAIN ANALYZE`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if rows do not make such tables, those of the plan.
+    /// Returns [`Error::Unsupported`] if no table can be built from the rows, and errors of the plan.
     pub(crate) async fn tables(
         &self,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<(Vec<Arc<Table>>, Stage)> {
         let begun = Instant::now();
-        let (tables, origin) = self.found(environment).await?;
+        let (tables, origin) = self.cached_or_built(environment).await?;
         let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
         Ok((tables, stage))
     }
 
-    /// The tables, kept or made.
-    async fn found(&self, environment: &Environment<'_>) -> Result<(Vec<Arc<Table>>, Origin)> {
-        let cache = &environment.device.dimensions;
+    /// Gets the tables from the cache or builds them.
+    async fn cached_or_built(
+        &self,
+        environment: &ExecEnvironment<'_>,
+    ) -> Result<(Vec<Arc<Table>>, TableOrigin)> {
+        let cache = &environment.device.key_tables;
         let options = VectileOptions::of(environment.context.session_config().options());
         let keys = self
             .lookups
@@ -335,24 +339,24 @@ impl Dimension {
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
         let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
         if let Some(tables) = cached.collect::<Option<Vec<_>>>()
-            && self.may_use(&tables)
+            && self.are_usable(&tables)
         {
             environment.metrics.lookups_cached.add(tables.len());
             let tables = tables.into_iter().map(|table| match table {
-                Ok(table) if table.repeated.is_some() && !self.may_repeat => {
-                    Err(unsupported(TWICE))
+                Ok(table) if table.multimap.is_some() && !self.may_repeat => {
+                    Err(unsupported(DUPLICATE_KEYS))
                 }
                 table => table.map_err(unsupported),
             });
-            return Ok((tables.collect::<Result<_>>()?, Origin::Kept));
+            return Ok((tables.collect::<Result<_>>()?, TableOrigin::Kept));
         }
-        let mut are_repeated = false;
+        let mut has_duplicate_keys = false;
         if let Some(Ok(building)) = &self.building {
             match building.tables(environment).await {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
-                    are_repeated = true;
+                    has_duplicate_keys = true;
                     let metrics = environment.metrics;
-                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(TWICE)));
+                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(DUPLICATE_KEYS)));
                 }
                 Ok(Built {
                     tables,
@@ -361,10 +365,10 @@ impl Dimension {
                 }) => {
                     let built = match tables {
                         Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
-                        None => Err(TWICE.to_owned()),
+                        None => Err(DUPLICATE_KEYS.to_owned()),
                     };
-                    let tables = self.kept(built, keys, environment)?;
-                    return Ok((tables, Origin::Gpu(read, stages)));
+                    let tables = self.cache_built(built, keys, environment)?;
+                    return Ok((tables, TableOrigin::Gpu(read, stages)));
                 }
                 Err(error) if error::is_not_compiled(&error) => return Err(error),
                 Err(error) => {
@@ -379,18 +383,19 @@ impl Dimension {
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        let made = self.tables_of_rows(keys, are_repeated, cache, metrics, context);
-        let made = made.await;
-        made.map(|(tables, read)| (tables, Origin::Cpu(read)))
+        let built = self.tables_of_rows(keys, has_duplicate_keys, cache, metrics, context);
+        let built = built.await;
+        built.map(|(tables, read)| (tables, TableOrigin::Cpu(read)))
     }
 
-    /// Tells whether kept tables go together, and nothing asks for others.
-    fn may_use(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
-        let is_twice = |table: &Result<_, String>| matches!(table, Err(reason) if reason == TWICE);
-        if self.may_repeat && tables.iter().any(is_twice) {
+    /// True if cached tables are consistent with each other and sufficient for this join.
+    fn are_usable(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
+        let has_duplicates =
+            |table: &Result<_, String>| matches!(table, Err(reason) if reason == DUPLICATE_KEYS);
+        if self.may_repeat && tables.iter().any(has_duplicates) {
             return false;
         }
-        let mut lists = tables.iter().flatten().map(|table| table.repeated.as_ref());
+        let mut lists = tables.iter().flatten().map(|table| table.multimap.as_ref());
         let first = lists.next().flatten();
         lists.all(|other| match (first, other) {
             (Some(first), Some(other)) => first.is_like(other),
@@ -398,14 +403,14 @@ impl Dimension {
         })
     }
 
-    /// What the device has made, or why it cannot.
-    fn kept(
+    /// Caches tables built on the device, or the reason why there are none.
+    fn cache_built(
         &self,
         built: Result<Vec<Arc<Table>>, String>,
         keys: Vec<Option<TableKey>>,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<Vec<Arc<Table>>> {
-        let cache = &environment.device.dimensions;
+        let cache = &environment.device.key_tables;
         for (number, key) in keys.into_iter().enumerate() {
             let Some(key) = key else {
                 continue;
@@ -424,18 +429,18 @@ impl Dimension {
         Ok(tables)
     }
 
-    /// The tables, made here of the rows of the plan, and what that read. The device may have found that keys are repeated.
+    /// Builds the tables on the CPU from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
     async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
-        are_repeated: bool,
-        cache: &Arc<DimensionCache>,
+        has_duplicate_keys: bool,
+        cache: &Arc<KeyTableCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
-    ) -> Result<(Vec<Arc<Table>>, Read)> {
+    ) -> Result<(Vec<Arc<Table>>, BuildInput)> {
         let consumer = MemoryConsumer::new("VectileGpuLookup");
         let reservation = consumer.register(context.memory_pool());
-        let Rows {
+        let BuildRows {
             batches,
             has_rows,
             has_null,
@@ -448,22 +453,22 @@ impl Dimension {
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
             let row_keys = this.row_keys(&batches).and_then(|mut keys| {
-                keys.list(are_repeated)?;
+                keys.list_by_key(has_duplicate_keys)?;
                 Ok(keys)
             });
             let mut row_keys = match row_keys {
                 Ok(keys) => Ok(keys),
-                Err(error) => Err(why_unsupported(error)?),
+                Err(error) => Err(unsupported_reason(error)?),
             };
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
                 let table = match &mut row_keys {
                     Ok(keys) => this.table(&batches, first, lookup, keys),
                     Err(reason) => Err(unsupported(reason.clone())),
                 };
-                first += lookup.attributes.len();
+                first += lookup.payload.len();
                 let table = match table {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
-                    Err(error) => Err(why_unsupported(error)?),
+                    Err(error) => Err(unsupported_reason(error)?),
                 };
                 if let Some(key) = key {
                     cache.put(key, table.clone());
@@ -478,10 +483,10 @@ impl Dimension {
         Ok((tables, read))
     }
 
-    /// What a table for these attributes is known by; `None` if it may be another one the next time.
+    /// The cache key of a lookup's table; `None` if another run may give another table.
     fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
         let keys = self.keys.iter();
-        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.attributes);
+        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.payload);
         for expr in expressions.clone() {
             if !is_fixed(expr)? {
                 return Ok(None);
@@ -493,19 +498,19 @@ impl Dimension {
             key_types: keys.map(|key| key.data_type.clone()).collect(),
             is_packed: self.is_packed,
             only_keys: !self.has_columns,
-            purpose: match lookup.attributes.is_empty() {
+            purpose: match lookup.payload.is_empty() {
                 true => Purpose::Groups,
                 false => lookup.purpose,
             },
         }))
     }
 
-    /// What the plan has.
+    /// Runs the plan and evaluates keys and payload expressions.
     async fn rows(
         &self,
         reservation: &MemoryReservation,
         context: &Arc<TaskContext>,
-    ) -> Result<Rows> {
+    ) -> Result<BuildRows> {
         let rows = Arc::new(AtomicUsize::new(0));
         let has_rows = Arc::new(AtomicBool::new(false));
         let has_null = Arc::new(AtomicBool::new(false));
@@ -548,40 +553,40 @@ impl Dimension {
             all.extend(batches);
         }
         let [has_rows, has_null] = [has_rows, has_null].map(|any| any.load(Ordering::Relaxed));
-        Ok(Rows {
+        Ok(BuildRows {
             batches: all,
             has_rows,
             has_null,
-            read: Read::by(&this.plan)?,
+            read: BuildInput::by(&this.plan)?,
         })
     }
 
-    /// Of what [`Self::evaluate`] returns.
+    /// Schema of the batches that [`Self::evaluate`] returns.
     fn schema(&self) -> Result<SchemaRef> {
         let schema = self.plan.schema();
         let keys = self.keys.iter();
         let keys = keys.map(|key| Field::new("key", key.data_type.clone(), true));
         let mut fields: Vec<Field> = keys.collect();
-        for attribute in self.attributes() {
-            fields.push(Field::new("attribute", attribute.data_type(&schema)?, true));
+        for expr in self.payload() {
+            fields.push(Field::new("attribute", expr.data_type(&schema)?, true));
         }
         Ok(Arc::new(Schema::new(fields)))
     }
 
-    fn attributes(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.lookups.iter().flat_map(|lookup| &lookup.attributes)
+    fn payload(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
+        self.lookups.iter().flat_map(|lookup| &lookup.payload)
     }
 
-    /// Returns keys and, behind them, attributes of the rows that may have a partner. Says beside
-    /// them whether a key is null in some row.
+    /// Evaluates keys and, behind them, payload expressions for rows that may match. Also returns true if a key is null
+    /// in some row.
     fn evaluate(&self, schema: &SchemaRef, batch: &RecordBatch) -> Result<(RecordBatch, bool)> {
         let rows = batch.num_rows();
-        // An operation that fails on a row may be one that the join would not have let through.
+        // An operation that fails on a row may be one that the join filters out.
         let evaluate = |expr: &Arc<dyn PhysicalExpr>| {
             let values = stack::evaluated(expr, batch).and_then(|values| values.into_array(rows));
             values.map_err(|error| unsupported(error.strip_backtrace()))
         };
-        // What is no value of the type has no partner. It is not null: NOT IN tells them apart.
+        // A value outside the type has no match, but it is not null: NOT IN tells them apart.
         let options = CastOptions {
             safe: true,
             ..CastOptions::default()
@@ -600,8 +605,8 @@ impl Dimension {
             }
             columns.push(values);
         }
-        for attribute in self.attributes() {
-            columns.push(evaluate(attribute)?);
+        for expr in self.payload() {
+            columns.push(evaluate(expr)?);
         }
         if let Some(present) = present {
             for column in &mut columns {
@@ -612,13 +617,13 @@ impl Dimension {
         Ok((batch, has_null))
     }
 
-    /// Whether these differ in all rows, whose keys do: they are among them.
-    fn are_all_different(&self, attributes: &[Arc<dyn PhysicalExpr>]) -> bool {
-        let is_among = |key: &DimensionKey| attributes.contains(&key.expr);
+    /// True if all keys are among `payload`, so that rows with distinct keys differ in them.
+    fn are_all_different(&self, payload: &[Arc<dyn PhysicalExpr>]) -> bool {
+        let is_among = |key: &DimensionKey| payload.contains(&key.expr);
         self.has_columns && self.keys.iter().all(is_among)
     }
 
-    /// The keys of rows, or why there can be no tables for them.
+    /// The keys of rows. Returns an error if there can be no table for them.
     fn row_keys(&self, rows: &[RecordBatch]) -> Result<RowKeys> {
         let keys = self.keys.iter().enumerate();
         let mut keys = keys
@@ -636,11 +641,11 @@ impl Dimension {
         Ok(RowKeys {
             packing,
             keys,
-            listed: None,
+            rows_by_key: None,
         })
     }
 
-    /// The table of a lookup whose attributes are the columns of `rows` from `first` on.
+    /// Builds the table of a lookup whose payload is in the columns of `rows` from `first` on.
     fn table(
         &self,
         rows: &[RecordBatch],
@@ -648,88 +653,86 @@ impl Dimension {
         lookup: &DimensionLookup,
         row_keys: &mut RowKeys,
     ) -> Result<Table> {
-        let attributes = &lookup.attributes;
+        let payload = &lookup.payload;
         let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
         if !self.has_columns {
             let codes = KeyTable::of_keys(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
         }
         let schema = self.plan.schema();
-        let types = attributes
-            .iter()
-            .map(|attribute| attribute.data_type(&schema));
+        let types = payload.iter().map(|expr| expr.data_type(&schema));
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
-        let numbered = |is_by_row| match attributes.is_empty() {
+        let ids_of = |is_by_row| match payload.is_empty() {
             true => Ok(Numbered::all_alike(keys.len())),
             false => Numbered::new(rows, first, &types, is_by_row),
         };
         let values_of = |numbers: &Numbered, order: Option<UInt32Array>| {
-            let values = numbers.values.iter().zip(attributes).zip(types.iter());
-            let values = values.map(|((values, attribute), of)| {
+            let values = numbers.values.iter().zip(payload).zip(types.iter());
+            let values = values.map(|((values, expr), of)| {
                 let mut values = cast(values, of)?;
                 if let Some(order) = &order {
                     values = take(&values, order, None)?;
                 }
-                let missing = cast(&missing_value(attribute, &schema)?, of)?;
+                let missing = cast(&missing_value(expr, &schema)?, of)?;
                 Ok(concat(&[&values, &missing])?)
             });
             values.collect::<Result<Vec<_>>>()
         };
-        if row_keys.listed.is_none() {
-            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(attributes);
-            let numbers = numbered(is_by_row)?;
+        if row_keys.rows_by_key.is_none() {
+            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(payload);
+            let numbers = ids_of(is_by_row)?;
             let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
                 Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
                 Err(error) => error,
             };
-            row_keys.list(self.may_repeat)?;
-            if row_keys.listed.is_none() {
+            row_keys.list_by_key(self.may_repeat)?;
+            if row_keys.rows_by_key.is_none() {
                 return Err(error::gpu(error));
             }
         }
-        let listed = row_keys.listed.as_ref();
-        let listed = listed.ok_or_else(|| unsupported(TWICE))?;
-        // groups tell rows apart by value; all others find values where the row is in the list
+        let rows_by_key = row_keys.rows_by_key.as_ref();
+        let rows_by_key = rows_by_key.ok_or_else(|| unsupported(DUPLICATE_KEYS))?;
+        // groups need codes by value; other lookups index values by the row's position in the list
         let is_by_value = lookup.purpose == Purpose::Groups;
-        let numbers = numbered(!is_by_value)?;
-        let (repeated, order) = match is_by_value {
-            true => (listed.with(&numbers.codes), None),
-            false => (listed.by_place(), Some(listed.rows())),
+        let numbers = ids_of(!is_by_value)?;
+        let (multimap, order) = match is_by_value {
+            true => (rows_by_key.with(&numbers.codes), None),
+            false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
-        let codes = Arc::clone(&listed.codes);
+        let codes = Arc::clone(&rows_by_key.codes);
         let table = Table::new(codes, packing, values_of(&numbers, order)?);
-        Ok(table.with_repeated(Some(repeated)))
+        Ok(table.with_multimap(Some(multimap)))
     }
 }
 
-/// The keys of rows, none of which is null.
+/// The join keys of rows, none of which is null.
 struct RowKeys {
     packing: Option<CompositeKey>,
-    /// Packed, if they are.
+    /// Composite keys are packed.
     keys: ArrayRef,
-    /// The rows by their keys, which all lookups of the dimension share, once one of them has asked.
-    listed: Option<Listed>,
+    /// Rows by key, shared by all lookups of the dimension. Computed lazily.
+    rows_by_key: Option<RowsByKey>,
 }
 
 impl RowKeys {
-    /// Lists rows by their keys, if some have the same and that may be.
-    fn list(&mut self, may_repeat: bool) -> Result<()> {
+    /// Lists rows by key, if `may_repeat` and some keys are duplicate.
+    fn list_by_key(&mut self, may_repeat: bool) -> Result<()> {
         if may_repeat {
-            self.listed = Listed::of(&self.keys)?;
+            self.rows_by_key = RowsByKey::of(&self.keys)?;
         }
         Ok(())
     }
 }
 
-/// The rows of a dimension.
-struct Rows {
-    /// What [`Dimension::evaluate`] returns for each batch.
+/// Rows of a dimension.
+struct BuildRows {
+    /// One result of [`Dimension::evaluate`] for each batch.
     batches: Vec<RecordBatch>,
-    /// Whether there is one at all.
+    /// True if the plan has any row, with or without a key.
     has_rows: bool,
-    /// Whether a key is null in some row.
+    /// True if a key is null in some row.
     has_null: bool,
-    read: Read,
+    read: BuildInput,
 }
 
 fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
@@ -745,8 +748,8 @@ fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
     Ok(most)
 }
 
-/// Why there is no table, as that of rows says it, too.
-const TWICE: &str = "a key that is there more than once";
+/// Why there is no table. Cached reasons are compared with it.
+const DUPLICATE_KEYS: &str = "a key that is there more than once";
 
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")
@@ -756,8 +759,8 @@ fn unsupported(reason: impl Into<String>) -> DataFusionError {
     error::gpu(Error::Unsupported(reason.into()))
 }
 
-/// Why there is no such table; an error of another kind stays one.
-fn why_unsupported(error: DataFusionError) -> Result<String> {
+/// The reason of an [`Error::Unsupported`]; returns other errors.
+fn unsupported_reason(error: DataFusionError) -> Result<String> {
     match &error {
         DataFusionError::External(external) => match external.downcast_ref() {
             Some(Error::Unsupported(reason)) => Ok(reason.clone()),
@@ -767,7 +770,7 @@ fn why_unsupported(error: DataFusionError) -> Result<String> {
     }
 }
 
-/// How many joins there are in a plan.
+/// Number of hash joins in a plan.
 fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     let mut joins = 0;
     plan.apply(|node| {
@@ -777,7 +780,7 @@ fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     Ok(joins)
 }
 
-/// The dimensions of `joins`, and for each lookup that is wanted: of which it is, and which there.
+/// The dimensions of `joins`, each with the lookups in `wanted` that refer to it.
 pub(crate) fn dimensions(
     joins: &[Join],
     wanted: &[Wanted],
@@ -788,7 +791,7 @@ pub(crate) fn dimensions(
     let dimensions = dimensions.map(|(number, (join, found))| {
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
         let lookups = lookups.map(|wanted| DimensionLookup {
-            attributes: wanted.attributes.clone(),
+            payload: wanted.attributes.clone(),
             purpose: wanted.purpose,
         });
         Dimension::new(join, found, lookups.collect(), most_rows)
@@ -818,7 +821,7 @@ mod tests {
             .map(|(name, values)| (name, values, true));
         let rows = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
         let schema = rows.schema();
-        // In two partitions, of one and the other half.
+        // In two partitions of half of the rows each.
         let half = rows.num_rows() / 2;
         let halves = [(0, half), (half, rows.num_rows() - half)];
         let halves = halves.map(|(start, count)| vec![rows.slice(start, count)]);
@@ -833,8 +836,8 @@ mod tests {
             first: 0,
             condition: None,
         };
-        let lookups = lookups.iter().map(|attributes| DimensionLookup {
-            attributes: attributes.iter().map(column).collect(),
+        let lookups = lookups.iter().map(|payload| DimensionLookup {
+            payload: payload.iter().map(column).collect(),
             purpose: Purpose::Groups,
         });
         let found = Found::ByColumn(0, key_type);
@@ -843,7 +846,7 @@ mod tests {
 
     async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let cache = Arc::new(DimensionCache::new(1 << 20));
+        let cache = Arc::new(KeyTableCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
         let keys = vec![None; dimension.lookups.len()];
         let tables = dimension.tables_of_rows(keys, false, &cache, &metrics, &context);
@@ -857,7 +860,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_lookup_tells_its_attributes_apart() {
+    async fn codes_follow_the_payload_of_each_lookup() {
         let keys = numbers(vec![Some(1), Some(2), None, Some(4), Some(5), Some(6)]);
         let text = StringArray::from(vec![Some("a"), Some("b"), Some("c"), None, Some("a"), None]);
         let long = Int64Array::from(vec![7, 7, 9, 7, 8, 8]);
@@ -876,13 +879,13 @@ mod tests {
         let texts: Vec<_> = texts.as_string::<i32>().iter().collect();
         assert_eq!(texts, [Some("a"), Some("b"), None, Some("a"), None, None]);
         assert!(longs.is_null(5));
-        let longs = tables[1].attribute(0).unwrap();
+        let longs = tables[1].payload_column(0).unwrap();
         let longs = longs.values().unwrap();
         assert_eq!(longs.as_primitive::<Int64Type>().values(), &[7, 8]);
     }
 
     #[tokio::test]
-    async fn keys_that_are_there_twice_do_for_semi_joins_only() {
+    async fn duplicate_keys_are_allowed_for_semi_joins_only() {
         let columns = || vec![("key", numbers(vec![Some(1), Some(2), Some(1), None]))];
         for kind in [JoinKind::Inner, JoinKind::Outer] {
             let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
@@ -897,7 +900,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn there_may_be_no_rows() {
+    async fn build_sides_may_be_empty() {
         let columns = vec![("key", numbers(vec![])), ("value", numbers(vec![]))];
         let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
         let tables = tables(&dimension).await.unwrap();
@@ -923,7 +926,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn too_many_rows_are_left_to_the_cpu() {
+    async fn too_many_rows_fall_back_to_the_cpu() {
         let keys = numbers((0..200).map(Some).collect());
         let rows = RecordBatch::try_from_iter_with_nullable([("key", keys, true)]).unwrap();
         let schema = rows.schema();
@@ -941,17 +944,17 @@ mod tests {
         };
         let found = Found::ByColumn(0, DataType::Int32);
         let keys = || DimensionLookup {
-            attributes: vec![],
+            payload: vec![],
             purpose: Purpose::Groups,
         };
-        // When it is planned, if that is known then,
+        // At planning, if the number of rows is known,
         let dimension = Dimension::new(&join, &found, vec![keys()], 100).unwrap();
         let reason = dimension.check_rows().unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
         );
-        // else when they turn up.
+        // else when the plan runs.
         let mut dimension = Dimension::new(&join, &found, vec![keys()], 200).unwrap();
         dimension.most_rows = 100;
         let error = tables(&dimension).await.unwrap_err().to_string();

@@ -1,16 +1,15 @@
-//! Row groups on their way to the device.
+//! Loads columns of row groups to the device.
 //!
 //! ```text
 //!  files ── footers, zone maps ──▶ row groups ──┬── columns in memory ───────▶ one batch, at once
 //!                                               └── read ── build ── copy ──▶ batches as they arrive
 //! ```
 //!
-//! What the engine has, on the device or in host memory, is looked up for all row groups together,
-//! since copies from host memory are the faster the more is copied at once. If a query reads more
-//! than fits the device, that goes window by window.
+//! The engine's memory, on the device and on the host, is looked up for all row groups together, since larger copies
+//! from host memory are faster. If a query reads more than fits the device, that happens window by window.
 //!
-//! Reading and copying go ahead of the kernels, a bounded number of row groups at a time, each in a
-//! task that ends when the query is dropped.
+//! Reading and copying run ahead of the kernels, by a bounded number of row groups. Each row group is a task that ends
+//! when the query is dropped.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,38 +43,38 @@ use super::metrics::GpuMetrics;
 use crate::error;
 use crate::file::ScanFile;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::file_rows::FilePart;
+use crate::fused::file_rows::FileRowGroup;
 use crate::fused::orc::stream_column;
 use crate::fused::pattern::fingerprint::file_key;
 use crate::fused::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::source::VectileSource;
 
-/// Bytes of device layouts worth a launch of the kernel: few at first, so that it is made beside loading. They do not
-/// depend on what has come by then, because the kernel depends on what is in a batch.
+/// Bytes of device layouts for a launch of the kernel. The first batches are small, so that the kernel is compiled
+/// while others load. Sizes do not depend on arrival times, because the kernel depends on what is in a batch.
 const BATCH_BYTES: RangeInclusive<usize> = 64 << 20..=512 << 20;
 
-/// Row groups of an object store that are loaded for each of a local disk: requests take long, and many of them fill the
-/// network.
+/// Row groups loaded from an object store for each one from a local disk: requests have a high latency, and many of
+/// them fill the network.
 const REQUESTS: usize = 4;
 
-/// Row groups that are loaded while a kernel is busy with those before, for each that is loaded at a time: what they
-/// take is on the device only, and loading goes on while the first kernel is made.
+/// Loaded row groups that wait for the kernel, for each that is loaded at a time. They take device memory only, and
+/// loading goes on while the first kernel is compiled.
 const AHEAD: usize = 16;
 
-/// The part of the device's memory for chunks that a query looks up at once if it needs more than all.
+/// Divisor of the device's memory for chunks: the size of a window if a query needs more than all of it.
 const WINDOW_SHARE: u64 = 4;
 
-/// What a kernel reads: columns of a table, by their index in its schema.
+/// A table scan of a kernel: columns by their index in the table's schema.
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) config: FileScanConfig,
-    /// Prunes by the filters of the kernel.
+    /// Prunes row groups by the kernel's filters.
     pub(crate) source: VectileSource,
     pub(crate) columns: Vec<usize>,
-    /// Those that it reads only as codes of dictionaries, if they are text.
+    /// Columns that, if they are text, the kernel reads only as dictionary codes.
     pub(crate) coded: Vec<usize>,
-    /// Those that are keys of groups and joins.
+    /// Columns that are keys of groups or joins.
     pub(crate) keys: Vec<usize>,
 }
 
@@ -85,49 +84,49 @@ pub(crate) struct Reads<'a> {
     pub(crate) store: &'a ObjectStoreUrl,
     pub(crate) table: &'a Schema,
     pub(crate) columns: &'a [usize],
-    /// Those that it reads only as codes of dictionaries, if they are text.
+    /// Columns that, if they are text, the kernel reads only as dictionary codes.
     pub(crate) coded: &'a [usize],
-    /// Those that are keys of groups and joins.
+    /// Columns that are keys of groups or joins.
     pub(crate) keys: &'a [usize],
 }
 
-/// A row group that a kernel is to look at.
+/// A row group for a kernel to read.
 #[derive(Clone)]
-pub(crate) struct Part {
+pub(crate) struct TableRowGroup {
     file: Arc<GpuFile>,
     row_group: usize,
     rows: usize,
     /// Bytes of its columns in the file.
     bytes: u64,
-    /// Columns that are keys, and text in no dictionary.
+    /// Number of text key columns without a dictionary.
     text_keys: usize,
 }
 
-/// A file with what names its chunks on the device.
+/// An open file, and the name of its chunks on the device.
 pub(crate) struct GpuFile {
     scan: Arc<ScanFile>,
     engine: Arc<Engine>,
     key: Arc<str>,
     /// Indices in the file's schema, in the order of the pipeline.
     columns: Vec<usize>,
-    /// Those that are keys, and text.
+    /// The text keys among `columns`.
     text_keys: Vec<usize>,
 }
 
-/// Whether text in an encoding of that name is in no dictionary.
+/// True if text in the encoding of that name has no dictionary.
 fn is_in_splits(encoding: &str) -> bool {
     let names = ["plain", "fsst", "onpair"];
     names.into_iter().any(|name| encoding.starts_with(name))
 }
 
 impl Input {
-    /// The row groups that zone maps and Bloom filters leave.
+    /// Opens the files and returns the row groups that zone maps and Bloom filters leave.
     pub(crate) async fn open(
         &self,
         engine: &Arc<Engine>,
         context: &TaskContext,
         metrics: &ExecutionPlanMetricsSet,
-    ) -> Result<Vec<Part>> {
+    ) -> Result<Vec<TableRowGroup>> {
         let url = &self.config.object_store_url;
         let store = context.runtime_env().object_store(url)?;
         let metrics = ScanMetrics::new(metrics, 0);
@@ -152,16 +151,16 @@ impl Input {
             let row_groups = row_groups.map_err(|error| file.error(error))?;
             let file = Arc::new(reads.of_file(file, &object)?);
             let parts = row_groups.into_iter();
-            let parts = parts.map(|row_group| Part::new(Arc::clone(&file), row_group));
+            let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&file), row_group));
             Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
         });
-        let parts: Vec<Vec<Part>> = parts.buffered(concurrency).try_collect().await?;
+        let parts: Vec<Vec<TableRowGroup>> = parts.buffered(concurrency).try_collect().await?;
         Ok(parts.into_iter().flatten().collect())
     }
 }
 
 impl Reads<'_> {
-    /// Those of a file that is opened.
+    /// The columns in an open file. Returns [`Error::Unsupported`] if one is missing or stored in another way.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
         let schema = scan.file.as_container().schema();
         let columns = self.columns.iter().map(|&column| {
@@ -178,8 +177,8 @@ impl Reads<'_> {
         let columns: Vec<usize> = columns.collect::<Result<_>>()?;
         let of_file = |of_table: &[usize]| {
             let both = self.columns.iter().zip(&columns);
-            let wanted = both.filter(|(column, _)| of_table.contains(column));
-            let texts = wanted.filter(|(_, column)| is_text(schema.field(**column).data_type()));
+            let listed = both.filter(|(column, _)| of_table.contains(column));
+            let texts = listed.filter(|(_, column)| is_text(schema.field(**column).data_type()));
             texts.map(|(_, column)| *column).collect::<Vec<usize>>()
         };
         for column in of_file(self.coded) {
@@ -191,7 +190,7 @@ impl Reads<'_> {
             }
         }
         let text_keys = of_file(self.keys);
-        // A rewrite may have the size and time of what it replaces.
+        // A rewritten file may have the same size and time.
         let checksum = scan.file.checksum();
         Ok(GpuFile {
             key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
@@ -203,14 +202,14 @@ impl Reads<'_> {
     }
 }
 
-/// What names its chunks.
+/// The name of its chunks.
 impl fmt::Display for GpuFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key)
     }
 }
 
-/// The names of the columns.
+/// Column names, for `EXPLAIN`.
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = self.source.table_schema().table_schema();
@@ -222,7 +221,7 @@ impl fmt::Display for Input {
     }
 }
 
-/// The files of all partitions, byte ranges that touch joined.
+/// The files of all partitions, with adjacent byte ranges joined.
 fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
     let mut whole: Vec<PartitionedFile> = Vec::new();
     for file in config.file_groups.iter().flat_map(|group| group.iter()) {
@@ -245,7 +244,7 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
     whole
 }
 
-impl Part {
+impl TableRowGroup {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
         let container = file.scan.file.as_container();
         let keys = file.text_keys.iter();
@@ -259,14 +258,13 @@ impl Part {
         }
     }
 
-    /// Its rows.
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
-    /// The same, for those who read other columns of it.
-    pub(crate) fn of_file(&self) -> FilePart {
-        FilePart {
+    /// The row group, for readers of other columns.
+    pub(crate) fn of_file(&self) -> FileRowGroup {
+        FileRowGroup {
             scan: Arc::clone(&self.file.scan),
             row_group: self.row_group,
         }
@@ -277,7 +275,7 @@ impl Part {
         self.bytes
     }
 
-    /// Strings of keys that are in no dictionary.
+    /// Number of strings in text keys without a dictionary.
     pub(crate) fn strings(&self) -> u64 {
         self.rows as u64 * self.text_keys as u64
     }
@@ -292,16 +290,16 @@ impl Part {
     }
 }
 
-/// Row groups in portions that are looked up together, in order: all at once if they fit `memory`,
-/// else portions that leave room for the next one's, and for other queries'.
-pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
+/// Divides row groups into windows that are looked up together, in order: one if they fit `memory`, else windows that
+/// leave memory for the next one and for other queries.
+pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
     let all: u64 = parts.iter().map(|part| part.bytes).sum();
     let most = if all <= memory {
         all
     } else {
         memory / WINDOW_SHARE
     };
-    let mut windows: Vec<Vec<Part>> = Vec::new();
+    let mut windows: Vec<Vec<TableRowGroup>> = Vec::new();
     let mut bytes = 0;
     for part in parts {
         bytes += part.bytes;
@@ -316,54 +314,54 @@ pub(crate) fn windows(parts: Vec<Part>, memory: u64) -> Vec<Vec<Part>> {
     windows
 }
 
-/// What a look at the engine's memory gave.
-pub(crate) struct LookedUp {
-    /// Row groups on the device, or on their way there.
+/// Result of [`look_up`].
+pub(crate) struct WindowLookup {
+    /// Row groups on the device, or being copied to it.
     pub(crate) batch: Batch,
-    /// Bytes of them in the file.
+    /// Bytes of these in the file.
     pub(crate) bytes: usize,
-    /// The others, to be loaded.
-    pub(crate) missing: Vec<Found>,
+    /// Row groups that have to be loaded.
+    pub(crate) missing: Vec<RowGroupChunks>,
 }
 
-/// Looks all of `parts` up at once. Blocks: what is in host memory is copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<Part>) -> Result<LookedUp> {
+/// Looks up all of `parts` at once. Blocks, as chunks in host memory are copied to the device.
+pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<WindowLookup> {
     let runs = runs_of(&parts);
     let rows = parts.iter().map(|part| part.rows).collect();
     if let Some(batch) = engine.batch(rows, &runs) {
         let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
-        return Ok(LookedUp {
+        return Ok(WindowLookup {
             batch,
             bytes: bytes as usize,
             missing: Vec::new(),
         });
     }
     let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for found in find(engine, parts) {
-        match found.group() {
+    for chunks in look_up_each(engine, parts) {
+        match chunks.group() {
             Some(group) => {
-                bytes += found.bytes();
+                bytes += chunks.bytes();
                 groups.push(group);
             }
-            None => missing.push(found),
+            None => missing.push(chunks),
         }
     }
     let batch = Batch::of(&groups).map_err(error::gpu)?;
     if missing.is_empty() {
         engine.keep(runs, &batch);
     }
-    Ok(LookedUp {
+    Ok(WindowLookup {
         batch,
         bytes,
         missing,
     })
 }
 
-/// The chunks of each column of the pipeline.
-fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
+/// The chunk runs of each column of the pipeline.
+fn runs_of(parts: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
     let width = parts.first().map_or(0, |part| part.file.columns.len());
     let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
-    let same = |a: &Part, b: &Part| {
+    let same = |a: &TableRowGroup, b: &TableRowGroup| {
         Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
     };
     for parts in parts.chunk_by(same) {
@@ -379,36 +377,36 @@ fn runs_of(parts: &[Part]) -> Vec<Vec<ChunkRun>> {
     runs
 }
 
-/// What there is of each of `parts`. Blocks as [`look_up`].
-pub(crate) fn find(engine: &Engine, parts: Vec<Part>) -> Vec<Found> {
+/// Looks up the columns of each of `parts`. Blocks as [`look_up`].
+pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
     let keys = parts.iter().flat_map(|part| {
         let columns = part.file.columns.iter();
         columns.map(|&column| part.key(column))
     });
     let keys: Vec<ChunkKey> = keys.collect();
     let mut columns = engine.lookup_all(&keys).into_iter();
-    let found = parts.into_iter().map(|part| {
+    let chunks = parts.into_iter().map(|part| {
         let columns = columns.by_ref().take(part.file.columns.len()).collect();
-        Found { part, columns }
+        RowGroupChunks { part, columns }
     });
-    found.collect()
+    chunks.collect()
 }
 
-/// A row group, and its columns that are on the device, in the order of the pipeline.
+/// A row group and its resident columns, in the order of the pipeline.
 #[derive(Clone)]
-pub(crate) struct Found {
-    part: Part,
+pub(crate) struct RowGroupChunks {
+    part: TableRowGroup,
     columns: Vec<Option<Arc<Resident>>>,
 }
 
-/// A row group on the device, and the bytes that were copied for that.
+/// A row group on the device, and the bytes that were copied.
 pub(crate) struct Loaded {
     pub(crate) group: Group,
     bytes: usize,
 }
 
-impl Found {
-    /// Its number in the file.
+impl RowGroupChunks {
+    /// Index in the file.
     pub(crate) fn row_group(&self) -> usize {
         self.part.row_group
     }
@@ -432,10 +430,10 @@ impl Found {
         self.columns.iter().flatten()
     }
 
-    /// The columns, by index in the file, that are not on the device.
+    /// The columns that are not on the device, by index in the file.
     fn missing(&self) -> Vec<usize> {
         let columns = self.part.file.columns.iter().zip(&self.columns);
-        let missing = columns.filter(|(_, found)| found.is_none());
+        let missing = columns.filter(|(_, resident)| resident.is_none());
         missing.map(|(&column, _)| column).collect()
     }
 
@@ -445,20 +443,20 @@ impl Found {
         file.data_bytes(self.part.row_group, &self.missing()) as u64
     }
 
-    /// Loads what is missing. If a kernel that decodes it must not be compiled, and is not there, that is an error.
+    /// Loads the missing columns. Fails if that takes a decode kernel that is not compiled and `may_compile` is false.
     pub(crate) async fn load(
         mut self,
         metrics: GpuMetrics,
         reservation: MemoryReservation,
         may_compile: bool,
     ) -> Result<Loaded> {
-        // As they are read, and their device layouts.
+        // The columns as read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
         let copy = match self.part.file.scan.file.reads_on_thread() {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
-                    self.look_again();
+                    self.refresh();
                     self.count_cached(&metrics);
                     let bytes = match runtime.block_on(self.read_streams()) {
                         streams if streams.is_empty() => 0,
@@ -483,23 +481,23 @@ impl Found {
         Ok(loaded)
     }
 
-    /// Counts what is not missing.
+    /// Counts bytes of resident columns as cached.
     fn count_cached(&self, metrics: &GpuMetrics) {
         let cached = self.part.bytes.saturating_sub(self.missing_bytes());
         metrics.bytes_cached.add(cached as usize);
     }
 
-    /// Finds what another query has loaded meanwhile. Blocks as [`look_up`].
-    fn look_again(&mut self) {
+    /// Looks up columns that another query has loaded meanwhile. Blocks as [`look_up`].
+    fn refresh(&mut self) {
         let columns = self.part.file.columns.iter();
         let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
         let now = self.part.file.engine.lookup_all(&keys);
-        for (found, now) in self.columns.iter_mut().zip(now) {
-            *found = found.take().or(now);
+        for (column, now) in self.columns.iter_mut().zip(now) {
+            *column = column.take().or(now);
         }
     }
 
-    /// Reads what is missing and for the device to decode.
+    /// Reads the streams of missing columns that the device can decode.
     async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
         let (file, part) = (&self.part.file, &self.part);
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
@@ -512,8 +510,8 @@ impl Found {
         streams.collect()
     }
 
-    /// Has the device decode streams. Columns that it cannot decode are missing still, and reading them says what is
-    /// wrong, if something is. Gives the bytes that were copied. Blocks.
+    /// Decodes streams on the device and returns the bytes copied. Columns that it cannot decode stay missing; reading
+    /// them on the CPU reports errors. Blocks.
     fn decode(
         &mut self,
         streams: &[(ChunkKey, StreamColumn)],
@@ -526,14 +524,14 @@ impl Found {
         metrics.add_assembled(&assembled);
         let columns = self.part.file.columns.iter().zip(&mut self.columns);
         for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
-            let mut made = streams.iter().zip(&assembled.chunks);
-            let made = made.find(|((key, _), _)| key.column == *column);
-            *slot = made.and_then(|(_, chunk)| chunk.clone());
+            let mut decoded = streams.iter().zip(&assembled.chunks);
+            let decoded = decoded.find(|((key, _), _)| key.column == *column);
+            *slot = decoded.and_then(|(_, chunk)| chunk.clone());
         }
         Ok(assembled.sent)
     }
 
-    /// Reads what is missing, by index in the file.
+    /// Reads the missing columns, by index in the file.
     async fn read(&self) -> Result<Vec<Option<Column>>> {
         let mut missing = self.missing();
         if missing.is_empty() {
@@ -575,7 +573,7 @@ impl Found {
     }
 }
 
-/// An engine's memory for files that are read.
+/// The engine's staging memory as buffers for reading files.
 #[derive(Debug)]
 struct Staging(Arc<Engine>);
 
@@ -585,8 +583,8 @@ impl ReadBuffers for Staging {
     }
 }
 
-/// Why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
+/// Returns why a query over `parts` would not pay, if so.
+pub(crate) fn decline(parts: &[TableRowGroup], memory: u64) -> Option<FallbackReason> {
     let bytes = parts.iter().map(|part| part.bytes).sum();
     (bytes > memory).then_some(FallbackReason::TooLarge {
         bytes,
@@ -594,12 +592,12 @@ pub(crate) fn decline(parts: &[Part], memory: u64) -> Option<FallbackReason> {
     })
 }
 
-/// Row groups that are being loaded, in batches.
+/// Row groups being loaded, in batches.
 pub(crate) struct Loads {
-    loads: Peekable<BoxStream<'static, (Found, Result<Loaded>)>>,
-    /// Row groups for which there was no room beside others: they come last, one at a time.
-    crowded: Vec<Found>,
-    /// Of the next batch.
+    loads: Peekable<BoxStream<'static, (RowGroupChunks, Result<Loaded>)>>,
+    /// Row groups for which the device had no memory; they are loaded last, one at a time.
+    crowded: Vec<RowGroupChunks>,
+    /// Target size of the next batch.
     batch_bytes: usize,
     metrics: GpuMetrics,
     reservation: MemoryReservation,
@@ -607,9 +605,9 @@ pub(crate) struct Loads {
 }
 
 impl Loads {
-    /// Loads `concurrency` row groups at a time, more from an object store, some ahead of the kernel.
+    /// Starts loading `concurrency` row groups at a time: more from an object store, and some ahead of the kernel.
     pub(crate) fn new(
-        missing: Vec<Found>,
+        missing: Vec<RowGroupChunks>,
         metrics: &GpuMetrics,
         context: &TaskContext,
         concurrency: usize,
@@ -619,16 +617,16 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let on_thread = |found: &Found| found.part.file.scan.file.reads_on_thread();
+        let on_thread = |chunks: &RowGroupChunks| chunks.part.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
-            // to wait for an answer takes no core
+            // waiting for a response takes no core
             false => concurrency * REQUESTS,
         };
         let turns = Arc::new(Semaphore::new(at_a_time));
-        let loads = futures::stream::iter(missing).map(move |found| {
+        let loads = futures::stream::iter(missing).map(move |chunks| {
             let (metrics, reservation) = (counted.clone(), reserved.new_empty());
-            let load = found.clone().load(metrics, reservation, may_compile);
+            let load = chunks.clone().load(metrics, reservation, may_compile);
             let turns = Arc::clone(&turns);
             let task = SpawnedTask::spawn(async move {
                 let _turn = turns.acquire().await;
@@ -636,7 +634,7 @@ impl Loads {
             });
             async move {
                 (
-                    found,
+                    chunks,
                     task.join().await.map_err(error::interrupted).flatten(),
                 )
             }
@@ -654,13 +652,13 @@ impl Loads {
         }
     }
 
-    /// Has loading begin before the first batch is asked for.
+    /// Starts loading before the first call of [`Self::next`].
     pub(crate) fn begin(&mut self) {
-        // to be polled once is what starts the tasks
+        // the first poll starts the tasks
         let _ = Pin::new(&mut self.loads).peek().now_or_never();
     }
 
-    /// The next batch, of which the one before must have been dropped.
+    /// Returns the next batch. The caller must have dropped the previous one.
     pub(crate) async fn next(&mut self) -> Result<Option<Batch>> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -670,8 +668,8 @@ impl Loads {
                     bytes += loaded.bytes;
                     batch.push(loaded.group);
                 }
-                Some((found, Err(error))) if is_crowded(&error) => {
-                    self.crowded.push(found);
+                Some((chunks, Err(error))) if is_crowded(&error) => {
+                    self.crowded.push(chunks);
                     if !batch.is_empty() {
                         break;
                     }
@@ -682,10 +680,10 @@ impl Loads {
         }
         self.batch_bytes = (2 * self.batch_bytes).min(*BATCH_BYTES.end());
         if batch.is_empty()
-            && let Some(found) = self.crowded.pop()
+            && let Some(chunks) = self.crowded.pop()
         {
             let reservation = self.reservation.new_empty();
-            let load = found.load(self.metrics.clone(), reservation, self.may_compile);
+            let load = chunks.load(self.metrics.clone(), reservation, self.may_compile);
             batch.push(load.await?.group);
         }
         match batch.is_empty() {
@@ -695,7 +693,7 @@ impl Loads {
     }
 }
 
-/// Whether there was no room on the device.
+/// True if the device was out of memory.
 pub(crate) fn is_crowded(error: &DataFusionError) -> bool {
     let DataFusionError::External(error) = error else {
         return false;

@@ -1,4 +1,4 @@
-//! What the CPU does where the device cannot.
+//! The CPU plan that a fused node falls back to.
 
 use std::sync::Arc;
 
@@ -10,18 +10,18 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::fresh::fresh;
 use crate::pushdown::Rule;
 
-/// A plan for the CPU. It is seldom needed, so that it is left as it was when something else took its place.
+/// A plan for the CPU. As it is seldom needed, rules after the replacement are applied only when it runs.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuPlan {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// Those that are still to be applied to it.
+    /// Rules to apply to the plan before it runs.
     pub(crate) rules: Arc<[Rule]>,
 }
 
 impl CpuPlan {
-    /// The plan as it is to run, in one partition.
+    /// Optimizes the plan and merges its partitions into one.
     pub(crate) fn optimized(&self, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        // Dimensions that were read share operators with it.
+        // It shares operators with dimensions that may have run.
         let plan = fresh(&self.plan)?;
         let mut rules = self.rules.iter();
         let plan = rules.try_fold(plan, |plan, rule| rule.optimize(plan, config))?;

@@ -1,6 +1,6 @@
-//! The tables of a dimension, made on the device of what another kernel leaves there: the build side of a join.
+//! Builds a join's tables on the device, from the output of another kernel.
 //!
-//! The dimension's plan does the same on the CPU. It takes over where the device cannot.
+//! If the device cannot, the CPU runs the dimension's plan instead.
 
 use std::sync::Arc;
 
@@ -12,36 +12,36 @@ use futures::future::try_join;
 use vectile_gpu::Error;
 use vectile_gpu::plan::PostAggregation;
 
-use super::batch_stream::{Arrivals, Environment};
+use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
-use super::column_loader::{Input, Part, decline};
-use super::stage::Read;
+use super::column_loader::{Input, TableRowGroup, decline};
+use super::stage::BuildInput;
 use super::star_pipeline::Star;
 use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
 
-/// How the device makes the tables of a dimension.
+/// How the device builds the tables of a dimension.
 #[derive(Clone, Debug)]
 pub(crate) struct Building {
     pub(crate) input: Input,
-    /// The kernel that puts out what tables are made of.
+    /// The kernel whose output tables are built from.
     pub(crate) star: Star,
-    /// Its outputs, of which the next are tried where there is no kernel for the first.
+    /// Alternative outputs: each one is tried if there is no kernel for those before it.
     pub(crate) outputs: Vec<BuildOutput>,
 }
 
-/// Outputs of a stage's kernel, and the tables that are made of them.
+/// Output columns of a stage's kernel, and the tables built from them.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildOutput {
     pub(crate) columns: BuildColumns,
-    /// If it puts out groups: which of them, as what.
+    /// If the kernel puts out groups: which of them, and their columns.
     pub(crate) post_aggregation: Option<PostAggregation>,
 }
 
 #[async_trait]
 impl BuildTables for Building {
-    async fn tables(&self, environment: &Environment<'_>) -> Result<Built> {
+    async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();
         let parts = self.input.open(engine, context, &metrics).await?;
@@ -54,34 +54,34 @@ impl BuildTables for Building {
         let file_rows = |output: &BuildOutput| {
             let of_files = output.columns.of_files();
             let has_some = !of_files.fields().is_empty();
-            let of_file = || parts.iter().map(Part::of_file).collect();
+            let of_file = || parts.iter().map(TableRowGroup::of_file).collect();
             let rows = has_some.then(|| FileRows::new(of_file(), &of_files));
             Ok::<_, DataFusionError>(rows.transpose()?.map(Arc::new))
         };
         let outputs = self.outputs.iter().cloned();
         let outputs = outputs.map(|output| Ok((file_rows(&output)?, output)));
         let outputs: Vec<_> = outputs.collect::<Result<_>>()?;
-        let read = Read {
-            rows: parts.iter().map(Part::rows).sum(),
+        let read = BuildInput {
+            rows: parts.iter().map(TableRowGroup::rows).sum(),
             bytes: parts.iter().map(|part| part.bytes() as usize).sum(),
         };
-        let mut arrivals = Arrivals::new(parts, environment, None);
+        let mut batch_stream = BatchStream::new(parts, environment, None);
         let tables = self.star.tables(environment);
-        let ((tables, stages), ()) = try_join(tables, arrivals.begin()).await?;
+        let ((tables, stages), ()) = try_join(tables, batch_stream.begin()).await?;
         let pipeline = self.star.pipeline(&tables)?;
-        let Some(batch) = arrivals.all().await? else {
+        let Some(batch) = batch_stream.all().await? else {
             return Err(unsupported("its rows do not fit the device together"));
         };
         let pipeline = Arc::new(pipeline);
         let last = outputs.len().saturating_sub(1);
-        let mut made = None;
+        let mut built_tables = None;
         for (number, (file_rows, output)) in outputs.into_iter().enumerate() {
             let mut execution = engine.start(Arc::clone(&pipeline));
-            if !environment.pace.may_compile {
+            if !environment.limits.may_compile {
                 execution.without_compiler();
             }
             execution.expect_rows(batch.num_rows() as u64);
-            // a task that has begun does not end with this future by itself
+            // a running task is not cancelled by dropping this future
             let _cancel = execution.cancel_on_drop();
             let (batch, tables) = (batch.clone(), tables.clone());
             let task = SpawnedTask::spawn_blocking(move || {
@@ -91,29 +91,37 @@ impl BuildTables for Building {
                 } = output;
                 let builds = columns.builds();
                 let built = match post_aggregation {
-                    Some(wanted) => {
-                        execution.build_from_groups(&batch, &wanted, columns.of_kernel(), &builds)
-                    }
+                    Some(post_aggregation) => execution.build_from_groups(
+                        &batch,
+                        &post_aggregation,
+                        columns.of_kernel(),
+                        &builds,
+                    ),
                     None => execution.build(&batch, &builds),
                 };
                 let built = built.map_err(error::gpu)?;
-                let made = built.map(|built| columns.tables(built, &tables, file_rows.as_ref()));
-                Ok::<_, DataFusionError>((made.transpose()?, execution.statistics()))
+                let built_tables =
+                    built.map(|built| columns.tables(built, &tables, file_rows.as_ref()));
+                Ok::<_, DataFusionError>((built_tables.transpose()?, execution.statistics()))
             });
             match task.join().await.map_err(error::interrupted).flatten() {
                 Ok((tables, statistics)) => {
                     environment.metrics.add(&statistics);
-                    made = tables;
+                    built_tables = tables;
                     break;
                 }
                 Err(error) if number < last && error::is_unsupported(&error) => {}
                 Err(error) => return Err(error),
             }
         }
-        let rows = made.iter().flatten().map(|table| table.codes.len()).max();
+        let rows = built_tables
+            .iter()
+            .flatten()
+            .map(|table| table.codes.len())
+            .max();
         environment.metrics.build_rows.add(rows.unwrap_or_default());
         Ok(Built {
-            tables: made,
+            tables: built_tables,
             read,
             stages,
         })

@@ -1,4 +1,4 @@
-//! An aggregate over a scan, and what that is joined with, in one kernel; or the rows of such a join.
+//! Plan node of a fused aggregate over a scan and its joins, or of the rows of a fused star join.
 //!
 //! ```text
 //!  open files ─▶ worth it? ─▶ dimensions ─▶ row groups in memory, others ─▶ kernel, a batch at a time
@@ -46,8 +46,8 @@ use vectile_gpu::plan::{Expr, GroupKey, Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
 
 use super::auto::Auto;
-use super::batch_stream::{Arrivals, Environment, Pace};
-use super::column_loader::{Found, Input, Part, decline, look_up};
+use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};
+use super::column_loader::{Input, RowGroupChunks, TableRowGroup, decline, look_up};
 use super::cpu_fallback::CpuPlan;
 use super::metrics::GpuMetrics;
 use super::star_pipeline::Star;
@@ -68,35 +68,35 @@ use crate::fused::table::Tables;
 use crate::options::{GpuMode, VectileOptions};
 use crate::stack;
 
-/// An aggregate over a scan, and what that is joined with, on the GPU; or the rows of such a join.
+/// Computes an aggregate over a scan and its joins, or the rows of such a join, on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct FusedAggregateExec {
     gpu: Gpu,
     input: Input,
     star: Star,
-    /// With `auto`.
+    /// `None` unless `vectile.gpu = auto`.
     auto: Option<Auto>,
-    /// Those of an aggregate.
+    /// One for each aggregate function; empty for a join.
     functions: Vec<Named>,
     keys: Keys,
-    /// Whether each group comes once if all rows come together.
+    /// True if each group comes exactly once when all rows are in one batch.
     has_whole_groups: bool,
-    /// If the kernel's groups are grouped again: then functions and keys are of those groups.
-    again: Option<NestedAggregationPlan>,
-    /// If not all groups are wanted.
-    wanted: Option<WantedGroups>,
+    /// Nested aggregation of the kernel's groups. If set, `functions` and `keys` describe the outer aggregate.
+    nested: Option<NestedAggregationPlan>,
+    /// Group pruning, if the parents need only some groups.
+    pruning: Option<WantedGroups>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
     replaced: Replaced,
     cpu: CpuPlan,
-    /// Once somebody has asked.
+    /// Computed lazily.
     statistics: Arc<OnceLock<Arc<Statistics>>>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     has_run: Arc<AtomicBool>,
 }
 
-/// What a node is in the place of.
+/// The plan that a node replaces.
 #[derive(Clone, Debug)]
 pub(crate) enum Replaced {
     Aggregates(Aggregates),
@@ -112,7 +112,7 @@ impl Replaced {
     }
 }
 
-/// What is computed on the device.
+/// The parts of a [`FusedAggregateExec`] that run on the device.
 pub(crate) struct Fused {
     pub(crate) gpu: Gpu,
     pub(crate) input: Input,
@@ -120,59 +120,58 @@ pub(crate) struct Fused {
     pub(crate) auto: Option<Auto>,
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
-    /// Whether each group comes once if all rows come together.
+    /// True if each group comes exactly once when all rows are in one batch.
     pub(crate) has_whole_groups: bool,
     pub(crate) again: Option<NestedAggregationPlan>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// Groups up to which one core turns their states into results.
+/// Up to this many groups, one core turns states into results.
 const FEW_GROUPS: usize = 1 << 16;
 
-/// Groups, or possible ones, beyond which `auto` leaves a query to all cores of the CPU, which read results faster than one.
+/// With `auto`, the CPU takes queries with more groups, or possible groups: all its cores read results faster than one.
 const MOST_VALUES: u64 = 1 << 22;
 
-/// Groups beyond which the CPU takes over with `on`, too: results of so many take memory of the host.
+/// With `on`, the CPU takes over above this many groups: so many results take memory of the host.
 const MOST_GROUPS: u64 = 1 << 24;
 
-/// The kernel's work under way.
+/// State of a running kernel execution.
 struct Run {
     execution: Execution,
     metrics: GpuMetrics,
-    /// Rows of all batches.
+    /// Rows in all batches together.
     rows: u64,
-    /// What has become of groups, or of rows of a join, so far; other totals are with the execution.
-    output: Option<Collected>,
+    /// Output so far, for groups or rows of a join; the execution holds other totals.
+    output: Option<OutputRows>,
 }
 
-/// Rows that the node puts out.
-struct Collected {
+/// Output rows of the node.
+struct OutputRows {
     node: FusedAggregateExec,
     tables: Tables,
     batches: Vec<RecordBatch>,
-    /// Batches are results, and no states that are to be merged.
+    /// True if batches are results; false if they are states to be merged.
     are_results: bool,
-    /// Groups that wait for the others: those that may be all there are, so that they are results, of which some may not
-    /// be wanted.
-    held: Vec<Groups>,
-    /// Covers them.
-    rooms: Vec<MemoryReservation>,
-    /// Covers batches.
+    /// Groups not yet added to `batches`. If no others follow, they are all groups: final results, which can be pruned.
+    pending: Vec<Groups>,
+    /// Memory reservations for `pending`.
+    pending_memory: Vec<MemoryReservation>,
+    /// Memory reservation for `batches`.
     memory: MemoryReservation,
 }
 
 impl Run {
-    /// Has a thread that may block make a kernel for `batch`.
-    async fn compiled(mut self, batch: Batch, again: bool) -> Result<Self> {
+    /// Compiles a kernel for `batch` on a thread that may block.
+    async fn compiled(mut self, batch: Batch, is_nested: bool) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
-            let compiled = self.execution.compile_groups(&batch, again);
+            let compiled = self.execution.compile_groups(&batch, is_nested);
             compiled.map_err(error::gpu)?;
             Ok(self)
         });
         task.join().await.map_err(error::interrupted).flatten()
     }
 
-    /// Has a thread that may block add the rows of `batch`.
+    /// Adds the rows of `batch` on a thread that may block.
     async fn with(mut self, batch: Batch) -> Result<Self> {
         let task = SpawnedTask::spawn_blocking(move || {
             self.aggregate(&batch)?;
@@ -191,10 +190,10 @@ impl Run {
         };
         if let Replaced::Join(_, columns) = &output.node.replaced {
             let columns = columns.clone();
-            let found = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
-            return output.add_rows(&found, &columns);
+            let rows = self.execution.rows_of_batch(batch).map_err(error::gpu)?;
+            return output.add_rows(&rows, &columns);
         }
-        // tables and groups, until they are rows
+        // reserves memory for tables and groups until they are batches
         let room = output.memory.new_empty();
         let reserve = |bytes| {
             let refused = |error: DataFusionError| Error::Refused {
@@ -205,37 +204,38 @@ impl Run {
         };
         let node = &output.node;
         let is_all = batch.num_rows() as u64 == self.rows;
-        let post_aggregation = match (&node.again, &node.wanted) {
-            (Some(again), _) if is_all => Some(again.post_aggregation()?),
+        let post_aggregation = match (&node.nested, &node.pruning) {
+            (Some(nested), _) if is_all => Some(nested.post_aggregation()?),
             (Some(_), _) => {
                 let reason = "groups of several launches, which are grouped again";
                 return Err(error::gpu(Error::Unsupported(reason.into())));
             }
-            (None, Some(wanted)) if is_all => Some(wanted.on_device(&node.functions)?),
+            (None, Some(pruning)) if is_all => Some(pruning.on_device(&node.functions)?),
             (None, _) => None,
         };
         let groups = match post_aggregation {
-            Some(wanted) => self.execution.group_wanted(batch, &wanted, reserve),
+            Some(computation) => self.execution.group_wanted(batch, &computation, reserve),
             None => self.execution.group(batch, reserve),
         };
         let groups = groups.map_err(error::gpu)?;
-        let may_be_all = output.batches.is_empty() && output.held.is_empty() && groups.len() == 1;
+        let may_be_all =
+            output.batches.is_empty() && output.pending.is_empty() && groups.len() == 1;
         if node.has_whole_groups && may_be_all {
-            output.held.extend(groups);
-            output.rooms.push(room);
+            output.pending.extend(groups);
+            output.pending_memory.push(room);
             return Ok(());
         }
-        output.add_held()?;
+        output.add_pending()?;
         groups
             .iter()
             .try_for_each(|groups| output.add_groups(groups))
     }
 }
 
-impl Collected {
+impl OutputRows {
     fn add_rows(&mut self, rows: &[Rows], columns: &RowColumns) -> Result<()> {
         for batch in columns.batches(rows, &self.tables, &self.node.schema())? {
-            // several share the memory that came back
+            // count slices: several arrays may share a buffer that the device returned
             let bytes: usize = batch.columns().iter().map(bytes_of).sum();
             self.memory.try_grow(bytes)?;
             self.batches.push(batch);
@@ -243,26 +243,28 @@ impl Collected {
         Ok(())
     }
 
-    /// Adds the groups that might have been all.
-    fn add_held(&mut self) -> Result<()> {
-        let held = std::mem::take(&mut self.held);
-        held.iter().try_for_each(|groups| self.add_groups(groups))?;
-        self.rooms.clear();
+    /// Adds the groups that might have been all groups.
+    fn add_pending(&mut self) -> Result<()> {
+        let pending = std::mem::take(&mut self.pending);
+        pending
+            .iter()
+            .try_for_each(|groups| self.add_groups(groups))?;
+        self.pending_memory.clear();
         Ok(())
     }
 
-    /// Adds those of the groups that are wanted, if there are no others, or what they are counted as.
+    /// Adds the pending groups: only the required ones if there are no others. Called after the last batch.
     fn end(&mut self) -> Result<()> {
-        if let Some(wanted) = self.node.wanted.take()
-            && let [groups] = &self.held[..]
+        if let Some(pruning) = self.node.pruning.take()
+            && let [groups] = &self.pending[..]
         {
-            // what fails here fails above, if it matters
-            if let Ok(wanted) = wanted.of(groups, &mut self.node.functions) {
-                self.held = vec![groups.filtered(&wanted).map_err(error::gpu)?];
+            // ignore the error: the operator above evaluates it again
+            if let Ok(selected) = pruning.of(groups, &mut self.node.functions) {
+                self.pending = vec![groups.filtered(&selected).map_err(error::gpu)?];
             }
         }
-        self.are_results = self.node.has_whole_groups && self.held.len() == 1;
-        self.add_held()
+        self.are_results = self.node.has_whole_groups && self.pending.len() == 1;
+        self.add_pending()
     }
 
     fn add_groups(&mut self, groups: &Groups) -> Result<()> {
@@ -290,27 +292,28 @@ impl Collected {
     }
 }
 
-/// What the kernel gives.
+/// Result of a kernel execution.
 struct Answer {
     batches: Vec<RecordBatch>,
-    /// The node puts these out. If not, they are states of groups, which may come more than once, as
-    /// each run of a kernel has its own.
+    /// True if the node emits `batches` as they are. If false, they are states of groups; a group may occur more than
+    /// once, as each launch of a kernel has its own.
     are_results: bool,
-    /// Covers them.
+    /// Memory reservation for `batches`.
     memory: Option<MemoryReservation>,
-    /// Kernels that had to be compiled for it.
+    /// Kernels that had to be compiled.
     kernels_compiled: usize,
 }
 
 impl FusedAggregateExec {
-    /// Puts `fused` in the place of what `cpu` does on the CPU.
+    /// A node that runs `fused` instead of the plan in `cpu`.
     pub(crate) fn new(
         fused: Fused,
         replaced: Replaced,
         cpu: CpuPlan,
         options: VectileOptions,
     ) -> Self {
-        // What the plan in its place claims may be wrong: it is planned before constants of outer joins are hidden.
+        // Do not copy the replaced plan's properties: they may be wrong, as it is planned before constants of outer
+        // joins are hidden.
         let properties = PlanProperties::new(
             EquivalenceProperties::new(replaced.plan().schema()),
             Partitioning::UnknownPartitioning(1),
@@ -330,40 +333,40 @@ impl FusedAggregateExec {
             functions: functions.collect(),
             keys: fused.keys,
             has_whole_groups: fused.has_whole_groups,
-            again: fused.again,
-            wanted: None,
+            nested: fused.again,
+            pruning: None,
             filter: fused.filter,
             options,
             replaced,
             cpu,
             statistics: Arc::default(),
-            // What takes time does so on other threads; then the batches are there.
+            // Blocking work runs on other threads; then the batches are ready.
             properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
             metrics: ExecutionPlanMetricsSet::new(),
             has_run: Arc::default(),
         }
     }
 
-    /// The same, of which not all groups are wanted; `None` if it needs all to tell.
-    pub(crate) fn narrowed(&self, wanted: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
-        let mut groups = self.wanted.clone().unwrap_or_default();
+    /// A copy that prunes groups by `pruning`. Returns `None` if all groups are needed for that.
+    pub(crate) fn narrowed(&self, pruning: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
+        let mut groups = self.pruning.clone().unwrap_or_default();
         let keys = self.keys.len();
         let narrows = self.has_whole_groups && keys > 0;
-        if !narrows || !groups.add(wanted, keys, &self.functions)? {
+        if !narrows || !groups.add(pruning, keys, &self.functions)? {
             return Ok(None);
         }
         Ok(Some(Self {
-            wanted: Some(groups),
+            pruning: Some(groups),
             ..self.clone()
         }))
     }
 
-    /// Whether all groups are wanted of all rows, and a key has so many values that they are left to the CPU. That is looked
-    /// at again when chunks are at hand.
+    /// Returns an error if a query without filters or joins groups by a key with so many values that the CPU should do
+    /// it. This is checked again when chunks are loaded.
     pub(crate) fn check_groups(&self) -> Result<(), FallbackReason> {
-        let is_of_all = self.star.dimensions.is_empty() && self.filter.is_none();
-        let is_of_all = is_of_all && self.again.is_none();
-        if self.options.gpu != GpuMode::Auto || !is_of_all {
+        let is_unfiltered = self.star.dimensions.is_empty() && self.filter.is_none();
+        let is_plain = is_unfiltered && self.nested.is_none();
+        if self.options.gpu != GpuMode::Auto || !is_plain {
             return Ok(());
         }
         let rows = num_rows(&self.input.config).unwrap_or_default() as u128;
@@ -373,7 +376,7 @@ impl FusedAggregateExec {
             };
             let column = self.input.columns.get(*column);
             let values = column.and_then(|&column| num_values(&self.input.config, column));
-            // Values that lie further apart are hashed: then only those that occur count.
+            // Values further apart are hashed: then only values that occur count.
             let many = values.filter(|&values| values > MOST_VALUES.into() && values <= 2 * rows);
             if let Some(values) = many {
                 let most = MOST_VALUES;
@@ -383,7 +386,7 @@ impl FusedAggregateExec {
         Ok(())
     }
 
-    /// The rows of all row groups; or why they were not computed. Notes what there is to do once that is known.
+    /// Computes the rows of all row groups, or says why not. Sets `work` once the amount of work is known.
     async fn answer(
         &self,
         query: &str,
@@ -395,7 +398,7 @@ impl FusedAggregateExec {
         let engine = &device.engine;
         let parts = self.input.open(engine, context, &self.metrics).await?;
         if parts.is_empty() {
-            return self.nothing().map(Ok);
+            return self.empty_result().map(Ok);
         }
         if self.options.gpu != GpuMode::Require
             && let Some(reason) = decline(&parts, engine.memory_limit())
@@ -403,7 +406,7 @@ impl FusedAggregateExec {
             return Ok(Err(reason));
         }
         let cores = context.session_config().target_partitions();
-        let mut pace = Pace {
+        let mut limits = LoadLimits {
             loads: cores,
             may_compile: true,
         };
@@ -416,8 +419,8 @@ impl FusedAggregateExec {
                 return Ok(Err(reason));
             }
             missing.bytes = self.missing_bytes(engine, &parts).await?;
-            missing.rows = self.star.rows_to_read(Some(&device.dimensions))?;
-            // to do the same here at the same time would slow down both
+            missing.rows = self.star.rows_to_read(Some(&device.key_tables))?;
+            // doing the same work here at the same time would slow down both
             let is_being_prepared = auto.is_being_prepared(query);
             let not_ready = || is_being_prepared.then_some(FallbackReason::BeingPrepared);
             if (missing.bytes > 0 || missing.rows > 0)
@@ -427,13 +430,13 @@ impl FusedAggregateExec {
             }
             missing.kernel = true;
             if_not_compiled = cpu_is_faster(missing).or_else(not_ready);
-            pace.may_compile = if_not_compiled.is_none();
+            limits.may_compile = if_not_compiled.is_none();
         }
-        let environment = Environment {
+        let environment = ExecEnvironment {
             device,
             metrics,
             context,
-            pace,
+            limits,
         };
         let answer = self.computed(&environment, &parts).await;
         match if_not_compiled {
@@ -442,24 +445,28 @@ impl FusedAggregateExec {
         }
     }
 
-    /// The rows of `parts`.
-    async fn computed(&self, environment: &Environment<'_>, parts: &[Part]) -> Result<Answer> {
-        let arrivals = || {
+    /// Computes the rows of `parts`.
+    async fn computed(
+        &self,
+        environment: &ExecEnvironment<'_>,
+        parts: &[TableRowGroup],
+    ) -> Result<Answer> {
+        let batch_stream = || {
             let costs = self.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
-            Arrivals::new(parts.to_vec(), environment, costs)
+            BatchStream::new(parts.to_vec(), environment, costs)
         };
-        // row groups come while dimensions are read
-        let mut first = arrivals();
+        // row groups are loaded while dimensions are read
+        let mut first = batch_stream();
         let tables = self.star.tables(environment);
         let ((tables, stages), ()) = try_join(tables, first.begin()).await?;
         environment.metrics.add_stages(stages);
         if self.star.is_empty(&tables) {
-            return self.nothing();
+            return self.empty_result();
         }
         let (mut node, mut first) = (self.clone(), Some(first));
         loop {
-            let arrivals = first.take().unwrap_or_else(arrivals);
-            let answer = node.attempt(self, environment, arrivals, &tables);
+            let batch_stream = first.take().unwrap_or_else(batch_stream);
+            let answer = node.attempt(self, environment, batch_stream, &tables);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
             if !function::again(&mut node.functions, has_kernel)? {
@@ -468,30 +475,34 @@ impl FusedAggregateExec {
         }
     }
 
-    /// What there is to do for `parts`.
-    fn work(&self, auto: &Auto, parts: &[Part]) -> Work {
+    /// The work for `parts`.
+    fn work(&self, auto: &Auto, parts: &[TableRowGroup]) -> Work {
         let rows = parts.iter().map(|part| part.rows() as u64).sum();
         let planned = auto.planned;
-        // row groups that were ruled out had no rows that pass
+        // row groups that were ruled out had no matching rows
         let fewer = planned.rows as f64 / f64::max(rows as f64, 1.0);
         Work {
             rows,
-            bytes: parts.iter().map(Part::bytes).sum(),
-            strings: parts.iter().map(Part::strings).sum(),
+            bytes: parts.iter().map(TableRowGroup::bytes).sum(),
+            strings: parts.iter().map(TableRowGroup::strings).sum(),
             passing: (planned.passing * fewer).min(1.0),
             ..planned
         }
     }
 
-    /// Bytes of columns of `parts` that are not on the device. Those in host memory begin to come.
-    async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[Part]) -> Result<u64> {
+    /// Bytes of columns of `parts` that are not on the device. Starts copying those in host memory.
+    async fn missing_bytes(&self, engine: &Arc<Engine>, parts: &[TableRowGroup]) -> Result<u64> {
         let (engine, parts) = (Arc::clone(engine), parts.to_vec());
         let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
-        let found = task.join().await.map_err(error::interrupted).flatten()?;
-        Ok(found.missing.iter().map(Found::missing_bytes).sum())
+        let lookup = task.join().await.map_err(error::interrupted).flatten()?;
+        Ok(lookup
+            .missing
+            .iter()
+            .map(RowGroupChunks::missing_bytes)
+            .sum())
     }
 
-    /// With `auto`, why it is left to the CPU, if that is known when the query is planned.
+    /// Returns why the CPU should run the query, if that is known at planning. Always `None` without `auto`.
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<FallbackReason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
@@ -505,20 +516,20 @@ impl FusedAggregateExec {
         reason
     }
 
-    /// Notes what the CPU took for a plan with it.
+    /// Records the time of a CPU plan that includes this aggregate.
     pub(crate) fn note_cpu(&self, took: Duration) {
         if let Some(auto) = &self.auto {
             auto.costs.add_cpu_within(&self.identity(), took);
         }
     }
 
-    /// Tells it from other queries: what it computes, of which files.
+    /// Identifies the query: the operation and its files.
     fn identity(&self) -> String {
         let files = self.input.config.file_groups.iter();
         let files = files.flat_map(|group| group.iter());
         let mut hasher = DefaultHasher::new();
         files.for_each(|file| file.object_meta.location.hash(&mut hasher));
-        // without what changes from run to run: what was expected, and whether the device is open
+        // exclude state that changes between runs: the estimate, and if the device is open
         let mut node = self.clone();
         node.auto = None;
         node.gpu = Gpu::none("");
@@ -527,15 +538,15 @@ impl FusedAggregateExec {
         if let Ok(star) = (node.star.clone()).with_exprs(&|expr| without(Arc::clone(expr))) {
             node.star = star;
         }
-        let wanted = node.wanted.take();
-        node.wanted = wanted.and_then(|wanted| wanted.with_filters(without).ok());
-        let again = node.again.take();
-        node.again = again.and_then(|again| again.with_exprs(without).ok());
+        let pruning = node.pruning.take();
+        node.pruning = pruning.and_then(|pruning| pruning.with_filters(without).ok());
+        let nested = node.nested.take();
+        node.nested = nested.and_then(|nested| nested.with_exprs(without).ok());
         let node = DisplayableExecutionPlan::new(&node).one_line().to_string();
         format!("{node} {:x}", hasher.finish())
     }
 
-    /// Makes the device ready for the next run of this query, if that is wanted.
+    /// Prepares the device for the next run of this query, if the session has a background worker.
     pub(crate) fn prepare_in_background(&self, context: Arc<TaskContext>) {
         if let Some(auto) = &self.auto
             && let Some(background) = &auto.background
@@ -548,7 +559,7 @@ impl FusedAggregateExec {
         }
     }
 
-    /// Computes the rows and drops them: then all that takes is on the device.
+    /// Computes the rows and drops them. Afterwards columns, tables and kernels are on the device.
     async fn prepare(self, context: Arc<TaskContext>) -> Result<()> {
         let node: Arc<dyn ExecutionPlan> = Arc::new(self);
         let node = fresh(&node)?;
@@ -560,53 +571,53 @@ impl FusedAggregateExec {
         let parts = node.input.open(&device.engine, &context, &node.metrics);
         let parts = parts.await?;
         let cores = context.session_config().target_partitions();
-        let pace = Pace {
+        let limits = LoadLimits {
             loads: (cores / CORES_SHARE).max(1),
             may_compile: true,
         };
-        let environment = Environment {
+        let environment = ExecEnvironment {
             device: &device,
             metrics: &metrics,
             context: &context,
-            pace,
+            limits,
         };
         node.computed(&environment, &parts).await?;
-        // with all row groups in one batch, as the next run will have them, it may be another kernel
+        // the next run has all row groups in one batch, for which the kernel may differ
         node.computed(&environment, &parts).await.map(drop)
     }
 
-    /// The rows of all row groups. Functions may want to be computed once more.
+    /// Computes the rows of all row groups once. Functions may require another attempt.
     async fn attempt(
         &mut self,
         planned: &Self,
-        environment: &Environment<'_>,
-        mut arrivals: Arrivals,
+        environment: &ExecEnvironment<'_>,
+        mut batch_stream: BatchStream,
         tables: &Tables,
     ) -> Result<Answer> {
-        let Environment {
+        let ExecEnvironment {
             device: Device { engine, .. },
             metrics,
             context,
-            pace,
+            limits,
         } = *environment;
         let mut pipeline = self.star.pipeline(tables)?;
-        if self.again.is_none() {
+        if self.nested.is_none() {
             function::replace(&planned.functions, &self.functions, &mut pipeline.output);
         }
         let consumer = MemoryConsumer::new("VectileGpuGroups");
-        let output = self.puts_out_rows().then(|| Collected {
+        let output = self.puts_out_rows().then(|| OutputRows {
             node: self.clone(),
             tables: tables.clone(),
             batches: Vec::new(),
             are_results: false,
-            held: Vec::new(),
-            rooms: Vec::new(),
+            pending: Vec::new(),
+            pending_memory: Vec::new(),
             memory: consumer.register(context.memory_pool()),
         });
         let mut run = Run {
             execution: engine.start(Arc::new(pipeline)),
             metrics: GpuMetrics::clone(metrics),
-            rows: arrivals.rows(),
+            rows: batch_stream.rows(),
             output,
         };
         match self.options.gpu {
@@ -614,28 +625,28 @@ impl FusedAggregateExec {
             GpuMode::Auto => run.execution.limit_groups(MOST_VALUES),
             GpuMode::On | GpuMode::Off => run.execution.limit_groups(MOST_GROUPS),
         }
-        run.execution.expect_rows(arrivals.rows());
-        if !pace.may_compile {
+        run.execution.expect_rows(batch_stream.rows());
+        if !limits.may_compile {
             run.execution.without_compiler();
         }
-        // a task that has begun does not end with this future by itself
+        // a running task is not cancelled by dropping this future
         let _cancel = run.execution.cancel_on_drop();
-        let is_of_all = self.wanted.is_some() || self.again.is_some();
-        if is_of_all && arrivals.are_one_window() {
-            // what is wanted of groups is known of all rows together
-            let mut next = arrivals.next().await?;
+        let needs_all_groups = self.pruning.is_some() || self.nested.is_some();
+        if needs_all_groups && batch_stream.fit_device() {
+            // pruning and nested aggregation need all rows in one batch
+            let mut next = batch_stream.next().await?;
             match next.take_if(|batch| batch.num_rows() as u64 == run.rows) {
                 Some(all) => run = run.with(all).await?,
                 None => {
                     while let Some(batch) = next {
-                        run = run.compiled(batch, self.again.is_some()).await?;
-                        next = arrivals.next().await?;
+                        run = run.compiled(batch, self.nested.is_some()).await?;
+                        next = batch_stream.next().await?;
                     }
-                    arrivals = arrivals.again();
+                    batch_stream = batch_stream.restarted();
                 }
             }
         }
-        while let Some(batch) = arrivals.next().await? {
+        while let Some(batch) = batch_stream.next().await? {
             run = run.with(batch).await?;
         }
         if let Some(mut output) = run.output.take() {
@@ -669,17 +680,17 @@ impl FusedAggregateExec {
         })
     }
 
-    /// Whether the kernel has rows or groups, which may all be of one that is wanted.
+    /// True if the output is rows or groups, of which there may be none.
     fn puts_out_rows(&self) -> bool {
-        self.is_join() || self.again.is_some() || !self.keys.of_kernel().is_empty()
+        self.is_join() || self.nested.is_some() || !self.keys.of_kernel().is_empty()
     }
 
     fn is_join(&self) -> bool {
         matches!(self.replaced, Replaced::Join(..))
     }
 
-    /// What there is to say of no rows.
-    fn nothing(&self) -> Result<Answer> {
+    /// The result for empty input.
+    fn empty_result(&self) -> Result<Answer> {
         if self.puts_out_rows() {
             return Ok(Answer {
                 batches: Vec::new(),
@@ -688,15 +699,15 @@ impl FusedAggregateExec {
                 kernels_compiled: 0,
             });
         }
-        let nothing = Total {
+        let total = Total {
             count: 0,
             value: None,
         };
         let width = self.functions.iter().map(|(function, _)| function.width());
-        self.clone().total(&vec![nothing; width.sum()])
+        self.clone().total(&vec![total; width.sum()])
     }
 
-    /// The row that this node puts out without grouping.
+    /// The output row of an aggregate without keys.
     fn total(&mut self, mut totals: &[Total]) -> Result<Answer> {
         let mut columns = Vec::new();
         for (function, aggregate) in &mut self.functions {
@@ -715,7 +726,7 @@ impl FusedAggregateExec {
         })
     }
 
-    /// The results of groups that have these states.
+    /// Merges states of groups into results.
     fn results(
         &self,
         states: Vec<RecordBatch>,
@@ -736,7 +747,7 @@ impl FusedAggregateExec {
         CoalescePartitionsExec::new(Arc::new(results)).execute(0, context)
     }
 
-    /// The rows, or the stream of what does the same on the CPU.
+    /// Returns a stream of the rows, or of the CPU plan if the GPU does not run the query.
     async fn run(self, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let required = self.options.gpu == GpuMode::Require;
@@ -755,7 +766,7 @@ impl FusedAggregateExec {
                     ..
                 } = answer;
                 let batches = in_batches(batches, context.session_config().batch_size());
-                // without keys, there is a row for no groups, too
+                // an aggregate without keys has a row for empty input, too
                 let has_a_row = !self.is_join() && self.keys.is_empty();
                 let is_all = match batches.is_empty() {
                     true => !has_a_row,
@@ -792,7 +803,7 @@ impl FusedAggregateExec {
         metrics.add_fallback(&reason);
         let mut config = Arc::clone(context.session_config().options());
         if reason.is_of_cost() {
-            // nor does it pay to have the GPU filter for this
+            // if this does not pay, neither do filters on the GPU
             let options = &mut Arc::make_mut(&mut config).extensions;
             if let Some(options) = options.get_mut::<VectileOptions>() {
                 options.gpu = GpuMode::Off;
@@ -811,21 +822,21 @@ impl FusedAggregateExec {
                 auto.costs.add_work(work, cores, took);
             }
             auto.costs.add_cpu(&query, took);
-            // not before: even few cores would be missed
+            // only now: until here the query needs all cores
             if reason.can_be_prepared() {
                 self.prepare_in_background(context);
             }
         }))
     }
 
-    /// The columns of rows, for `EXPLAIN`.
+    /// Column names of the rows, for `EXPLAIN`.
     fn row_names(&self) -> String {
         let schema = self.schema();
         let names = schema.fields().iter().map(|field| field.name().as_str());
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// What groups are by, for `EXPLAIN`.
+    /// The grouping expressions, for `EXPLAIN`.
     fn group_by(&self) -> String {
         let Replaced::Aggregates(aggregates) = &self.replaced else {
             return String::new();
@@ -873,11 +884,11 @@ impl FusedAggregateExec {
                 if let Some(filter) = &self.filter {
                     write!(f, ", filter={filter}")?;
                 }
-                if let Some(again) = &self.again {
-                    write!(f, "{again}")?;
+                if let Some(nested) = &self.nested {
+                    write!(f, "{nested}")?;
                 }
-                if let Some(wanted) = &self.wanted {
-                    write!(f, "{wanted}")?;
+                if let Some(pruning) = &self.pruning {
+                    write!(f, "{pruning}")?;
                 }
                 write!(f, ", columns=[{}], device={device}", self.input)?;
                 match &self.auto {
@@ -914,11 +925,11 @@ impl ExecutionPlan for FusedAggregateExec {
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
-        // A scan that can be divided is, without that.
+        // Scans are divided without this where possible.
         vec![false; self.star.dimensions.len()]
     }
 
-    /// Those of what it is in the place of.
+    /// Statistics of the replaced plan.
     fn statistics_from_inputs(
         &self,
         _: &[Arc<Statistics>],
@@ -977,7 +988,7 @@ impl ExecutionPlan for FusedAggregateExec {
         }
         let mut node = self.clone();
         if self.has_run.swap(true, Ordering::Relaxed) {
-            // Operators of dimensions run once.
+            // Operators of dimensions can run only once.
             for dimension in &mut node.star.dimensions {
                 dimension.plan = fresh(&dimension.plan)?;
             }
@@ -995,14 +1006,14 @@ impl ExecutionPlan for FusedAggregateExec {
     }
 }
 
-/// What does the same as `plan` on the CPU, if that is an aggregate on the GPU.
+/// Returns the CPU plan of a fused aggregate or join; `None` for other nodes.
 pub(crate) fn on_cpu(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     let node = plan.downcast_ref::<FusedAggregateExec>()?;
     Some(&node.cpu.plan)
 }
 
-/// A copy of `plan`, if that is an aggregate on the GPU, with these children, and with what `copied` and `expr` make of
-/// plans and of expressions with subqueries.
+/// A copy of `plan` with `children`, its CPU plan replaced by `copied` and its expressions with subqueries by `expr`.
+/// Returns `None` if `plan` is no fused node, or if `copied` returns `None`.
 pub(crate) fn with_subqueries(
     plan: &Arc<dyn ExecutionPlan>,
     children: Vec<Arc<dyn ExecutionPlan>>,
@@ -1020,17 +1031,20 @@ pub(crate) fn with_subqueries(
     copy.star = copy.star.with_exprs(&expr)?;
     let own = |own: Arc<dyn PhysicalExpr>| expr(&own);
     copy.filter = copy.filter.map(own).transpose()?;
-    copy.wanted = copy
-        .wanted
-        .map(|wanted| wanted.with_filters(own))
+    copy.pruning = copy
+        .pruning
+        .map(|pruning| pruning.with_filters(own))
         .transpose()?;
-    copy.again = copy.again.map(|again| again.with_exprs(own)).transpose()?;
+    copy.nested = copy
+        .nested
+        .map(|nested| nested.with_exprs(own))
+        .transpose()?;
     copy.input.source = copy.input.source.with_predicate(&expr)?;
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
     Arc::new(copy).replace_children(children, options).map(Some)
 }
 
-/// `rows`, and `then` when all of them were taken.
+/// Returns `rows` and calls `then` when the stream ends.
 pub(super) fn at_end(
     rows: SendableRecordBatchStream,
     then: impl FnOnce() + Send + 'static,
@@ -1046,14 +1060,14 @@ pub(super) fn at_end(
     Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
 }
 
-/// Notes that the GPU cannot do a query, if this error says so.
+/// Records that the GPU cannot run a query, if `error` says so.
 fn note_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
     if error::is_unsupported(error) || gpu.is_noted(error) {
         costs.add_refused(query);
     }
 }
 
-/// `expr` with subqueries that look the same before and after they have run.
+/// Replaces subqueries in `expr` by a placeholder, as their display changes once they have run.
 fn without_subqueries(expr: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
     let without = Arc::clone(&expr).transform_up(|expr| {
         Ok(match expr.is::<ScalarSubqueryExpr>() {
@@ -1064,7 +1078,7 @@ fn without_subqueries(expr: Arc<dyn PhysicalExpr>) -> Arc<dyn PhysicalExpr> {
     without.data().unwrap_or(expr)
 }
 
-/// The same rows, of which at most `most` are together.
+/// Slices `batches` to at most `most` rows each.
 fn in_batches(batches: Vec<RecordBatch>, most: usize) -> Vec<RecordBatch> {
     let most = most.max(1);
     let slices = batches.into_iter().flat_map(|batch| {
@@ -1075,14 +1089,14 @@ fn in_batches(batches: Vec<RecordBatch>, most: usize) -> Vec<RecordBatch> {
     slices.collect()
 }
 
-/// Bytes of an array's rows.
+/// Bytes of an array's rows. Shared buffers count by slice.
 fn bytes_of(array: &ArrayRef) -> usize {
     let data = array.to_data();
     data.get_slice_memory_size()
         .unwrap_or_else(|_| data.get_array_memory_size())
 }
 
-/// The aggregate in another mode, over what that reads.
+/// The aggregate in another mode, over `input`.
 fn of_mode(
     aggregate: &AggregateExec,
     mode: AggregateMode,

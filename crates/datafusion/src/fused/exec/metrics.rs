@@ -1,4 +1,4 @@
-//! What a GPU node counts, for `EXPLAIN ANALYZE`.
+//! Metrics of GPU nodes, for `EXPLAIN ANALYZE`.
 
 use std::sync::Arc;
 
@@ -12,29 +12,27 @@ use super::stage::{Stage, Stages};
 /// The metrics of one partition of a GPU node.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuMetrics {
-    /// Bytes of column chunks, as they are in the file, that the engine had: on the device, or in host
-    /// memory.
+    /// Bytes, as in the file, of column chunks that the engine had on the device or in host memory.
     pub(crate) bytes_cached: Count,
-    /// Bytes of device layouts that were made for this query, and of streams, that were copied to the device.
+    /// Bytes of device layouts built for this query, and of streams, that were copied to the device.
     pub(crate) bytes_sent: Count,
-    /// Rows that kernels looked at.
+    /// Rows that kernels read.
     pub(crate) rows: Count,
-    /// Tables of dimensions that were there from earlier queries.
+    /// Tables of dimensions that an earlier query has cached.
     pub(crate) lookups_cached: Count,
-    /// Rows of dimensions that tables were made of.
+    /// Rows of dimensions that tables were built from.
     pub(crate) build_rows: Count,
-    /// Tables of dimensions that the device has made.
+    /// Tables of dimensions that were built on the device.
     pub(crate) lookups_built: Count,
-    /// Reading dimensions, and making tables of them.
+    /// Time for reading dimensions and building their tables.
     pub(crate) build_time: Time,
-    /// Launches of kernels.
+    /// Kernel launches.
     launches: Count,
-    /// Finding or compiling kernels.
+    /// Time for looking up or compiling kernels.
     compile_time: Time,
-    /// Copying to the device, added up over copies under way at once; building the layouts is not
-    /// in it.
+    /// Time for copying to the device, summed over concurrent copies, without building the layouts.
     pub(crate) copy_time: Time,
-    /// Running kernels, by the device's clock.
+    /// Time for running kernels, by the device's clock.
     kernel_time: Time,
     set: ExecutionPlanMetricsSet,
     partition: usize,
@@ -65,14 +63,14 @@ impl GpuMetrics {
         }
     }
 
-    /// Takes over what the engine measured.
+    /// Adds the engine's statistics.
     pub(crate) fn add(&self, statistics: &Statistics) {
         self.launches.add(statistics.launches);
         self.compile_time.add_duration(statistics.compile);
         self.kernel_time.add_duration(statistics.kernel);
     }
 
-    /// Counts columns that the device has made of streams.
+    /// Counts columns that the device has decoded.
     pub(crate) fn add_assembled(&self, assembled: &Assembled) {
         let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);
         let columns = summary().counter("columns_decoded_on_gpu", self.partition);
@@ -82,7 +80,7 @@ impl GpuMetrics {
         self.bytes_sent.add(assembled.sent);
     }
 
-    /// Tells what each of the node's dimensions took.
+    /// Reports the stages of the node's dimensions.
     pub(crate) fn add_stages(&self, stages: Vec<Stage>) {
         if !stages.is_empty() {
             let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
@@ -94,15 +92,15 @@ impl GpuMetrics {
         }
     }
 
-    /// Says why the CPU makes tables of a dimension that the device was to make.
+    /// Records why the CPU builds tables of a dimension that the device should have built.
     pub(crate) fn add_build_on_cpu(&self, reason: impl ToString) {
         let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
         let name = format!("builds_on_cpu ({})", reason.to_string());
         summary.counter(name, self.partition).add(1);
     }
 
-    /// Counts work that was left to the CPU after all. The reason is in the metric's name too:
-    /// `EXPLAIN ANALYZE` shows labels only with `VERBOSE`.
+    /// Counts work that fell back to the CPU. The metric's name includes the reason, because `EXPLAIN ANALYZE` shows
+    /// labels only with `VERBOSE`.
     pub(crate) fn add_fallback(&self, reason: impl ToString) {
         let reason = reason.to_string();
         let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);

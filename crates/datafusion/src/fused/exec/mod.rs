@@ -1,4 +1,4 @@
-//! What runs: an aggregate as a plan node, the filters of a scan, and what both read.
+//! Execution: the fused aggregate node, filters of scans, and their shared input.
 
 pub(crate) mod auto;
 mod batch_stream;

@@ -1,4 +1,4 @@
-//! Parts of a query that the GPU could do, in a plan for the CPU.
+//! Wraps a CPU plan that has parts which the GPU could run.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use datafusion::physical_plan::{
 use super::fused_aggregate::{FusedAggregateExec, at_end};
 use crate::fused::fallback_reason::FallbackReason;
 
-/// The rows of its input. When it runs, the GPU is made ready for the next time, if that is wanted and would help.
-/// It notes the CPU's time, by which a later run is planned.
+/// Passes on the rows of its input. When it runs, it prepares the GPU for the next run, if that is enabled and would
+/// help. It records the CPU's time, by which later runs are planned.
 #[derive(Debug)]
 pub(crate) struct PrewarmExec {
     input: Arc<dyn ExecutionPlan>,
@@ -26,11 +26,11 @@ pub(crate) struct PrewarmExec {
     has_begun: AtomicBool,
 }
 
-/// A part of a query, as it would be on the GPU.
+/// A part of a query that could run on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiting {
     pub(crate) node: Arc<FusedAggregateExec>,
-    /// Why it is on the CPU.
+    /// Why it runs on the CPU.
     pub(crate) reason: FallbackReason,
 }
 
@@ -44,7 +44,7 @@ impl PrewarmExec {
     }
 }
 
-/// What can be made ready.
+/// The nodes that can be prepared.
 fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &FusedAggregateExec> {
     let waiting = waiting.iter();
     let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
@@ -120,11 +120,11 @@ impl ExecutionPlan for PrewarmExec {
         let begun = Instant::now();
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
-            // The time of all is that of one only if there is no other.
+            // The measured time is that of one node only if there are no others.
             if let [Waiting { node, .. }] = &waiting[..] {
                 node.note_cpu(begun.elapsed());
             }
-            // not before: even few cores would be missed
+            // only now: until here the query needs all cores
             for node in prepared(&waiting) {
                 node.prepare_in_background(Arc::clone(&context));
             }

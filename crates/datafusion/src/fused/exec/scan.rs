@@ -1,18 +1,17 @@
-//! The filters of a scan on the GPU, and its projection where there are kernels for it.
+//! Runs the filters of a scan on the GPU, and its projection if there are kernels for it.
 //!
-//! The scan stays what it is: a stream of row groups that follows limits, orders and dynamic
-//! filters. Of a row group it gets the selected rows from here instead of evaluating its filters.
-//! Where the GPU fails it evaluates them after all.
+//! The scan remains a stream of row groups that follows limits, orders and dynamic filters. Instead of evaluating its
+//! filters, it gets the selected rows of a row group from here. If the GPU fails, it evaluates them.
 //!
 //! ```text
-//!  row groups that the stream will want ── a window of them ──▶ on the device, or loaded
+//!  row groups that the stream will read ── a window of them ──▶ on the device, or loaded
 //!                                                                        │
-//!  stream ◀── row group by row group ── selected rows, kept ◀── one run ─┘
+//!  stream ◀── row group by row group ── selected row groups ◀── one run ─┘
 //! ```
 //!
-//! A launch takes about as long for one row group as for several, so rows are selected in windows:
-//! the row group that is asked for, and those that will be next. Windows grow, so that a query which
-//! stops early, or rules out what was to come, has done little in vain.
+//! A launch takes about as long for one row group as for several, so rows are selected in windows: the requested row
+//! group and those that follow. Windows grow, so that little work is wasted if a query stops early or prunes later row
+//! groups.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -35,7 +34,7 @@ use vectile_gpu::{Engine, Error, Group, Rows};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::column_loader::{Found, GpuFile, Part, Reads, find};
+use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, look_up_each};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::background::Kind;
@@ -44,33 +43,32 @@ use crate::fused::lowering::output_rows::as_type;
 use crate::options::{GpuMode, VectileOptions};
 use crate::selector::{DeviceScan, PartitionDevice, ScanDevice};
 
-/// The most row groups whose rows are selected at once.
+/// Maximum number of row groups selected at once.
 const MAX_WINDOW: usize = 16;
 
-/// Row groups of a window may take so much of the device's memory for chunks: other partitions, and
-/// other queries, have windows too.
+/// Divisor of the device's memory for chunks: the limit of a window, as other partitions and queries have windows, too.
 const WINDOW_SHARE: u64 = 64;
 
-/// Bytes of selected rows from which on a launch is short beside copying them: no window is to have
-/// more, as far as the one before tells.
+/// If a launch selects more bytes than this, copying takes longer than the launch. The next window is sized to stay
+/// below, judged by the previous one.
 const WINDOW_BYTES: usize = 16 << 20;
 
 /// Row groups that a scan reads and copies at the same time.
 const LOADS: usize = 4;
 
-/// What a scan has the GPU do.
+/// The filters and projection of a scan, to run on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct GpuScan {
     pub(crate) gpu: Gpu,
     pub(crate) pipeline: Arc<Pipeline>,
     /// The pipeline's columns, by their index in the table's schema.
     pub(crate) columns: Vec<usize>,
-    /// Those of them that have to be in dictionaries, if they are text.
+    /// Columns that have to be in dictionaries if they are text.
     pub(crate) coded: Vec<usize>,
     pub(crate) options: VectileOptions,
-    /// With `auto`.
+    /// `None` unless `vectile.gpu = auto`.
     pub(crate) auto: Option<Auto>,
-    /// Where the files are.
+    /// The object store of the files.
     pub(crate) store: ObjectStoreUrl,
 }
 
@@ -90,7 +88,7 @@ impl GpuScan {
     }
 }
 
-/// What one partition of a scan has the GPU do, file after file.
+/// One partition of a [`GpuScan`], for all of its files.
 struct GpuPartition {
     scan: GpuScan,
     metrics: GpuMetrics,
@@ -156,14 +154,14 @@ struct GpuSelector {
     engine: Arc<Engine>,
     file: Arc<GpuFile>,
     scan: GpuScan,
-    /// Of the scan's batches.
+    /// Schema of the scan's batches.
     schema: SchemaRef,
     metrics: GpuMetrics,
-    /// How many row groups to take next. Files of a partition go on where the one before ended.
+    /// Row groups in the next window. Files of a partition continue with the size of the previous one.
     window: Arc<AtomicUsize>,
-    /// What was selected before the stream asked for it, in the stream's order.
+    /// Selected row groups that the stream has not requested yet, in its order.
     ahead: Mutex<VecDeque<(usize, Selected)>>,
-    /// Of nothing: what others are made of.
+    /// An empty reservation, from which others are created.
     reservation: MemoryReservation,
 }
 
@@ -212,7 +210,7 @@ impl Selector for GpuSelector {
 }
 
 impl GpuSelector {
-    /// What was selected of a row group. What comes before it the stream does not want any more.
+    /// Takes the selected rows of a row group. Drops those before it, which the stream no longer needs.
     fn take(&self, row_group: usize) -> Option<Selected> {
         let mut ahead = self.ahead();
         while let Some((of, selected)) = ahead.pop_front() {
@@ -223,7 +221,7 @@ impl GpuSelector {
         None
     }
 
-    /// Makes the device ready for `row_groups` in the background: selects their rows, and drops them.
+    /// Prepares the device for `row_groups` in the background: selects their rows and drops them.
     fn prepare(&self, row_groups: Vec<usize>) {
         let Some(auto) = &self.scan.auto else {
             return;
@@ -238,7 +236,7 @@ impl GpuSelector {
                 file: Arc::clone(&self.file),
                 scan: self.scan.clone(),
                 schema: Arc::clone(&self.schema),
-                // nobody looks at them
+                // discarded
                 metrics: GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0),
                 window: Arc::new(AtomicUsize::new(1)),
                 ahead: Mutex::default(),
@@ -254,12 +252,12 @@ impl GpuSelector {
         }
     }
 
-    /// Selects rows of the first of `row_groups`, and of as many others as there is room for. With `only_ready`,
-    /// nothing is loaded or compiled for that.
+    /// Selects rows of the first of `row_groups`, and of as many others as fit. With `only_ready`, it neither loads nor
+    /// compiles.
     ///
     /// # Errors
     ///
-    /// [`Error::NotLoaded`] and [`Error::NotCompiled`], if that was to be done.
+    /// Returns [`Error::NotLoaded`] or [`Error::NotCompiled`] if `only_ready` and it would have to.
     async fn select_window(
         &self,
         row_groups: Vec<usize>,
@@ -267,86 +265,90 @@ impl GpuSelector {
     ) -> Result<Vec<(usize, Selected)>> {
         let reservation = self.reservation.new_empty();
         let parts = row_groups.into_iter();
-        let parts = parts.map(|row_group| Part::new(Arc::clone(&self.file), row_group));
+        let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&self.file), row_group));
         let room = self.engine.memory_limit() / WINDOW_SHARE;
         let parts = first_within(parts.collect(), room);
-        let wanted = parts.len();
-        // one after the other again, should this fail
+        let requested = parts.len();
+        // if this fails, continue with windows of one
         let before = self.window.swap(1, Ordering::Relaxed);
         let mut groups = self.on_device(parts, only_ready, &reservation).await?;
         let run = self.run(groups.clone(), only_ready, reservation.new_empty());
         let selected = match run.await {
-            // It may be the fault of any of them. The others' turn comes when they are asked for.
+            // Any of them may have caused it. The others are retried when they are requested.
             Err(error) if groups.len() > 1 && !error::is_not_ready(&error) => {
                 groups.truncate(1);
                 self.run(groups, only_ready, reservation).await?
             }
             selected => selected?,
         };
-        if selected.len() == wanted {
+        if selected.len() == requested {
             let bytes = selected
                 .iter()
                 .map(|(_, selected)| selected.rows.bytes())
                 .sum();
-            let next = next_window(before, wanted, bytes);
+            let next = next_window(before, requested, bytes);
             self.window.store(next, Ordering::Relaxed);
         }
         Ok(selected)
     }
 
-    /// Looks row groups up, and loads those that are not on the device. Ends before the first that
-    /// cannot be there together with those before it.
+    /// Looks up row groups and loads the missing ones. Stops before the first that does not fit the device beside those
+    /// before it.
     async fn on_device(
         &self,
-        parts: Vec<Part>,
+        parts: Vec<TableRowGroup>,
         only_ready: bool,
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
         let engine = Arc::clone(&self.engine);
-        let find = SpawnedTask::spawn_blocking(move || find(&engine, parts));
-        let mut found = find.join().await.map_err(error::interrupted)?;
+        let lookup = SpawnedTask::spawn_blocking(move || look_up_each(&engine, parts));
+        let mut chunks = lookup.join().await.map_err(error::interrupted)?;
         if only_ready {
-            let ready = found.iter().take_while(|found| found.group().is_some());
+            let ready = chunks.iter().take_while(|chunks| chunks.group().is_some());
             match ready.count() {
                 0 => return Err(error::gpu(Error::NotLoaded)),
-                ready => found.truncate(ready),
+                ready => chunks.truncate(ready),
             }
         }
-        let mut groups = Vec::with_capacity(found.len());
-        let mut loads = futures::stream::iter(found.clone())
-            .map(|found| self.load(found, reservation.new_empty()))
+        let mut groups = Vec::with_capacity(chunks.len());
+        let mut loads = futures::stream::iter(chunks.clone())
+            .map(|chunks| self.load(chunks, reservation.new_empty()))
             .buffered(LOADS);
         while let Some(loaded) = loads.next().await {
             match loaded {
                 Ok(group) => groups.push(group),
-                Err(_) if found.len() > 1 => break,
+                Err(_) if chunks.len() > 1 => break,
                 Err(error) => return Err(error),
             }
         }
         drop(loads);
         if groups.is_empty() {
-            // there may be room for the first without the others
-            found.truncate(1);
-            for found in found {
-                groups.push(self.load(found, reservation.new_empty()).await?);
+            // the first may fit without the others
+            chunks.truncate(1);
+            for chunks in chunks {
+                groups.push(self.load(chunks, reservation.new_empty()).await?);
             }
         }
         Ok(groups)
     }
 
-    /// A row group on the device.
-    async fn load(&self, found: Found, reservation: MemoryReservation) -> Result<(usize, Group)> {
-        let row_group = found.row_group();
-        if let Some(group) = found.group() {
-            self.metrics.bytes_cached.add(found.bytes());
+    /// Returns a row group that is on the device, or loads it.
+    async fn load(
+        &self,
+        chunks: RowGroupChunks,
+        reservation: MemoryReservation,
+    ) -> Result<(usize, Group)> {
+        let row_group = chunks.row_group();
+        if let Some(group) = chunks.group() {
+            self.metrics.bytes_cached.add(chunks.bytes());
             return Ok((row_group, group));
         }
-        let load = SpawnedTask::spawn(found.load(self.metrics.clone(), reservation, true));
+        let load = SpawnedTask::spawn(chunks.load(self.metrics.clone(), reservation, true));
         let loaded = load.join().await.map_err(error::interrupted).flatten()?;
         Ok((row_group, loaded.group))
     }
 
-    /// Selects rows of all `groups` at once.
+    /// Selects rows of all `groups` in one launch.
     async fn run(
         &self,
         groups: Vec<(usize, Group)>,
@@ -354,12 +356,12 @@ impl GpuSelector {
         reservation: MemoryReservation,
     ) -> Result<Vec<(usize, Selected)>> {
         let (row_groups, groups): (Vec<usize>, Vec<Group>) = groups.into_iter().unzip();
-        let looked_at = groups.iter().map(|group| group.rows).sum();
+        let rows_read = groups.iter().map(|group| group.rows).sum();
         let mut execution = self.engine.start(Arc::clone(&self.scan.pipeline));
         if only_ready {
             execution.without_compiler();
         }
-        // the task does not end with this future by itself
+        // a running task is not cancelled by dropping this future
         let _cancel = execution.cancel_on_drop();
         let (projects, schema) = (self.is_always_asked(), Arc::clone(&self.schema));
         let run = SpawnedTask::spawn_blocking(move || {
@@ -379,7 +381,7 @@ impl GpuSelector {
             Ok((selected, execution.statistics()))
         });
         let (selected, statistics) = run.join().await.map_err(error::interrupted).flatten()?;
-        self.metrics.rows.add(looked_at);
+        self.metrics.rows.add(rows_read);
         self.metrics.add(&statistics);
         reservation.try_grow(selected.iter().map(SelectedRows::bytes).sum())?;
         let memory: Arc<dyn Any + Send + Sync> = Arc::new(reservation);
@@ -395,15 +397,15 @@ impl GpuSelector {
     }
 }
 
-/// How many row groups to take after a window of `taken`, which came to `bytes`, where up to `before`
-/// might have been taken.
+/// Size of the next window, after a window of `taken` row groups with `bytes` of selected rows and a size of up to
+/// `before`.
 fn next_window(before: usize, taken: usize, bytes: usize) -> usize {
     let fit = WINDOW_BYTES / (bytes / taken.max(1)).max(1);
     before.max(2 * taken).min(MAX_WINDOW).min(fit).max(1)
 }
 
-/// The first of `parts`, and the next as long as they fit `memory` with it.
-fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
+/// The first of `parts`, and those behind it as long as all fit `memory` bytes.
+fn first_within(mut parts: Vec<TableRowGroup>, memory: u64) -> Vec<TableRowGroup> {
     let mut bytes = 0;
     let fits = parts.iter().take_while(|part| {
         bytes += part.bytes();
@@ -414,7 +416,7 @@ fn first_within(mut parts: Vec<Part>, memory: u64) -> Vec<Part> {
     parts
 }
 
-/// Values of machine types as those of the schema; strings are of its types.
+/// Casts values of machine types to the schema's types; strings have them already.
 fn batch(rows: Rows, schema: &SchemaRef) -> Result<RecordBatch> {
     if rows.count == 0 {
         return Ok(RecordBatch::new_empty(Arc::clone(schema)));
@@ -440,7 +442,7 @@ mod tests {
             window = next_window(window, window, 0);
         }
         assert_eq!(windows, [1, 2, 4, 8, 16, 16]);
-        // The last window of a file is no reason for smaller ones in the next.
+        // A short last window of a file does not shrink the next ones.
         assert_eq!(next_window(8, 3, 3 << 10), 8);
         assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES / 5)), 5);
         assert_eq!(next_window(8, 8, 8 * (WINDOW_BYTES * 2)), 1);

@@ -1,7 +1,7 @@
-//! The rows, bytes and time that the stages of a GPU node took, for `EXPLAIN ANALYZE`.
+//! The stages of a fused node with their rows, bytes and time, for `EXPLAIN ANALYZE`.
 //!
-//! A stage leaves the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they are
-//! shown when the other metrics are, and a copy of the node that has not run has none.
+//! A stage builds the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they
+//! are shown with the other metrics, and a copy of the node that has not run has none.
 
 use std::any::Any;
 use std::fmt;
@@ -17,39 +17,44 @@ use datafusion::physical_plan::metrics::{CustomMetricValue, MetricsSet};
 
 use crate::fused::table::Table;
 
-/// How a dimension came by its tables.
+/// How the tables of a dimension were obtained.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stage {
-    /// What is compared with what, as `EXPLAIN` names the join.
+    /// The join condition, as in `EXPLAIN`.
     on: String,
-    origin: Origin,
-    /// Keys that its tables have.
+    origin: TableOrigin,
+    /// Keys in its tables.
     keys: usize,
     /// Bytes of its tables.
     memory: usize,
     time: Duration,
 }
 
-/// Who has made tables.
+/// Where tables come from.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Origin {
-    /// An earlier query.
+pub(crate) enum TableOrigin {
+    /// Cached by an earlier query.
     Kept,
-    /// The device, with tables of further stages.
-    Gpu(Read, Vec<Stage>),
-    Cpu(Read),
+    /// Built on the device, with the stages of the joins within.
+    Gpu(BuildInput, Vec<Stage>),
+    Cpu(BuildInput),
 }
 
-/// What tables were made of.
+/// Input of a build.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Read {
+pub(crate) struct BuildInput {
     pub(crate) rows: usize,
-    /// Bytes of columns, as they are in files.
+    /// Bytes of columns in the files.
     pub(crate) bytes: usize,
 }
 
 impl Stage {
-    pub(crate) fn new(on: String, origin: Origin, tables: &[Arc<Table>], time: Duration) -> Self {
+    pub(crate) fn new(
+        on: String,
+        origin: TableOrigin,
+        tables: &[Arc<Table>],
+        time: Duration,
+    ) -> Self {
         // each table has all keys
         let keys = tables.iter().map(|table| table.codes.len()).max();
         Self {
@@ -62,8 +67,8 @@ impl Stage {
     }
 }
 
-impl Read {
-    /// What the scans of a plan that has run read.
+impl BuildInput {
+    /// Input read by the scans of a plan that has run.
     pub(crate) fn by(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut read = Self::default();
         plan.apply(|node| {
@@ -90,12 +95,12 @@ fn sum(metrics: &MetricsSet, name: &str) -> usize {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (origin, read) = match &self.origin {
-            Origin::Kept => ("kept", None),
-            Origin::Gpu(read, _) => ("GPU", Some(read)),
-            Origin::Cpu(read) => ("CPU", Some(read)),
+            TableOrigin::Kept => ("kept", None),
+            TableOrigin::Gpu(read, _) => ("GPU", Some(read)),
+            TableOrigin::Cpu(read) => ("CPU", Some(read)),
         };
         write!(f, "{}: {origin}", self.on)?;
-        if let Some(Read { rows, bytes }) = read {
+        if let Some(BuildInput { rows, bytes }) = read {
             write!(f, ", rows={}", human_readable_count(*rows))?;
             write!(f, ", bytes={}", human_readable_size(*bytes))?;
         }
@@ -106,7 +111,9 @@ impl fmt::Display for Stage {
             write!(f, ", time={}", human_readable_duration(nanos))?;
         }
         match &self.origin {
-            Origin::Gpu(_, stages) if !stages.is_empty() => write!(f, ", stages={}", List(stages)),
+            TableOrigin::Gpu(_, stages) if !stages.is_empty() => {
+                write!(f, ", stages={}", List(stages))
+            }
             _ => Ok(()),
         }
     }
@@ -125,7 +132,7 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// The stages of a node, as a metric.
+/// The stages of a node as a metric.
 #[derive(Debug)]
 pub(crate) struct Stages(Mutex<Vec<Stage>>);
 
@@ -150,7 +157,7 @@ impl CustomMetricValue for Stages {
         Arc::new(Self::new(Vec::new()))
     }
 
-    /// Of a plan that has run more than once, those of each run are listed.
+    /// Lists the stages of each run, if a plan has run more than once.
     fn aggregate(&self, other: Arc<dyn CustomMetricValue>) {
         if let Some(other) = other.as_any().downcast_ref::<Self>() {
             let others = other.all().clone();
@@ -182,7 +189,7 @@ mod tests {
     use super::*;
     use crate::fused::exec::metrics::GpuMetrics;
 
-    fn stage(on: &str, origin: Origin) -> Stage {
+    fn stage(on: &str, origin: TableOrigin) -> Stage {
         Stage {
             on: on.into(),
             origin,
@@ -194,14 +201,17 @@ mod tests {
 
     #[test]
     fn each_stage_is_shown_in_full() {
-        let read = Read {
+        let read = BuildInput {
             rows: 15_000_000,
             bytes: 96 << 20,
         };
-        let nested = stage("o_custkey = c_custkey", Origin::Kept);
+        let nested = stage("o_custkey = c_custkey", TableOrigin::Kept);
         let stages = vec![
-            stage("l_orderkey = o_orderkey", Origin::Gpu(read, vec![nested])),
-            stage("l_suppkey = s_suppkey", Origin::Cpu(read)),
+            stage(
+                "l_orderkey = o_orderkey",
+                TableOrigin::Gpu(read, vec![nested]),
+            ),
+            stage("l_suppkey = s_suppkey", TableOrigin::Cpu(read)),
         ];
         let set = ExecutionPlanMetricsSet::new();
         let metrics = GpuMetrics::new(&set, 0);
@@ -222,7 +232,7 @@ mod tests {
     #[test]
     fn stages_of_further_runs_are_listed_behind() {
         let set = ExecutionPlanMetricsSet::new();
-        for origin in [Origin::Cpu(Read::default()), Origin::Kept] {
+        for origin in [TableOrigin::Cpu(BuildInput::default()), TableOrigin::Kept] {
             GpuMetrics::new(&set, 0).add_stages(vec![stage("a = b", origin)]);
         }
         let shown = set.clone_inner().aggregate_by_name().to_string();

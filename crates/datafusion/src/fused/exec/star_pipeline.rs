@@ -1,5 +1,5 @@
-//! A kernel over a table and its dimensions: what is known when a query is planned, and what once the
-//! dimensions have been read.
+//! A kernel over a fact table and its dimensions: the template made at planning, and the pipeline once the dimensions
+//! are read.
 
 use std::sync::Arc;
 
@@ -13,53 +13,53 @@ use vectile_gpu::plan::{
     Pipeline, Type,
 };
 
-use super::batch_stream::Environment;
+use super::batch_stream::ExecEnvironment;
 use super::build_side::{Dimension, OtherExpr};
 use super::stage::Stage;
-use crate::fused::dimension_cache::DimensionCache;
+use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
 use crate::fused::lowering::probe::{Wanted, placeheld};
 use crate::fused::pattern::join::{Found, JoinKind};
 use crate::fused::scalar::value_of;
 use crate::fused::table::{Table, Tables};
 
-/// The pipeline of a query, but for the tables that it looks up.
+/// The pipeline of a query, without its key tables.
 #[derive(Clone, Debug)]
 pub(crate) struct Star {
-    /// Without lookups. In the place of values of attributes it has placeholders.
+    /// Has no lookups, and placeholders for payload columns.
     pub(crate) template: Arc<Pipeline>,
-    /// Rows that pass these too, which need lookups, pass.
+    /// Filters that need lookups. Rows have to pass them, too.
     pub(crate) joined_filters: Vec<JoinedFilter>,
     pub(crate) dimensions: Vec<Dimension>,
-    /// What partners have to meet beside their keys, for each dimension: of semi, anti and outer joins with a condition.
+    /// Join filters evaluated per match, by dimension: conditions of semi, anti and outer joins.
     pub(crate) conditions: Vec<Option<Expr>>,
     /// The pipeline's lookups.
     pub(crate) lookups: Vec<StarLookup>,
-    /// Constants of the pipeline that are known when it runs.
+    /// Constants whose values are known at execution.
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
 /// A lookup of the pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct StarLookup {
-    /// The number of the dimension.
+    /// Index of the dimension.
     dimension: usize,
-    /// The number of the table among those of the dimension.
+    /// Index of the table within the dimension.
     table: usize,
     key: LookupKey,
 }
 
-/// What a lookup finds rows by.
+/// The key of a lookup.
 #[derive(Clone, Debug)]
 pub(crate) enum LookupKey {
-    /// The column of the pipeline that holds the keys.
+    /// Index of the pipeline's column that holds the keys.
     Column(usize),
-    /// Integers and columns of text, which are packed into one integer.
+    /// Integers and text columns, packed into one integer.
     Computed(Vec<Expr>),
 }
 
 impl LookupKey {
-    /// The columns of the pipeline that are looked up as they are, if rows are found in this way.
+    /// The columns of the pipeline that are looked up unchanged, if `found` is how keys are computed.
     pub(crate) fn columns_of(&self, found: &Found) -> Vec<usize> {
         match (self, found) {
             (Self::Column(column), _) => vec![*column],
@@ -75,7 +75,7 @@ impl LookupKey {
     }
 }
 
-/// The lookup of a column of text among the parts of a key.
+/// The lookup of a text column that is part of a composite key.
 fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
     let (column, codes) = (column_of(key)?, Arc::clone(codes));
     Some(Lookup { column, codes })
@@ -93,7 +93,7 @@ fn column_of(key: &Expr) -> Option<usize> {
 }
 
 impl StarLookup {
-    /// The lookups `wanted`, for joins by these keys.
+    /// The lookups `wanted`, of joins by `keys`.
     pub(crate) fn all(wanted: &[Wanted], keys: &[LookupKey]) -> Vec<Self> {
         let lookups = wanted.iter().enumerate().map(|(i, of)| {
             let before = wanted.iter().take(i);
@@ -108,10 +108,10 @@ impl StarLookup {
 }
 
 impl Star {
-    /// Reads the dimensions, all at once. Says beside their tables what each took.
+    /// Reads all dimensions concurrently. Returns the table of each lookup, and a stage for each dimension.
     pub(crate) async fn tables(
         &self,
-        environment: &Environment<'_>,
+        environment: &ExecEnvironment<'_>,
     ) -> Result<(Tables, Vec<Stage>)> {
         let build_time = environment.metrics.build_time.clone();
         let timer = build_time.timer();
@@ -129,7 +129,7 @@ impl Star {
         Ok((lookups.collect::<Result<_>>()?, stages))
     }
 
-    /// The same, with what `other` makes of expressions in their place.
+    /// Replaces expressions by `other` of them.
     pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
         for parameter in &mut self.parameters {
             *parameter = other(parameter)?;
@@ -140,8 +140,8 @@ impl Star {
         Ok(self)
     }
 
-    /// Rows to read for tables that are not in `cache`, if any is kept.
-    pub(crate) fn rows_to_read(&self, cache: Option<&DimensionCache>) -> Result<u64> {
+    /// Rows to read for tables that are not in `cache`.
+    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
         let dimensions = self.dimensions.iter();
         let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
         rows.sum()
@@ -158,7 +158,7 @@ impl Star {
         joins.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether some join leaves no row of any table. The filter of the pipeline says so, too: this only saves running it.
+    /// True if some join leaves no row of any table. The pipeline's filter is false then; this only saves running it.
     pub(crate) fn is_empty(&self, tables: &Tables) -> bool {
         let mut lookups = self.lookups.iter().zip(tables);
         lookups.any(|(lookup, table)| {
@@ -167,26 +167,26 @@ impl Star {
         })
     }
 
-    /// The pipeline over these tables.
+    /// The pipeline over `tables`, one for each lookup.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
         let parameters = self.parameters.iter().map(value_of);
-        let filling = Filling {
+        let filler = TemplateFiller {
             tables,
             lookups: &self.lookups,
             parameters: parameters.collect::<Result<_>>()?,
-            repeated: self.repeated(tables),
-            asking: None,
+            multimap_dimensions: self.multimap_dimensions(tables),
+            existence_test: None,
             texts: self.texts(tables),
         };
-        // Kernels take one conjunct after the other, so that none is to be hidden in another.
-        let mut filters = match filling.filter(&self.template.filter)? {
+        // Kernels evaluate conjuncts one by one, so none may be nested in another.
+        let mut filters = match filler.filter(&self.template.filter)? {
             Filter::And(filters) => filters,
             filter => vec![filter],
         };
-        filters.extend(self.join_filters(&filling)?);
-        filters.extend(self.match_filters(&filling)?);
+        filters.extend(self.join_filters(&filler)?);
+        filters.extend(self.match_filters(&filler)?);
         for filter in &self.joined_filters {
-            filters.push(filling.joined(filter)?);
+            filters.push(filler.joined(filter)?);
         }
         filters.retain(|filter| !matches!(filter, Filter::Constant(true)));
         let filter = match filters.len() {
@@ -203,27 +203,27 @@ impl Star {
             }),
             LookupKey::Computed(_) => None,
         });
-        let combined = filling.repeated.iter().copied();
-        let combined = combined.filter(|dimension| !self.is_asked(*dimension));
+        let combined = filler.multimap_dimensions.iter().copied();
+        let combined = combined.filter(|dimension| !self.only_tests_existence(*dimension));
         let matches = combined.map(|dimension| {
             let is_outer = self.is_outer(dimension);
             match self.condition(dimension).filter(|_| is_outer) {
-                Some(condition) => filling.matches_meeting(dimension, condition),
-                None => filling.matches(dimension, is_outer),
+                Some(condition) => filler.matches_meeting(dimension, condition),
+                None => filler.matches(dimension, is_outer),
             }
         });
         Ok(Pipeline {
             columns: self.template.columns.clone(),
-            lookups: lookups.chain(filling.texts.iter().cloned()).collect(),
+            lookups: lookups.chain(filler.texts.iter().cloned()).collect(),
             matches: matches.collect::<Result<_>>()?,
             filter,
-            output: filling.output(&self.template.output)?,
+            output: filler.output(&self.template.output)?,
         })
     }
 }
 
 impl Star {
-    /// What partners in a dimension have to meet, if they have to.
+    /// The join filter of a dimension, evaluated per match.
     fn condition(&self, dimension: usize) -> Option<&Expr> {
         self.conditions.get(dimension).and_then(Option::as_ref)
     }
@@ -233,36 +233,38 @@ impl Star {
         dimension.is_some_and(|of| of.kind == JoinKind::Outer)
     }
 
-    /// Whether rows are not combined with their partners in a dimension, but those are asked for a condition.
-    fn is_asked(&self, dimension: usize) -> bool {
+    /// True if the join only tests for a match that meets its condition, instead of combining rows with their matches.
+    fn only_tests_existence(&self, dimension: usize) -> bool {
         self.condition(dimension).is_some() && !self.is_outer(dimension)
     }
 
-    /// Which partners count, of those that rows of outer joins are combined with.
-    fn match_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
-        let outer = filling.repeated.iter().copied();
+    /// Filters over the matches of outer joins with a condition.
+    fn match_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
+        let outer = filler.multimap_dimensions.iter().copied();
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
-            let matched = Expr::Match(filling.number(dimension)?);
+            let matched = Expr::Match(filler.number(dimension)?);
             let is_none = Expr::IsNull(Box::new(matched));
-            let condition = filling.expr(condition)?;
+            let condition = filler.expr(condition)?;
             Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
         });
         filters.collect()
     }
 
-    /// The dimensions some key of which has several rows; behind those that rows are combined with, those that are asked.
-    fn repeated(&self, tables: &Tables) -> Vec<usize> {
+    /// The dimensions with duplicate keys: first those that rows are combined with, then those only tested for a match.
+    fn multimap_dimensions(&self, tables: &Tables) -> Vec<usize> {
         let lookups = self.lookups.iter().zip(tables);
-        let repeated = lookups.filter(|(_, table)| table.repeated.is_some());
-        let mut repeated: Vec<usize> = repeated.map(|(lookup, _)| lookup.dimension).collect();
-        repeated.sort_unstable_by_key(|of| (self.is_asked(*of), *of));
-        repeated.dedup();
-        repeated
+        let multimap_dimensions = lookups.filter(|(_, table)| table.multimap.is_some());
+        let mut multimap_dimensions: Vec<usize> = multimap_dimensions
+            .map(|(lookup, _)| lookup.dimension)
+            .collect();
+        multimap_dimensions.sort_unstable_by_key(|of| (self.only_tests_existence(*of), *of));
+        multimap_dimensions.dedup();
+        multimap_dimensions
     }
 
-    /// The lookups of text in packed keys, each once: those of a dimension have it in common.
+    /// The distinct lookups of text in composite keys. Lookups of a dimension share them.
     fn texts(&self, tables: &Tables) -> Vec<Lookup> {
         let mut all: Vec<Lookup> = Vec::new();
         for (lookup, table) in self.lookups.iter().zip(tables) {
@@ -279,19 +281,19 @@ impl Star {
         all
     }
 
-    /// What joins leave, the most selective one first: kernels test one after the other.
-    fn join_filters(&self, filling: &Filling<'_>) -> Result<Vec<Filter>> {
+    /// The filters of all joins, the most selective one first: kernels test one after the other.
+    fn join_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
-            let table = filling.tables.get(lookup).ok_or_else(missing)?;
-            let asked = self.is_asked(number);
-            let filter = match self.condition(number).filter(|_| asked) {
+            let table = filler.tables.get(lookup).ok_or_else(missing)?;
+            let only_tests_existence = self.only_tests_existence(number);
+            let filter = match self.condition(number).filter(|_| only_tests_existence) {
                 Some(condition) => {
-                    Some(filling.asking_filter(dimension.kind, lookup, condition)?)
+                    Some(filler.conditional_join_filter(dimension.kind, lookup, condition)?)
                 }
-                None => filling.join_filter(dimension.kind, lookup)?,
+                None => filler.join_filter(dimension.kind, lookup)?,
             };
             if let Some(filter) = filter {
                 filters.push((dimension.share_kept(table.codes.len()), filter));
@@ -310,61 +312,61 @@ fn missing() -> DataFusionError {
     internal_datafusion_err!("a lookup without a table")
 }
 
-/// Puts values of attributes in the place of placeholders.
-struct Filling<'a> {
+/// Fills the template: replaces placeholders by payload columns and parameters by values.
+struct TemplateFiller<'a> {
     tables: &'a Tables,
     lookups: &'a [StarLookup],
     parameters: Vec<Literal>,
-    /// The dimensions some key of which has several rows, by the numbers of partners.
-    repeated: Vec<usize>,
-    /// The one among them whose partners are asked for the condition of an outer join, before rows are combined with them.
-    asking: Option<usize>,
-    /// Lookups of text in packed keys, behind those of columns.
+    /// The dimensions with duplicate keys, in the order of the pipeline's matches.
+    multimap_dimensions: Vec<usize>,
+    /// The dimension of an outer join whose condition is tested over its matches before rows are combined with them.
+    existence_test: Option<usize>,
+    /// Lookups of text in composite keys, behind those of columns.
     texts: Vec<Lookup>,
 }
 
-/// How a pipeline asks for codes.
-enum Asked {
-    /// The number of a lookup.
+/// How an expression refers to codes.
+enum CodeSource {
+    /// Index of a lookup.
     Lookup(usize),
-    /// An expression that has them.
+    /// An expression that computes the code.
     Code(Expr),
 }
 
-impl Filling<'_> {
-    fn looked(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
+impl TemplateFiller<'_> {
+    fn payload(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeheld(placeholder));
-        let values = values.and_then(|(table, attribute)| table.attribute(attribute));
+        let values = values.and_then(|(table, column)| table.payload_column(column));
         let values = values.ok_or_else(missing)?;
-        Ok(match self.asked(lookup)? {
-            Asked::Lookup(number) => Expr::Payload(number, values),
-            Asked::Code(code) => Expr::PayloadOf(Box::new(code), values),
+        Ok(match self.code_source(lookup)? {
+            CodeSource::Lookup(number) => Expr::Payload(number, values),
+            CodeSource::Code(code) => Expr::PayloadOf(Box::new(code), values),
         })
     }
 
-    /// How the codes of a lookup are asked for.
-    fn asked(&self, lookup: usize) -> Result<Asked> {
+    /// The code of a lookup's match.
+    fn code_source(&self, lookup: usize) -> Result<CodeSource> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let Some(repeated) = &table.repeated else {
-            return self.asked_of_key(lookup);
+        let Some(multimap) = &table.multimap else {
+            return self.key_code_source(lookup);
         };
-        Ok(Asked::Code(repeated.code(self.number(of.dimension)?)))
+        Ok(CodeSource::Code(multimap.code(self.number(of.dimension)?)))
     }
 
-    /// The number of partners in a dimension some key of which has several rows.
+    /// Index of the matches of a dimension with duplicate keys.
     fn number(&self, dimension: usize) -> Result<usize> {
-        let mut dimensions = self.repeated.iter();
+        let mut dimensions = self.multimap_dimensions.iter();
         let number = dimensions.position(|other| *other == dimension);
         let number = number.ok_or_else(missing)?;
-        Ok(match self.asking == Some(dimension) {
-            true => self.repeated.len() + number,
+        Ok(match self.existence_test == Some(dimension) {
+            true => self.multimap_dimensions.len() + number,
             false => number,
         })
     }
 
-    /// Whether a partner of the row meets a condition.
+    /// True for rows with a match that meets the condition.
     fn exists(&self, dimension: usize, condition: &Expr) -> Result<Expr> {
         Ok(Expr::Exists(Box::new(Exists {
             matches: self.matches(dimension, false)?,
@@ -373,16 +375,16 @@ impl Filling<'_> {
         })))
     }
 
-    /// The partners of an outer join, for rows of which some meet its condition.
+    /// The matches of an outer join, only for rows with a match that meets its condition.
     fn matches_meeting(&self, dimension: usize, condition: &Expr) -> Result<Matches> {
-        let asking = Self {
-            asking: Some(dimension),
-            repeated: self.repeated.clone(),
+        let existence_test = Self {
+            existence_test: Some(dimension),
+            multimap_dimensions: self.multimap_dimensions.clone(),
             parameters: self.parameters.clone(),
             texts: self.texts.clone(),
             ..*self
         };
-        let some = asking.exists(dimension, condition)?;
+        let some = existence_test.exists(dimension, condition)?;
         let matches = self.matches(dimension, true)?;
         Ok(Matches {
             code: Expr::Case(vec![(some, matches.code)], None),
@@ -390,37 +392,38 @@ impl Filling<'_> {
         })
     }
 
-    /// The partners of rows in a dimension some key of which has several rows.
+    /// The matches of rows in a dimension with duplicate keys.
     fn matches(&self, dimension: usize, is_outer: bool) -> Result<Matches> {
         let mut lookups = self.lookups.iter();
         let lookup = lookups.position(|lookup| lookup.dimension == dimension);
         let lookup = lookup.ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let repeated = table.repeated.as_ref().ok_or_else(missing)?;
-        Ok(repeated.matches(self.code_of_key(lookup)?, is_outer))
+        let multimap = table.multimap.as_ref().ok_or_else(missing)?;
+        Ok(multimap.matches(self.code_of_key(lookup)?, is_outer))
     }
 
-    /// The code of a key; null if it is not there.
+    /// The code of a key; null if it has no match.
     fn code_of_key(&self, lookup: usize) -> Result<Expr> {
-        Ok(match self.asked_of_key(lookup)? {
-            Asked::Lookup(number) => Expr::Code(number),
-            Asked::Code(code) => code,
+        Ok(match self.key_code_source(lookup)? {
+            CodeSource::Lookup(number) => Expr::Code(number),
+            CodeSource::Code(code) => code,
         })
     }
 
-    /// How many lookups there are by columns: those of text in packed keys come behind.
+    /// Number of lookups by a column. Those of text in composite keys come behind.
     fn columns(&self) -> usize {
         let by_column = |lookup: &&StarLookup| matches!(lookup.key, LookupKey::Column(_));
         self.lookups.iter().filter(by_column).count()
     }
 
-    /// How the codes of keys are asked for. Those of computed keys have no number among the pipeline's lookups.
-    fn asked_of_key(&self, lookup: usize) -> Result<Asked> {
+    /// The code of a lookup's key. Composite keys are probed by an expression and have no index in the pipeline's
+    /// lookups.
+    fn key_code_source(&self, lookup: usize) -> Result<CodeSource> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let LookupKey::Computed(keys) = &of.key else {
             let before = self.lookups.iter().take(lookup);
             let before = before.filter(|other| matches!(other.key, LookupKey::Column(_)));
-            return Ok(Asked::Lookup(before.count()));
+            return Ok(CodeSource::Lookup(before.count()));
         };
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let packing = table.packing.as_ref().ok_or_else(missing)?;
@@ -432,17 +435,17 @@ impl Filling<'_> {
             *key = Expr::Code(self.columns() + number.ok_or_else(missing)?);
         }
         let key = packing.expr(keys)?;
-        Ok(Asked::Code(Expr::Probe(
+        Ok(CodeSource::Code(Expr::Probe(
             Box::new(key),
             Arc::clone(&table.codes),
         )))
     }
 
-    /// The rows that a join leaves.
+    /// The filter of a join without a condition; `None` if it keeps all rows.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
-        let code = match self.asked_of_key(lookup)? {
-            Asked::Lookup(number) => return self.filter_of(kind, lookup, number),
-            Asked::Code(code) => code,
+        let code = match self.key_code_source(lookup)? {
+            CodeSource::Lookup(number) => return self.filter_of(kind, lookup, number),
+            CodeSource::Code(code) => code,
         };
         let is_missing = Expr::IsNull(Box::new(code));
         Ok(match kind {
@@ -453,18 +456,23 @@ impl Filling<'_> {
         })
     }
 
-    /// The rows that a semi or anti join leaves by a condition on both sides.
-    fn asking_filter(&self, kind: JoinKind, lookup: usize, condition: &Expr) -> Result<Filter> {
+    /// The filter of a semi or anti join with a condition on both sides.
+    fn conditional_join_filter(
+        &self,
+        kind: JoinKind,
+        lookup: usize,
+        condition: &Expr,
+    ) -> Result<Filter> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
-        let some = match table.repeated {
+        let some = match table.multimap {
             Some(_) => self.exists(of.dimension, condition)?,
             None => {
                 let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
-                let is_there = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
+                let has_match = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
                 let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
-                let is_met = (Expr::And(vec![is_there, condition]), truth(true));
+                let is_met = (Expr::And(vec![has_match, condition]), truth(true));
                 Expr::Case(vec![is_met], Some(Box::new(truth(false))))
             }
         };
@@ -475,7 +483,7 @@ impl Filling<'_> {
         })
     }
 
-    /// The rows that a join leaves, by the pipeline's lookup of that number.
+    /// The filter of a join by the pipeline's lookup `number`; `None` if it keeps all rows.
     fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
         Ok(match kind {
             JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(number)),
@@ -484,7 +492,7 @@ impl Filling<'_> {
                 let of = self.lookups.get(lookup).ok_or_else(missing)?;
                 let table = self.tables.get(lookup).ok_or_else(missing)?;
                 match of.key {
-                    // in no values there is not even null
+                    // an empty set contains not even null
                     LookupKey::Column(_) if !table.has_rows => None,
                     LookupKey::Column(column) => Some(Filter::And(vec![
                         Filter::Column(column, Predicate::IsNotNull),
@@ -500,14 +508,14 @@ impl Filling<'_> {
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         expr.replaced(&mut |part| {
             Ok(match part {
-                Expr::Payload(lookup, placeholder) => Some(self.looked(*lookup, placeholder)?),
+                Expr::Payload(lookup, placeholder) => Some(self.payload(*lookup, placeholder)?),
                 Expr::Parameter(number, _) => {
                     let value = self.parameters.get(*number).copied();
                     Some(Expr::Literal(value.ok_or_else(missing)?))
                 }
-                Expr::Code(lookup) => Some(match self.asked(*lookup)? {
-                    Asked::Lookup(number) => Expr::Code(number),
-                    Asked::Code(code) => code,
+                Expr::Code(lookup) => Some(match self.code_source(*lookup)? {
+                    CodeSource::Lookup(number) => Expr::Code(number),
+                    CodeSource::Code(code) => code,
                 }),
                 _ => None,
             })
@@ -531,11 +539,11 @@ impl Filling<'_> {
         })
     }
 
-    /// A filter that needs what the table is joined with: as one expression, if it is asked of each of several partners.
+    /// A filter over joined tables: as one expression if it reads one of several matches.
     fn joined(&self, filter: &JoinedFilter) -> Result<Filter> {
         let in_parts = self.filter(&filter.in_parts)?;
         match &filter.whole {
-            Some(whole) if !self.repeated.is_empty() => {
+            Some(whole) if !self.multimap_dimensions.is_empty() => {
                 let whole = self.expr(whole)?;
                 let mut reads_matches = false;
                 whole.replaced(&mut |part| {
@@ -564,9 +572,9 @@ impl Filling<'_> {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
                     GroupKey::Entry(_) => Ok(key.clone()),
-                    GroupKey::Code(lookup) => Ok(match self.asked(*lookup)? {
-                        Asked::Lookup(number) => GroupKey::Code(number),
-                        Asked::Code(code) => GroupKey::Value(code),
+                    GroupKey::Code(lookup) => Ok(match self.code_source(*lookup)? {
+                        CodeSource::Lookup(number) => GroupKey::Code(number),
+                        CodeSource::Code(code) => GroupKey::Value(code),
                     }),
                 });
                 let keys = keys.collect::<Result<_>>()?;

@@ -1,4 +1,4 @@
-//! Tables of dimensions, kept from query to query.
+//! Caches key tables of dimensions across queries.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,42 +13,42 @@ use crate::fused::lowering::probe::Purpose;
 use crate::fused::pattern::fingerprint::Identity;
 use crate::fused::table::Table;
 
-/// The part of the device's memory for chunks that tables of dimensions may take besides.
+/// Divisor of the device's memory for chunks: the limit of the cache, in addition to that memory.
 const MEMORY_SHARE: u64 = 16;
 
-/// Bytes that an entry takes beside its table.
+/// Bytes of a cache entry without its table.
 const ENTRY_BYTES: usize = 1024;
 
-/// What a table is known by.
+/// Cache key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableKey {
     pub(crate) identity: Arc<Identity>,
-    /// The keys, and behind them the attributes.
+    /// The keys, and behind them the payload expressions.
     pub(crate) expressions: Vec<Arc<dyn PhysicalExpr>>,
     pub(crate) key_types: Vec<DataType>,
-    /// Whether keys are packed into one integer.
+    /// True if keys are packed into one integer.
     pub(crate) is_packed: bool,
-    /// Whether keys may be there more than once.
+    /// True if only the presence of keys counts. Keys may be duplicate then.
     pub(crate) only_keys: bool,
-    /// Its purpose, which says what codes tell apart.
+    /// Determines which rows get distinct codes.
     pub(crate) purpose: Purpose,
 }
 
 /// A table, or why there is none.
-type Outcome = Result<Arc<Table>, String>;
+type CachedTable = Result<Arc<Table>, String>;
 
-/// Tables of dimensions, of which those used last are kept. A reason why there is no table is kept
-/// as well, so that it is not found out again and again.
+/// LRU cache of dimension tables. It also caches the reason if there can be no table, so that a failing build is not
+/// repeated.
 #[derive(Debug)]
-pub(crate) struct DimensionCache {
+pub(crate) struct KeyTableCache {
     most_bytes: AtomicUsize,
-    /// Those used last are at the end.
+    /// Least recently used first.
     entries: Mutex<Entries>,
 }
 
-type Entries = VecDeque<(TableKey, Outcome)>;
+type Entries = VecDeque<(TableKey, CachedTable)>;
 
-impl DimensionCache {
+impl KeyTableCache {
     pub(crate) fn new(most_bytes: usize) -> Self {
         Self {
             most_bytes: AtomicUsize::new(most_bytes),
@@ -56,13 +56,13 @@ impl DimensionCache {
         }
     }
 
-    /// One beside the columns that an engine keeps.
+    /// A cache sized for an engine's memory limit.
     pub(crate) fn beside(engine: &Engine) -> Self {
         Self::new(bytes_beside(engine))
     }
 
-    /// Takes no more than its part of what the engine may keep now. Tables are on the device for as long as they are here, so
-    /// that they would leave columns no room.
+    /// Shrinks the cache to its share of the engine's current limit. Its tables are on the device, so they would
+    /// otherwise take memory from columns.
     pub(crate) fn limit(&self, engine: &Engine) {
         self.set_most_bytes(bytes_beside(engine));
     }
@@ -77,30 +77,30 @@ impl DimensionCache {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn get(&self, key: &TableKey) -> Option<Outcome> {
+    pub(crate) fn get(&self, key: &TableKey) -> Option<CachedTable> {
         let mut entries = self.entries();
-        let place = entries.iter().position(|(known, _)| known == key)?;
-        let entry = entries.remove(place)?;
-        let outcome = entry.1.clone();
+        let index = entries.iter().position(|(known, _)| known == key)?;
+        let entry = entries.remove(index)?;
+        let cached = entry.1.clone();
         entries.push_back(entry);
-        Some(outcome)
+        Some(cached)
     }
 
-    pub(crate) fn put(&self, key: TableKey, outcome: Outcome) {
+    pub(crate) fn put(&self, key: TableKey, cached: CachedTable) {
         let mut entries = self.entries();
         entries.retain(|(known, _)| known != &key);
-        entries.push_back((key, outcome));
+        entries.push_back((key, cached));
         self.shrink(&mut entries);
     }
 
-    /// Drops those used least recently, until the others fit.
+    /// Evicts the least recently used entries until the others fit.
     fn shrink(&self, entries: &mut Entries) {
         let most = self.most_bytes.load(Ordering::Relaxed);
-        let mut bytes: usize = entries.iter().map(|(_, outcome)| bytes_of(outcome)).sum();
+        let mut bytes: usize = entries.iter().map(|(_, cached)| bytes_of(cached)).sum();
         while bytes > most
-            && let Some((_, outcome)) = entries.pop_front()
+            && let Some((_, cached)) = entries.pop_front()
         {
-            bytes -= bytes_of(&outcome);
+            bytes -= bytes_of(&cached);
         }
     }
 }
@@ -110,8 +110,8 @@ fn bytes_beside(engine: &Engine) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-fn bytes_of(outcome: &Outcome) -> usize {
-    ENTRY_BYTES + outcome.as_ref().map_or(0, |table| table.bytes())
+fn bytes_of(cached: &CachedTable) -> usize {
+    ENTRY_BYTES + cached.as_ref().map_or(0, |table| table.bytes())
 }
 
 #[cfg(test)]
@@ -142,20 +142,20 @@ mod tests {
         }
     }
 
-    fn table() -> Outcome {
+    fn table() -> CachedTable {
         let keys: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
         let codes = KeyTable::of_keys(&keys).unwrap();
         Ok(Arc::new(Table::new(codes, None, vec![])))
     }
 
     #[test]
-    fn those_used_last_are_kept() {
+    fn least_recently_used_entries_are_evicted() {
         let (a, b, c) = (
             key(DataType::Int8),
             key(DataType::Int16),
             key(DataType::Int32),
         );
-        let cache = DimensionCache::new(2 * bytes_of(&table()));
+        let cache = KeyTableCache::new(2 * bytes_of(&table()));
         cache.put(a.clone(), table());
         cache.put(b.clone(), Err("why not".into()));
         assert!(cache.get(&a).is_some());
@@ -166,9 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_cache_keeps_those_used_last() {
+    fn shrinking_evicts_least_recently_used_entries() {
         let (a, b) = (key(DataType::Int8), key(DataType::Int16));
-        let cache = DimensionCache::new(2 * bytes_of(&table()));
+        let cache = KeyTableCache::new(2 * bytes_of(&table()));
         cache.put(a.clone(), table());
         cache.put(b.clone(), table());
         cache.set_most_bytes(bytes_of(&table()));
@@ -180,8 +180,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_cache_is_not_kept() {
-        let cache = DimensionCache::new(10);
+    fn entries_larger_than_the_cache_are_evicted() {
+        let cache = KeyTableCache::new(10);
         cache.put(key(DataType::Int8), table());
         assert!(cache.get(&key(DataType::Int8)).is_none());
     }
