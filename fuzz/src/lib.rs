@@ -321,7 +321,7 @@ fn file_of_nulls() -> Vec<u8> {
 /// Bytes that decide, one at a time; zeros at the end.
 struct Choices<'a> {
     bytes: &'a [u8],
-    /// Whether types may be such that no array can have them, which a file's reader refuses.
+    /// True if types may be such that no array can have them, which a file's reader refuses.
     impossible: bool,
 }
 

@@ -85,7 +85,7 @@ impl CompressedTables {
         &self.layout.format
     }
 
-    /// Whether the plan reads a replaced table.
+    /// Returns true if the plan reads a replaced table.
     pub fn read_by(&self, plan: &LogicalPlan) -> Result<bool> {
         let mut found = false;
         plan.apply_with_subqueries(|node| {
@@ -162,7 +162,7 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// Whether the table's files are of our format, written here or by the test itself.
+    /// Returns true if the table's files are of our format, written here or by the test itself.
     fn is_ours(&self, provider: &dyn TableProvider) -> bool {
         provider
             .downcast_ref::<ListingTable>()
@@ -294,7 +294,7 @@ fn pins(sql: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether a session has tables.
+/// Returns true if a session has tables.
 pub(crate) fn has_tables(ctx: &SessionContext) -> bool {
     !tables(ctx).is_empty()
 }

@@ -48,7 +48,7 @@ impl Engine {
         self
     }
 
-    /// Whether there are tables before the first statement.
+    /// Returns true if there are tables before the first statement.
     pub fn has_tables(&self) -> bool {
         has_tables(&self.ctx)
     }
@@ -70,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// Whether a statement since the last call read a replaced table.
+    /// Returns true if a statement since the last call read a replaced table.
     pub fn take_read_compressed(&self) -> bool {
         self.read_compressed.swap(false, Ordering::Relaxed)
     }

@@ -28,7 +28,7 @@ pub struct GpuRun {
 /// What came of a query on the GPU.
 #[derive(Clone, Debug)]
 pub struct OnGpu {
-    /// Whether some of it was fused, and nothing of that left to the CPU.
+    /// True if some of it was fused, and nothing of that left to the CPU.
     pub stayed: bool,
     /// How the GPU failed.
     pub failures: Vec<String>,

@@ -46,7 +46,7 @@ pub struct Ran {
     pub place: String,
     /// What came of it.
     pub outcome: Outcome,
-    /// Whether it read a table in Vectile files.
+    /// True if it read a table in Vectile files.
     pub read_compressed: bool,
 }
 
@@ -107,7 +107,7 @@ pub async fn complete_file(path: &Path, engine: &Engine) -> Result<()> {
         .map_err(|e| exec_datafusion_err!("completing {}: {e}", path.display()))
 }
 
-/// Whether two results hold the same rows, in the same order if the query asks for one.
+/// Returns true if two results hold the same rows, in the same order if the query asks for one.
 pub fn same_rows(sql: &str, expected: &str, actual: &str) -> bool {
     let ordered =
         |rows: &str| -> Vec<String> { rows.lines().map(|row| row.trim_end().to_owned()).collect() };
@@ -198,7 +198,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         .to_owned()
 }
 
-/// Whether the statement has an ORDER BY of its own; one in a subquery orders nothing.
+/// Returns true if the statement has an ORDER BY of its own; one in a subquery orders nothing.
 fn orders_rows(sql: &str) -> bool {
     let Ok(statements) = DFParser::parse_sql(sql) else {
         return sql.to_ascii_lowercase().contains("order by");

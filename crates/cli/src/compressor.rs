@@ -9,7 +9,7 @@ use vectile_encodings::Compressor;
 /// The option of commands that write tables.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct GpuArgs {
-    /// Whether a GPU compresses the text of Vectile files
+    /// True if a GPU compresses the text of Vectile files
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
     gpu: When,
 }

@@ -14,7 +14,7 @@ use futures::stream::{BoxStream, StreamExt};
 use crate::error::{CliError, Result};
 
 thread_local! {
-    /// Whether what this thread runs is contained: its panics are not printed then.
+    /// True if what this thread runs is contained: its panics are not printed then.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 

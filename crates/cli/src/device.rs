@@ -47,7 +47,7 @@ pub fn run(args: &DeviceArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Whether queries can use a GPU.
+/// True if queries can use a GPU.
 enum Verdict {
     /// The device of that number.
     Used(usize),

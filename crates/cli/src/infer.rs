@@ -327,7 +327,7 @@ fn digits(text: &str) -> (&str, &str) {
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Whether the text has digits where the pattern has `d`, and is the same elsewhere.
+/// Returns true if the text has digits where the pattern has `d`, and is the same elsewhere.
 fn is_like(text: &str, pattern: &str) -> bool {
     let mut places = text.bytes().zip(pattern.bytes());
     let is_same = |(byte, wanted): (u8, u8)| match wanted {

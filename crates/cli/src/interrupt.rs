@@ -100,7 +100,7 @@ impl Interrupt {
         }
     }
 
-    /// Whether it was requested.
+    /// Returns true if it was requested.
     pub fn is_requested(&self) -> bool {
         *self.0.borrow()
     }
@@ -144,8 +144,8 @@ async fn end_requested() {
     .await;
 }
 
-/// Whether the process was started so that the signal has no effect on it, as by `nohup`. Where the system does not say,
-/// the signal keeps what effect it has.
+/// Returns true if the process was started so that the signal has no effect on it, as by `nohup`. Where the system does
+/// not say, the signal keeps what effect it has.
 #[cfg(unix)]
 fn is_ignored(signal: tokio::signal::unix::SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -67,8 +67,8 @@ fn split_glob(path: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Whether `url` has no glob, or one that takes `location`. A `*` stands for a part of a name, `**` for directories of
-/// any depth; those of partitions, `key=value`, are passed over.
+/// Returns true if `url` has no glob, or one that takes `location`. A `*` stands for a part of a name, `**` for
+/// directories of any depth; those of partitions, `key=value`, are passed over.
 pub fn takes(url: &ListingTableUrl, location: &Path) -> bool {
     let Some(glob) = url.get_glob() else {
         return true;
@@ -183,7 +183,7 @@ impl Destination {
         })
     }
 
-    /// Whether `location` of the store of `url` is this, or is below this.
+    /// Returns true if `location` of the store of `url` is this, or is below this.
     pub fn holds(&self, url: &ListingTableUrl, location: &Path) -> bool {
         if url.get_url()[..url::Position::BeforePath] != self.url {
             return false;

@@ -76,7 +76,7 @@ pub fn converse(args: &SqlArgs) -> Result<()> {
     Shell::new(args.format, &args.tables, &args.text)?.converse()
 }
 
-/// Whether the conversation goes on.
+/// True if the conversation goes on.
 enum Next {
     Read,
     Leave,
@@ -279,7 +279,7 @@ struct Input {
     context: SessionContext,
 }
 
-/// Whether there is nothing more to come: no statement, or a semicolon behind the last one.
+/// Returns true if there is nothing more to come: no statement, or a semicolon behind the last one.
 fn is_complete(dialect: &dyn Dialect, input: &str) -> bool {
     // It fails within quotes and comments.
     Tokenizer::new(dialect, input)

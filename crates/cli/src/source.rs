@@ -48,7 +48,7 @@ pub struct Input {
     pub url: ListingTableUrl,
     /// Its files, in path order; at least one.
     pub files: Vec<InputFile>,
-    /// Whether DataFusion takes the same files for those of `url`. For it, `*` stands for names of directories, too.
+    /// True if DataFusion takes the same files for those of `url`. For it, `*` stands for names of directories, too.
     pub is_exact: bool,
 }
 

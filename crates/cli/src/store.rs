@@ -171,7 +171,7 @@ fn is_unusable(error: &Error) -> bool {
         || reason.contains("Too many levels of symbolic links")
 }
 
-/// Whether a part of the path below `prefix` begins with `.` or `_`; `_key=value` is a partition.
+/// Returns true if a part of the path below `prefix` begins with `.` or `_`; `_key=value` is a partition.
 fn is_hidden(prefix: Option<&Path>, location: &Path) -> bool {
     let root = Path::default();
     let below = location.prefix_match(prefix.unwrap_or(&root));

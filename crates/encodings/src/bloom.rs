@@ -40,7 +40,7 @@ pub struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// Whether there are Bloom filters of columns of `data_type`: of numbers, strings and dictionaries of them.
+    /// Returns true if there are Bloom filters of columns of `data_type`: of numbers, strings and dictionaries of them.
     pub fn applies_to(data_type: &DataType) -> bool {
         match data_type {
             DataType::Dictionary(_, values) => {
@@ -107,7 +107,8 @@ impl BloomFilter {
         &self.blocks
     }
 
-    /// Whether one of `values` may be there, which are of the column's type, or that of the values of its dictionary.
+    /// Returns true if one of `values` may be there, which are of the column's type, or that of the values of its
+    /// dictionary.
     ///
     /// # Errors
     ///

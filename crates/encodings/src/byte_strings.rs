@@ -12,7 +12,7 @@ use arrow::datatypes::{
 use crate::byte_views::{self, too_many_bytes};
 use crate::error::{Error, Result, ensure};
 
-/// Whether values of the type are byte strings.
+/// Returns true if values of the type are byte strings.
 pub(crate) fn is_bytes(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
@@ -21,7 +21,7 @@ pub(crate) fn is_bytes(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether values of the type are text.
+/// Returns true if values of the type are text.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(
         data_type,

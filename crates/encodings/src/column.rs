@@ -171,7 +171,7 @@ impl Column {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -238,7 +238,7 @@ impl Column {
             codec => codec.decoded_bytes(&self.data_type, selection, self.limit))
     }
 
-    /// Whether the chunk says no more than that every row is null.
+    /// Returns true if the chunk says no more than that every row is null.
     pub(crate) fn is_all_null(&self) -> bool {
         matches!(self.body.validity, Validity::AllNull)
     }

@@ -15,7 +15,7 @@ pub(crate) fn of_type(data_type: &DataType, len: usize) -> Result<ArrayRef> {
     Ok(with_some_value(new_null_array(data_type, len)))
 }
 
-/// Whether run ends can count `rows` nulls: that is one run.
+/// Returns true if run ends can count `rows` nulls: that is one run.
 fn check_run_ends(data_type: &DataType, rows: u64) -> Result<()> {
     match data_type {
         DataType::RunEndEncoded(ends, values) => {

@@ -154,7 +154,7 @@ impl Patches {
         start(vector)..start(vector + 1).max(start(vector))
     }
 
-    /// Whether `vector` has no patches.
+    /// Returns true if `vector` has no patches.
     pub fn is_empty(&self, vector: usize) -> bool {
         self.range(vector).is_empty()
     }
@@ -221,7 +221,7 @@ impl<'a> PatchList<'a> {
         self.0.of(vector)
     }
 
-    /// Whether a vector has none.
+    /// Returns true if a vector has none.
     pub fn is_empty(&self, vector: usize) -> bool {
         self.0.is_empty(vector)
     }

@@ -27,14 +27,14 @@ pub enum Predicate {
         low: Bound<ArrayRef>,
         /// The upper bound.
         high: Bound<ArrayRef>,
-        /// Whether the values outside pass instead.
+        /// True if the values outside pass instead.
         negated: bool,
     },
     /// The value is one of these; or, negated, none of them.
     In {
         /// The values.
         values: ArrayRef,
-        /// Whether the other values pass instead.
+        /// True if the other values pass instead.
         negated: bool,
     },
     /// The row is null.
@@ -53,7 +53,7 @@ impl Predicate {
         }
     }
 
-    /// Whether all constants have this type.
+    /// Returns true if all constants have this type.
     pub(crate) fn is_of(&self, data_type: &DataType) -> bool {
         let is_of = |constants: &ArrayRef| constants.data_type() == data_type;
         match self {
@@ -169,7 +169,7 @@ pub fn value_words(constants: &ArrayRef) -> Result<Vec<i128>> {
         N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect()))
 }
 
-/// Whether the constant is below or above all integers of 128 bits.
+/// Returns true if the constant is below or above all integers of 128 bits.
 fn beyond(constant: &ArrayRef) -> Ordering {
     let value = constant.as_primitive_opt::<Decimal256Type>();
     match value.and_then(|value| value.values().first()) {
@@ -234,7 +234,7 @@ pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result
     }
 }
 
-/// Whether arrow-rs compares the type, or says that it does not. It looks through runs and one dictionary, and
+/// Returns true if arrow-rs compares the type, or says that it does not. It looks through runs and one dictionary, and
 /// panics at what comes next if that is another.
 fn is_comparable(data_type: &DataType) -> bool {
     let values = match data_type {

@@ -89,12 +89,12 @@ impl Selection {
         masks::count(&self.words)
     }
 
-    /// Whether no row is selected.
+    /// Returns true if no row is selected.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|mask| *mask == [0; WORDS])
     }
 
-    /// Whether no row of the `vector`-th covered vector is selected.
+    /// Returns true if no row of the `vector`-th covered vector is selected.
     pub fn is_vector_empty(&self, vector: usize) -> bool {
         self.words
             .get(vector)
@@ -261,7 +261,7 @@ pub(crate) struct Selected<'a> {
 }
 
 impl Selected<'_> {
-    /// Whether every covered row is selected.
+    /// Returns true if every covered row is selected.
     pub fn is_full(&self) -> bool {
         self.count == self.rows
     }

@@ -206,7 +206,7 @@ impl Validity {
         Ok(Self::mixed(kinds.into(), out.into()))
     }
 
-    /// Whether some row of the chunk may be null.
+    /// Returns true if some row of the chunk may be null.
     pub fn may_have_nulls(&self) -> bool {
         !matches!(self, Self::AllValid)
     }
@@ -323,7 +323,7 @@ impl Bits {
 pub struct Nulls<'a>(pub(crate) &'a Validity);
 
 impl Nulls<'_> {
-    /// Whether there may be any.
+    /// Returns true if there may be any.
     pub fn any(&self) -> bool {
         self.0.may_have_nulls()
     }

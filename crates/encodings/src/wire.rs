@@ -142,7 +142,7 @@ impl ChunkReader {
         })
     }
 
-    /// Whether it is of a file of version 1.
+    /// Returns true if it is of a file of version 1.
     pub fn is_version_1(&self) -> bool {
         self.lengths.is_some()
     }

@@ -35,7 +35,7 @@ pub struct ZoneMap {
     pub max: ArrayRef,
     /// Number of nulls in each zone.
     pub null_count: UInt64Array,
-    /// Whether `min` and `max` are themselves values of the zone (strings may be truncated).
+    /// True if `min` and `max` are themselves values of the zone (strings may be truncated).
     pub exact: BooleanArray,
 }
 
@@ -202,9 +202,9 @@ impl ZoneMap {
         }
     }
 
-    /// Whether the bounds are values of the column. Those of a struct are not: the smallest values of
-    /// its fields are from different rows. Where none is known and the type is wide they are of type
-    /// `Null`: nulls of a wide type take as much memory as values.
+    /// Returns true if the bounds are values of the column. Those of a struct are not: the smallest values of its
+    /// fields are from different rows. Where none is known and the type is wide they are of type `Null`: nulls of a
+    /// wide type take as much memory as values.
     pub fn has_bounds(&self) -> bool {
         let is_value =
             |bounds: &ArrayRef| !matches!(bounds.data_type(), DataType::Null | DataType::Struct(_));
@@ -216,7 +216,7 @@ impl ZoneMap {
         self.null_count.len()
     }
 
-    /// Whether there are no zones.
+    /// Returns true if there are no zones.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -322,7 +322,7 @@ impl ZoneMap {
     }
 }
 
-/// Whether values of the type, or of a field of it, have an order that bounds are of.
+/// Returns true if values of the type, or of a field of it, have an order that bounds are of.
 fn is_bounded(data_type: &DataType) -> bool {
     match data_type {
         // not of dictionaries in dictionaries
@@ -457,7 +457,7 @@ fn extremes<T: PartialOrd>(
 struct StringBounds {
     values: BytesBuilder,
     valid: Vec<bool>,
-    /// Whether each is the value itself.
+    /// True if each is the value itself.
     exact: Vec<bool>,
 }
 

@@ -1,11 +1,11 @@
-//! Little-endian numbers out of bytes that may be too few.
+//! Little-endian numbers from bytes that may be too few.
 
 use crate::error::{Place, Result};
 
-/// How a number is written.
+/// A method that reads a number in its written form.
 pub(crate) type Read<'a> = fn(&mut Cursor<'a>, &str) -> Result<u64>;
 
-/// Reads the footer front to back; every read checks what is left.
+/// Reads the footer front to back; every read checks the remaining length.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     left: &'a [u8],
@@ -13,17 +13,17 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of `bytes`; errors name `place`.
+    /// Starts at the first of `bytes`; errors name `place`.
     pub(crate) fn new(bytes: &'a [u8], place: Place<'a>) -> Self {
         Self { left: bytes, place }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub(crate) fn remaining(&self) -> usize {
         self.left.len()
     }
 
-    /// The next `len` bytes, which are called `what` in an error.
+    /// The next `len` bytes. Errors call them `what`.
     pub(crate) fn bytes(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
         let Some((taken, left)) = self.left.split_at_checked(len) else {
             let left = self.left.len();
@@ -49,7 +49,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    /// As [`u32`](Self::u32), of the type of other numbers.
+    /// As [`u32`](Self::u32), widened to the common type of numbers.
     pub(crate) fn wide_u32(&mut self, what: &str) -> Result<u64> {
         self.u32(what).map(u64::from)
     }
@@ -58,7 +58,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// Seven bits of a number in each byte, the lowest first; all bytes but the last have the highest bit set.
+    /// A varint: seven bits in each byte, the lowest first; all bytes but the last have the highest bit set.
     pub(crate) fn varint(&mut self, what: &str) -> Result<u64> {
         let mut value = 0;
         for shift in (0..u64::BITS).step_by(7) {
@@ -81,7 +81,7 @@ impl<'a> Cursor<'a> {
         self.bytes(usize::try_from(len).unwrap_or(usize::MAX), what)
     }
 
-    /// A count of entries, which `read` reads. Each takes at least `entry_bytes` of what is left, so that
+    /// A number of entries, which `read` reads. Each takes at least `entry_bytes` of the remaining bytes, so that
     /// memory for them can be reserved.
     pub(crate) fn count(
         &mut self,
@@ -100,7 +100,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Appends what [`Cursor::varint`] reads.
+/// Appends `value` in the form that [`Cursor::varint`] reads.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);

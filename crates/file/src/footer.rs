@@ -24,11 +24,11 @@
 //! part     number bytes between the part before and this one, number bytes, checksum
 //! ```
 //!
-//! Row groups, and the parts in each, follow each other: a place is a distance from the end of what is before it. So
-//! they cannot overlap. [`parse`] checks that they end before the footer does begin: whatever the bytes say, all chunks
+//! Row groups, and the parts in each, follow each other: a position is a distance from the end of the part before. So
+//! they cannot overlap. [`parse`] checks that they end before the footer begins: regardless of the bytes, all chunks
 //! together are no larger than the file, and the parsed footer is no larger than a small multiple of its bytes.
 //!
-//! The footer of version 1 says the same in numbers of a fixed width; see [`version_1`].
+//! The footer of version 1 has the same content in numbers of a fixed width; see [`version_1`].
 
 mod fields;
 mod version_1;
@@ -50,11 +50,11 @@ use crate::ipc::HEADER;
 use crate::metadata::{Bloom, Chunk, Compression, Metadata, RowGroup};
 use crate::{FORMAT_VERSION, compression, schema};
 
-/// Parsed statistics are at most this large, unless they have a good part of that in the file.
+/// Parsed statistics are at most this large, unless they take a good part of that in the file.
 const MAX_STATISTICS_BYTES: usize = 1 << 30;
 const MAX_GROWTH: usize = 64;
 
-/// The fewest bytes of a row group's entry beside those of its chunks, and of a chunk's entry.
+/// The fewest bytes of a row group's entry besides those of its chunks, and of a chunk's entry.
 const ROW_GROUP_BYTES: usize = 3;
 const CHUNK_BYTES: usize = 9;
 
@@ -102,7 +102,7 @@ pub(crate) fn encode(
     Ok(out)
 }
 
-/// The distinct names of encodings, numbered as they come.
+/// The distinct names of encodings, numbered in order of appearance.
 #[derive(Default)]
 struct Names<'a> {
     in_order: Vec<&'a str>,
@@ -118,7 +118,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Entries of what lies one behind the other in the file.
+/// Writes ranges that follow each other in the file.
 struct Places {
     out: Vec<u8>,
     end: u64,
@@ -168,7 +168,7 @@ impl Places {
         Ok(())
     }
 
-    /// How far `start` is behind what was put last.
+    /// Writes the distance of `start` from the end of the last range.
     fn put_gap(&mut self, start: u64) -> Result<()> {
         let gap = start.checked_sub(self.end).ok_or_else(|| {
             Error::Internal(format!("byte {start} is before {} in the file", self.end))
@@ -184,7 +184,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// The footer of a file of `version` from untrusted bytes, which begin at `offset` of the file.
+/// Parses the footer of a file of `version` from untrusted bytes, which begin at `offset` of the file.
 pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Result<Metadata> {
     let place = Place::file(file);
     let mut cursor = Cursor::new(bytes, place);
@@ -244,7 +244,7 @@ fn encoding_names<'a>(
         .collect()
 }
 
-/// The row groups of a file whose footer begins at byte `limit`.
+/// Parses the row groups of a file whose footer begins at byte `limit`.
 fn row_groups(
     cursor: &mut Cursor<'_>,
     columns: usize,
@@ -270,13 +270,13 @@ fn row_groups(
     Ok(row_groups)
 }
 
-/// Parses entries of what lies one behind the other in the file.
+/// Parses ranges that follow each other in the file.
 struct Parser<'a> {
     place: Place<'a>,
     names: &'a [Arc<str>],
-    /// Where what was parsed last ends.
+    /// End of the last range parsed.
     end: u64,
-    /// Where the footer begins.
+    /// Start of the footer.
     limit: u64,
 }
 
@@ -336,7 +336,7 @@ impl Parser<'_> {
         })
     }
 
-    /// How `stored` bytes are compressed, and how many they are when they are not.
+    /// The compression of `stored` bytes, and their decompressed size.
     fn compression(&self, cursor: &mut Cursor<'_>, stored: u64) -> Result<(Compression, u64)> {
         let compression = match cursor.u8("compression")? {
             ZSTD => Compression::Zstd,
@@ -360,7 +360,7 @@ impl Parser<'_> {
         Ok((start..end, cursor.u32(what)?))
     }
 
-    /// What is `bytes` behind the end of what was parsed last.
+    /// The position `bytes` after the end of the last range.
     fn advance(&mut self, bytes: u64, what: &str) -> Result<u64> {
         let end = self.end.checked_add(bytes);
         let end = end.filter(|end| *end <= self.limit).ok_or_else(|| {
@@ -514,13 +514,13 @@ mod tests {
         assert!(parse(&more, FORMAT_VERSION, OFFSET, "t").is_err());
     }
 
-    /// With a right checksum, that is: what a hostile writer could do.
+    /// The checksum is right: a hostile writer can do this.
     #[test]
     fn whatever_a_byte_becomes_ranges_stay_in_the_file() {
         stay_in_the_file(encoded(&row_groups()), FORMAT_VERSION, OFFSET);
     }
 
-    /// The footer of a file of version 1, as of one of this version.
+    /// The footer of a file of version 1, rewritten as one of this version.
     #[test]
     fn whatever_becomes_of_version_1_ranges_stay_in_the_file() {
         let file = include_bytes!("../tests/golden/version-1/onpair.vectile");
@@ -587,7 +587,7 @@ mod tests {
             });
             refused(&far, beyond);
         }
-        // nobody can write what overlaps
+        // writers cannot produce overlapping ranges
         let schema = Schema::empty();
         for bytes in [0..448, 64..250] {
             let mut overlapping = row_groups();
@@ -606,7 +606,7 @@ mod tests {
     #[test]
     fn parts_of_another_kind_are_refused() {
         let bytes = encoded(&row_groups());
-        // the first row group: its rows, how far it is from the start, what its first column has
+        // the first row group: its rows, its distance from the start, the flags of its first column
         let entry = [10, 56, HAS_ZONES];
         let at = bytes.windows(3).position(|window| window == entry);
         let mut bytes = bytes.clone();

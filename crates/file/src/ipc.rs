@@ -30,7 +30,7 @@ use crate::error::{Error, Place, Result};
 /// Messages and buffers start at multiples of this.
 const ALIGNMENT: u64 = 8;
 
-/// Encoded values of so many bytes start at a multiple of [`LARGE_ALIGNMENT`].
+/// Encoded values of at least this many bytes start at a multiple of [`LARGE_ALIGNMENT`].
 const LARGE: usize = 4096;
 const LARGE_ALIGNMENT: u64 = 64;
 
@@ -45,7 +45,7 @@ pub(crate) const HEADER: &[u8; 8] = b"ARROW1\0\0";
 
 const MAGIC: &[u8] = b"ARROW1";
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// The key of the pointer to the Vectile footer, and that of names and types of columns, which are for people.
+/// The key of the pointer to the Vectile footer and of the names and types of columns, which are for human readers.
 const POINTER_KEY: &str = "vectile";
 const COLUMNS_KEY: &str = "vectile.columns";
 /// In version 1, the version and the rest of the pointer.
@@ -69,8 +69,8 @@ pub(crate) fn file_header() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The container's schema, the same for every table: a binary column, of which a row group has a row for each of its
-/// own columns. So a column of a small table takes no place in flatbuffers, where it would take as much as its values.
+/// The container's schema, equal for every table: a binary column, with a row for each column of a row group. So a
+/// column of a small table takes no space in flatbuffers, where it would take as much as its values.
 fn container<'a>(builder: &mut FlatBufferBuilder<'a>) -> WIPOffset<arrow::ipc::Schema<'a>> {
     let binary = LargeBinary::create(builder, &LargeBinaryArgs {}).as_union_value();
     let children = builder.create_vector::<WIPOffset<Field<'a>>>(&[]);
@@ -115,7 +115,7 @@ pub(crate) struct Parts {
     pub(crate) data: Bytes,
 }
 
-/// Where the parts of a column are.
+/// The ranges of a column's parts.
 #[derive(Debug)]
 pub(crate) struct Places {
     pub(crate) zones: Range<u64>,
@@ -132,7 +132,7 @@ pub(crate) struct Message {
     pub(crate) metadata_bytes: u64,
     /// Bytes of the body.
     pub(crate) body_bytes: u64,
-    /// Per column, where its parts are in the body.
+    /// Per column, the ranges of its parts in the body.
     pub(crate) chunks: Vec<Places>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Mess
         bounds.extend(signed(body.len - start)?.to_le_bytes());
     }
     let buffers = [
-        // of validity: without nulls, it is empty
+        // the validity buffer: without nulls, it is empty
         Buffer::new(0, 0),
         Buffer::new(0, signed(start)?),
         Buffer::new(signed(start)?, signed(body.len - start)?),
@@ -196,7 +196,7 @@ struct Body {
 }
 
 impl Body {
-    /// All parts of a column, one behind the other.
+    /// Appends all parts of a column.
     fn column(&mut self, parts: Parts) -> Places {
         let zones = self.len..self.len + parts.zones.len() as u64;
         let bloom = zones.end..zones.end + parts.bloom.len() as u64;
@@ -275,7 +275,7 @@ fn too_long(what: &str) -> Error {
     ))
 }
 
-/// Where the Vectile footer is, and which format it is in.
+/// The position and format version of the Vectile footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FooterPointer {
     pub(crate) version: u32,
@@ -284,7 +284,7 @@ pub(crate) struct FooterPointer {
     pub(crate) crc32: u32,
 }
 
-/// Where a row group's message is in the file.
+/// The position of a row group's message in the file.
 pub(crate) fn block(offset: u64, message: &Message) -> Result<Block> {
     let metadata =
         i32::try_from(message.metadata_bytes).map_err(|_| too_long("an Arrow message"))?;

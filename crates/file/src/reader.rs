@@ -1,4 +1,4 @@
-//! Reads a table: the footer first, then of each row group only the columns that are asked for.
+//! Reads a table: the footer first, then only the requested columns of each row group.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,22 +17,20 @@ use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Bloom, Compression, Metadata, RowGroup};
 
-/// Bytes of the end of a file that are read in the hope that the footer is in them.
+/// Bytes read from the end of a file first; usually the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// A footer beyond this is refused rather than read into memory: it would be of some ten million
-/// column chunks.
+/// A larger footer is refused rather than read into memory: it would be of some ten million column chunks.
 const MAX_FOOTER_BYTES: u64 = 1 << 30;
 
-/// How to read.
+/// Options for reading.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReadOptions {
-    /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
-    /// is always compared.
+    /// True if checksums are compared, which costs some tenth of a second per gigabyte. The footer's is always
+    /// compared.
     pub verify_checksums: bool,
-    /// What bytes of local files are read into, by the thread that asks for them; by default, memory of the heap, by
-    /// another thread.
+    /// Memory that local files are read into, on the calling thread; by default, heap memory, on another thread.
     pub buffers: Option<Arc<dyn ReadBuffers>>,
 }
 
@@ -46,14 +44,14 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// With [`verify_checksums`](Self::verify_checksums).
+    /// Sets [`verify_checksums`](Self::verify_checksums).
     #[must_use]
     pub fn with_verify_checksums(mut self, verify: bool) -> Self {
         self.verify_checksums = verify;
         self
     }
 
-    /// With [`buffers`](Self::buffers).
+    /// Sets [`buffers`](Self::buffers).
     #[must_use]
     pub fn with_buffers(mut self, buffers: Arc<dyn ReadBuffers>) -> Self {
         self.buffers = Some(buffers);
@@ -61,13 +59,12 @@ impl ReadOptions {
     }
 }
 
-/// Reads the footer of a file: one request for its end, and another only where the footer is
-/// larger than 64 KiB.
+/// Reads the footer of a file: one request for its end, and another only if the footer is larger than 64 KiB.
 ///
 /// # Errors
 ///
-/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], [`Error::Changed`] where the store
-/// has another version by now than `object`, and those of the object store.
+/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], [`Error::Changed`] if the store has
+/// another version by now than `object`, and those of the object store.
 pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
     let file = object.location.to_string();
     let place = Place::file(&file);
@@ -139,8 +136,7 @@ impl<'a> Tail<'a> {
         Ok(tail)
     }
 
-    /// Reads what is missing from `start` on, and some more in the hope that the rest of the
-    /// footer is in it.
+    /// Extends the tail to `start`, and by some more that probably has the rest of the footer.
     async fn extend_to(&mut self, start: u64) -> Result<()> {
         if start >= self.start {
             return Ok(());
@@ -185,7 +181,7 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Stores return less where a file has become shorter since it was listed.
+/// Checks the length: stores return less if a file has become shorter since it was listed.
 fn check_len(bytes: &Bytes, expected: u64, place: Place<'_>) -> Result<()> {
     if bytes.len() as u64 == expected {
         return Ok(());
@@ -196,16 +192,16 @@ fn check_len(bytes: &Bytes, expected: u64, place: Place<'_>) -> Result<()> {
     )))
 }
 
-/// Reads columns and zone maps of one row group. Ranges near each other are fetched together and
-/// far ones in parallel; buffers are slices of what was fetched.
+/// Reads columns and zone maps of one row group. Ranges near each other are fetched together and distant ones in
+/// parallel; buffers are slices of what was fetched.
 ///
-/// Call it twice to look at the zones of filter columns before fetching any values.
+/// Call it twice to evaluate the zones of filter columns before fetching any values.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidArgument`] when the row group or a column does not exist, [`Error::Corrupt`]
-/// with row group and column, [`Error::Changed`] where the store has another version by now than `metadata` is of, and
-/// those of the object store.
+/// [`Error::InvalidArgument`] if the row group or a column does not exist, [`Error::Corrupt`] with row group and
+/// column, [`Error::Changed`] if the store has another version by now than that of `metadata`, and those of the object
+/// store.
 pub async fn read_row_group(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
@@ -224,7 +220,7 @@ pub async fn read_row_group(
     .await
 }
 
-/// As [`read_row_group`], of a file that stays open: for several row groups of one.
+/// As [`read_row_group`], from a file that stays open for several row groups.
 pub(crate) async fn read_row_group_from(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
@@ -286,11 +282,11 @@ pub(crate) async fn read_row_group_from(
     Ok(data)
 }
 
-/// The Bloom filters of some columns, which ascend, of one row group.
+/// Reads the Bloom filters of `columns`, which ascend, in one row group.
 ///
 /// # Errors
 ///
-/// As [`read_row_group`]; [`Error::InvalidArgument`] also where a column has none.
+/// As [`read_row_group`]; [`Error::InvalidArgument`] also if a column has none.
 pub(crate) async fn read_bloom_filters(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
@@ -332,7 +328,7 @@ enum Kind {
     Data,
 }
 
-/// One thing to read.
+/// A range to read.
 #[derive(Debug)]
 struct Part {
     column: usize,
@@ -365,7 +361,7 @@ fn check_crc32(
     }
 }
 
-/// What to read, in file order and each once.
+/// The parts to read, in file order and without duplicates.
 fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
     let zones = fetch.zones.iter().map(|column| (*column, Kind::Zones));
     let data = fetch.data.iter().map(|column| (*column, Kind::Data));

@@ -1,4 +1,4 @@
-//! What is written is read back, whatever the types and the sizes of batches and row groups.
+//! Written tables are read back, for all types and sizes of batches and row groups.
 
 mod common;
 
@@ -351,7 +351,7 @@ async fn repeated_patterns_are_compressed() {
         assert!(chunk.data_bytes > 4 * (chunk.data.end - chunk.data.start));
     }
     assert_eq!(joined(&table.schema(), &batches), table);
-    // who reserves memory to read has to know
+    // readers that reserve memory need to know
     let store = store_of(compressed).await;
     let object = store.head(&location()).await.unwrap();
     let file = File::open(store, &object).await.unwrap();

@@ -1,4 +1,4 @@
-//! A file is there when it is whole, and not before.
+//! A file appears when it is complete, and not before.
 
 mod common;
 
@@ -43,7 +43,7 @@ impl Folder {
         writer
     }
 
-    /// Cleaning up goes on in the background.
+    /// Waits until the folder holds `files`: cleanup runs in the background.
     async fn becomes(&self, files: &[&str]) {
         for _ in 0..500 {
             if self.files() == files {
@@ -157,7 +157,7 @@ async fn files_are_removed_when_another_cannot_be_published() {
     let folder = Folder::new();
     let table = small(5000);
     let mut staged = Vec::new();
-    // More than are published at the same time.
+    // More than are published in parallel.
     for i in 0..40 {
         let location = Path::from(format!("{i}.vectile"));
         let options = rows_per_group(1000);

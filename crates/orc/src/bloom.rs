@@ -24,7 +24,7 @@ pub(crate) struct BloomFilters {
 }
 
 impl BloomFilters {
-    /// Whether there are filters of columns of this type that are understood.
+    /// Returns true if there are filters of columns of this type that are understood.
     pub(crate) fn apply_to(kind: TypeKind) -> bool {
         use TypeKind::*;
         matches!(
@@ -54,7 +54,7 @@ impl ValueFilter for BloomFilters {
     }
 }
 
-/// Whether all bits of a hash are set.
+/// Returns true if all bits of a hash are set.
 fn has(filter: &BloomFilterMessage, hash: u64) -> bool {
     let bits = filter.words.len() as u64 * 64;
     if bits == 0 {

@@ -168,7 +168,7 @@ pub struct Chunk<'a> {
     pub offset: usize,
     /// The offset of its bytes.
     pub start: usize,
-    /// Whether the bytes are as they are.
+    /// True if the bytes are as they are.
     pub is_original: bool,
     /// The bytes after the header.
     pub bytes: &'a [u8],

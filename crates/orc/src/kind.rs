@@ -72,7 +72,7 @@ impl TypeKind {
         })
     }
 
-    /// Whether values are text.
+    /// Returns true if values are text.
     pub(crate) fn is_text(self) -> bool {
         matches!(self, Self::String | Self::Varchar | Self::Char)
     }
@@ -152,7 +152,7 @@ impl StreamKind {
         }
     }
 
-    /// Whether decoders need it to get at values.
+    /// Returns true if decoders need it to get at values.
     pub(crate) fn is_of_values(self) -> bool {
         matches!(
             self,

@@ -17,7 +17,7 @@ pub(crate) struct Object {
     pub(crate) location: Path,
     pub(crate) file: Arc<str>,
     e_tag: Option<String>,
-    /// Whether it is a file of this machine, as far as something of it has been read.
+    /// True if it is a file of this machine, as far as something of it has been read.
     is_file: bool,
 }
 

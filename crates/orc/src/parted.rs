@@ -102,7 +102,7 @@ pub struct Part {
     pub count: usize,
 }
 
-/// Whether columns of this type are for decoders elsewhere.
+/// Returns true if columns of this type are for decoders elsewhere.
 pub(crate) fn is_parted(kind: TypeKind) -> bool {
     use TypeKind::*;
     !matches!(kind, List | Map | Struct | Union)

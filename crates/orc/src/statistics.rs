@@ -46,7 +46,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Whether the bounds of a column are those of its values.
+    /// Returns true if the bounds of a column are those of its values.
     fn has_bounds(self, column: &Type) -> bool {
         if self.number != JAVA {
             return true;

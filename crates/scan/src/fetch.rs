@@ -20,16 +20,16 @@ use crate::metrics::{Counter, Metrics};
 use crate::selector::{SelectedRows, Selector};
 use crate::zones::Zones;
 
-/// Where row groups come from, and who counts them.
+/// The container that row groups are read from, and the metrics.
 #[derive(Clone)]
 pub(crate) struct Source {
     pub(crate) container: Arc<dyn Container>,
     pub(crate) metrics: Arc<dyn Metrics>,
-    /// What Bloom filters have said.
+    /// Results of Bloom filters so far.
     verdicts: Arc<Mutex<HashMap<Question, bool>>>,
 }
 
-/// What Bloom filters are asked about: a row group, and the filters of that generation.
+/// Key of a Bloom filter result: a row group, and the generation of the filters.
 type Question = (usize, u64);
 
 impl Source {
@@ -41,7 +41,7 @@ impl Source {
         }
     }
 
-    /// Whether Bloom filters say that no row passes all conjuncts.
+    /// Returns true if Bloom filters say that no row passes all conjuncts.
     pub(crate) async fn rules_out(&self, wanted: &Wanted) -> Result<bool> {
         let row_group = wanted.row_group;
         let container = self.container.as_ref();
@@ -90,20 +90,20 @@ pub(crate) struct Group {
     pub(crate) columns: Columns,
     /// What to evaluate, in order.
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
-    /// Of the filters that the conjuncts come from.
+    /// Generation of the filters that the conjuncts come from.
     pub(crate) generation: u64,
     /// The vectors that zone maps have left; `None`: all.
     vectors: Option<BooleanBuffer>,
-    /// The rows that a selector has selected, if it did; then no conjunct is exact.
+    /// The rows that the selector selected, if it did; then no conjunct is exact.
     selected: Option<BooleanBuffer>,
-    /// What the selector made of them, if it did: then nothing is left to do.
+    /// The batch that the selector made of them, if it did: then nothing is left to do.
     pub(crate) batch: Option<RecordBatch>,
-    /// The most rows that can come of it.
+    /// Upper bound on the rows that it can yield.
     pub(crate) candidates: usize,
     next_vector: usize,
     /// Rows that have passed the filters and are still to be decoded.
     pub(crate) survivors: Option<Selection>,
-    /// Whether a row has survived the filters so far.
+    /// True if a row has survived the filters so far.
     pub(crate) has_survivors: bool,
     /// Covers the encoded bytes in `columns`.
     reservation: Box<dyn Memory>,
@@ -118,13 +118,14 @@ pub(crate) struct Request {
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: Box<dyn Memory>,
-    /// What evaluates the exact filters, and the row groups to ask it for: this one, and those that
-    /// come next.
+    /// The selector that evaluates the exact filters, and the row groups to request from it: this
+    /// one, and those that come next.
     pub(crate) selector: Option<(Arc<dyn Selector>, Vec<Wanted>)>,
 }
 
 impl Group {
-    /// Reads a row group; `None` when a Bloom filter rules it out, or zone maps all its vectors.
+    /// Reads a row group; `None` if a Bloom filter rules it out, or zone maps rule out all its
+    /// vectors.
     pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
         let Request {
             wanted,
@@ -204,7 +205,7 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// The rows that will come of it, as far as that is known before filters are evaluated.
+    /// Lower bound on the rows that it yields, known before filters are evaluated.
     pub(crate) fn sure_rows(&self) -> usize {
         match self.conjuncts.is_empty() {
             true => self.candidates,
@@ -212,7 +213,7 @@ impl Group {
         }
     }
 
-    /// Whether the exact filters are still to be evaluated.
+    /// Returns true if exact filters remain to be evaluated.
     pub(crate) fn is_open(&self) -> bool {
         self.selected.is_none() && self.batch.is_none()
     }
@@ -266,7 +267,7 @@ impl Group {
         Some(selection)
     }
 
-    /// Whether rows of the group have been handed out in full.
+    /// Returns true if rows of the group have been handed out in full.
     pub(crate) fn is_last_window(&self) -> bool {
         self.next_vector >= self.rows.div_ceil(VECTOR_LEN) && self.survivors.is_none()
     }
@@ -281,8 +282,8 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
     columns
 }
 
-/// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in
-/// full.
+/// Evaluates the per-vector zone maps, and drops the conjuncts that every remaining vector
+/// satisfies in full.
 async fn prune_vectors(
     source: &Source,
     row_group: usize,

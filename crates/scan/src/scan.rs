@@ -1,4 +1,4 @@
-//! What a scan is of: which rows and columns, with whose memory.
+//! The description of a scan: rows, columns, and the engine's memory and metrics.
 
 use std::sync::Arc;
 
@@ -17,34 +17,34 @@ use crate::projection::{Columns, Projection};
 use crate::selector::Selector;
 use crate::task::{self, Spawn};
 
-/// Rows per batch unless told otherwise.
+/// Default rows per batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Row groups whose Bloom filters are read at the same time.
+/// Row groups whose Bloom filters are read in parallel.
 const BLOOMS: usize = 16;
 
 /// A scan of one container. [`stream`](Self::stream) or [`blocking`](Self::blocking) runs it.
 #[non_exhaustive]
 pub struct Scan {
-    /// What is scanned.
+    /// The container to scan.
     pub container: Arc<dyn Container>,
-    /// Which rows are returned. They are of the same container.
+    /// The filters on its rows. They are of the same container.
     pub filters: Filters,
-    /// What is made of them.
+    /// Forms the output batches.
     pub projection: Arc<dyn Projection>,
-    /// Evaluates the exact filters, if it is not for the scan to do.
+    /// Evaluates the exact filters instead of the scan, if there is one.
     pub selector: Option<Arc<dyn Selector>>,
-    /// The row groups, in the order to scan them. Those that the container does not have are left out.
+    /// The row groups, in the order to scan them. Those that the container does not have are ignored.
     pub row_groups: Vec<usize>,
-    /// Rows per batch, about.
+    /// Approximate rows per batch.
     pub batch_size: usize,
     /// Rows after which to stop.
     pub limit: Option<usize>,
-    /// What the rows in memory are charged to.
+    /// The reservation that rows in memory are charged to.
     pub memory: Box<dyn Memory>,
-    /// Is told what happens.
+    /// Receives counters and times.
     pub metrics: Arc<dyn Metrics>,
-    /// Runs what is read ahead.
+    /// Runs the read-ahead.
     pub spawn: Spawn,
 }
 
@@ -76,8 +76,8 @@ impl Scan {
         Ok(self)
     }
 
-    /// The row groups that may have rows of the scan, in its order: for those who read them in another
-    /// way. What rules out others, zone maps, dynamic and Bloom filters, is as when the scan runs.
+    /// The row groups that may have rows of the scan, in its order, for callers that read them in another way. Zone
+    /// maps, dynamic filters and Bloom filters prune as they do when the scan runs.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Scan {
         Ok(self)
     }
 
-    /// Stops after so many rows.
+    /// Stops after `rows` rows.
     #[must_use]
     pub fn with_limit(mut self, rows: usize) -> Self {
         self.limit = Some(rows);

@@ -20,7 +20,7 @@ use vectile_scan::{Container, Node, Result, Scan, Test};
 
 use common::{NAMES, Random, Statistics, Table, batches};
 
-/// A filter, and the same by Arrow's kernels.
+/// A filter, and its result by Arrow's kernels.
 struct Filter {
     node: Node,
     plain: BooleanArray,

@@ -124,7 +124,7 @@ fn a_limit_ends_the_reading() {
     assert_eq!(values_read(&table), [(0, vec![0, 2])]);
 }
 
-/// Lets rows of ids below a bound pass, which sinks as soon as the first rows have come.
+/// Lets rows of ids below a bound pass. The bound sinks as soon as the first rows have come.
 struct Sinking(Arc<AtomicI64>, i64);
 
 impl DynamicFilter for Sinking {
@@ -160,7 +160,7 @@ fn dynamic_filters_rule_out_what_is_to_come() {
     assert_eq!(counts.0.lock().unwrap()[&Counter::RowGroupsPruned], 2);
 }
 
-/// So much memory and no more.
+/// A limit on memory.
 struct Budget {
     left: Arc<AtomicUsize>,
     reserved: AtomicUsize,
@@ -343,7 +343,8 @@ fn tests_fail_only_on_rows_that_are_asked_about() {
     );
 }
 
-/// Selects every tenth row of the first row group, or fails; leaves the others to the scan.
+/// Selects every tenth row of the first row group, or fails; leaves the other row groups to the
+/// scan.
 struct Tenth {
     fails: bool,
     memory: Arc<AtomicBool>,
@@ -394,7 +395,7 @@ async fn a_selector_takes_the_place_of_the_filters() {
     assert_eq!(error.to_string(), "the device is lost");
 }
 
-/// Selects all rows, of as many row groups as there are, and notes what it was asked for.
+/// Selects all rows, for any number of row groups, and records the requests.
 #[derive(Default)]
 struct Ahead(Mutex<Vec<Vec<usize>>>);
 

@@ -78,7 +78,7 @@ impl Report {
         report
     }
 
-    /// Whether nothing differs that is not listed, and all entries of the list hold.
+    /// Returns true if nothing differs that is not listed, and all entries of the list hold.
     pub fn passes(&self) -> bool {
         self.problems.is_empty()
     }

@@ -7,7 +7,7 @@ use crate::predicates::Predicates;
 
 pub struct Query {
     pub sql: String,
-    /// Whether the order of rows counts.
+    /// True if the order of rows counts.
     pub is_ordered: bool,
     /// What is in it, to tell later what was asked how often.
     pub kinds: Vec<&'static str>,

@@ -335,7 +335,7 @@ impl<'a> BlocksView<'a> {
         self.vectors.start(vector)..self.vectors.start(vector + 1)
     }
 
-    /// Whether a minimum has two words.
+    /// Returns true if a minimum has two words.
     pub fn is_wide(&self) -> bool {
         self.width == Width::Wide
     }

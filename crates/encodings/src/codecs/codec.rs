@@ -64,7 +64,7 @@ pub(crate) trait Codec {
         Ok(false)
     }
 
-    /// Whether values may be null that the column's validity has as valid.
+    /// Returns true if values may be null that the column's validity has as valid.
     fn has_own_nulls(&self) -> bool {
         false
     }

@@ -315,8 +315,8 @@ pub(crate) fn estimate(
         .map(|dictionary| (8 + dictionary.entries.len() + dictionary.codes.len()) as u64))
 }
 
-/// Whether strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other encoding
-/// of strings needs a look.
+/// Returns true if strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other
+/// encoding of strings needs a look.
 pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     let (Some(values), Some(Some(dictionary))) = (&source.bytes, source.dictionary.get()) else {
         return false;
@@ -326,8 +326,8 @@ pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     bytes * 8 * 20 <= bits as u64 * 21
 }
 
-/// Whether to look a number up takes several times as long as to unpack it: there are more entries than the nearest cache
-/// has room for, and rows have them in any order.
+/// Returns true if to look a number up takes several times as long as to unpack it: there are more entries than the
+/// nearest cache has room for, and rows have them in any order.
 pub(crate) fn is_far(source: &Source) -> bool {
     let (Some(offsets), Some(Some(dictionary))) = (&source.offsets, source.dictionary.get()) else {
         return false;

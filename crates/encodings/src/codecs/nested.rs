@@ -58,7 +58,7 @@ pub(crate) fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayR
     }
 }
 
-/// Whether arrow-rs makes dictionaries of the type, in which each value is there once.
+/// Returns true if arrow-rs makes dictionaries of the type, in which each value is there once.
 fn is_packed_by_arrow(values: &DataType) -> bool {
     use DataType::*;
     byte_strings::is_bytes(values)

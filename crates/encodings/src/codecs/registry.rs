@@ -140,7 +140,7 @@ macro_rules! match_codec {
 
 pub(crate) use match_codec;
 
-/// Whether values of the type and tag may be those of a constant or a dictionary.
+/// Returns true if values of the type and tag may be those of a constant or a dictionary.
 pub(crate) fn is_distinct(tag: u8, data_type: &DataType) -> bool {
     let is_flat = Class::stored(data_type).is_some() || byte_strings::is_bytes(data_type);
     is_flat && tag != CONSTANT && tag != DICT

@@ -60,12 +60,12 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether values are numbers or strings, which can be compared.
+    /// Returns true if values are numbers or strings, which can be compared.
     pub fn has_order(&self) -> bool {
         self.offsets.is_some() || self.bytes.is_some() || self.wide.is_some()
     }
 
-    /// Whether all rows are null, or all valid ones alike (offsets are filled where null).
+    /// Returns true if all rows are null, or all valid ones alike (offsets are filled where null).
     pub fn is_constant(&self) -> bool {
         if let DataType::Union(_, _) = self.array.data_type() {
             return false;

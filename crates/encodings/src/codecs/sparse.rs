@@ -123,7 +123,7 @@ impl<S: RunSequence> Sparse<S> {
         self.starts.len() - 1
     }
 
-    /// Whether a vector has no others.
+    /// Returns true if a vector has no others.
     pub fn is_even(&self, vector: usize) -> bool {
         self.starts.get(vector) == self.starts.get(vector + 1)
     }

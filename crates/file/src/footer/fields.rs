@@ -1,11 +1,11 @@
-//! Fields of row groups and chunks that all versions have, as they are checked.
+//! Checked fields of row groups and chunks that all versions have.
 
 use std::sync::Arc;
 
 use crate::error::{Place, Result};
 use crate::metadata::MAX_ROW_GROUP_ROWS;
 
-/// The name of an encoding, by its number.
+/// The name of an encoding, by its index.
 pub(super) fn encoding(names: &[Arc<str>], number: u64, place: Place<'_>) -> Result<Arc<str>> {
     let name = usize::try_from(number)
         .ok()
@@ -14,7 +14,7 @@ pub(super) fn encoding(names: &[Arc<str>], number: u64, place: Place<'_>) -> Res
     name.map(Arc::clone).ok_or_else(none)
 }
 
-/// The rows of a row group.
+/// The number of rows of a row group, checked.
 pub(super) fn rows(rows: u64, place: Place<'_>) -> Result<usize> {
     usize::try_from(rows)
         .ok()

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! Row groups and, in each, `zones` and `data` of the columns follow each other without overlap, start at multiples of
-//! 64, and end before the footer does begin.
+//! 64, and end before the footer begins.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,13 +28,13 @@ use crate::error::{Place, Result};
 use crate::ipc::HEADER;
 use crate::metadata::{Chunk, Compression, RowGroup};
 
-/// What row groups and chunks start at multiples of.
+/// Row groups and chunks start at multiples of this many bytes.
 const ALIGNMENT: u64 = 64;
 
 const ROW_GROUP_BYTES: usize = 3 * size_of::<u64>();
 const CHUNK_BYTES: usize = 5 * size_of::<u64>() + 3 * size_of::<u32>();
 
-/// The row groups of a file whose footer begins at byte `limit`.
+/// Parses the row groups of a file whose footer begins at byte `limit`.
 pub(super) fn row_groups(
     cursor: &mut Cursor<'_>,
     columns: usize,
@@ -51,7 +51,7 @@ pub(super) fn row_groups(
     .parse(cursor)
 }
 
-/// Parses row groups front to back, taking what they occupy from the `free` bytes of the file.
+/// Parses row groups front to back, removing the bytes they occupy from the `free` bytes of the file.
 struct Groups<'a> {
     place: Place<'a>,
     columns: usize,
@@ -127,7 +127,7 @@ impl Groups<'_> {
         Ok((start..end, crc32))
     }
 
-    /// Takes `range` from the front of what is free.
+    /// Removes `range` from the front of the free bytes.
     fn take(&mut self, range: Range<u64>, what: &str) -> Result<()> {
         let free = self.free.clone();
         if range.start < free.start

@@ -21,7 +21,7 @@ pub fn location() -> Path {
     Path::from("dir/table.vectile")
 }
 
-/// Row groups of so many rows.
+/// Options for row groups of `row_group_rows` rows.
 pub fn rows_per_group(row_group_rows: usize) -> WriterOptions {
     WriterOptions::default().with_row_group_rows(row_group_rows)
 }

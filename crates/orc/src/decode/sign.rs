@@ -2,7 +2,7 @@
 
 use super::varint::unzigzag;
 
-/// Whether integers of a stream are zigzagged. It does not show in the bytes.
+/// True if integers of a stream are zigzagged. It does not show in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sign {
     /// They are.

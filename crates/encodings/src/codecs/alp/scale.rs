@@ -101,7 +101,7 @@ impl<F: Float> Factors<F> {
         F::from_double(F::integer_to_double(unpacked) * self.unpower * self.unfraction)
     }
 
-    /// Whether `integer` gives back `value`.
+    /// Returns true if `integer` gives back `value`.
     #[inline(always)]
     pub fn holds(self, integer: i64, value: F) -> bool {
         let same = self.to_float(F::unpacked(integer)).to_bits64() == value.to_bits64();
