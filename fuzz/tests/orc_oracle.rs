@@ -1,4 +1,4 @@
-//! Each column of the ORC files that are kept, as `orc-rust` reads it.
+//! Each column of the ORC test files, compared with `orc-rust`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn ours(file: &vectile_orc::File, column: usize) -> ArrayRef {
     concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap()
 }
 
-/// Arrow takes no NaN for another.
+/// Arrow does not treat NaNs as equal.
 fn bits(array: &ArrayRef) -> ArrayRef {
     match array.as_primitive_opt::<Float64Type>() {
         Some(floats) => Arc::new(floats.unary::<_, arrow::datatypes::UInt64Type>(f64::to_bits)),

@@ -2,7 +2,7 @@
 
 use std::env;
 
-/// Bytes that look random, the same ones each time.
+/// Pseudo-random bytes, equal in each run.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ fn streams() {
     let mut random = Random(1);
     for _ in 0..100 * inputs() {
         let mut stream = random.bytes(300);
-        // few runs are long if lengths are random, and most chunks are damaged
+        // with random lengths, runs are rarely long and most chunks are damaged
         if let Some(pick) = stream.first_mut().filter(|_| random.next() % 2 == 0) {
             *pick %= 8;
         }

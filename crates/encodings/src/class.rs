@@ -25,7 +25,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// `None` for strings, nested types and values without an order-preserving integer.
+    /// The class of a type; `None` for strings, nested types and values without an order-preserving integer.
     pub fn of(data_type: &DataType) -> Option<Self> {
         use DataType::*;
         Some(match data_type {
@@ -50,7 +50,7 @@ impl Class {
         })
     }
 
-    /// The class that a type's values are stored as: Decimal256 as long as they fit 128 bits.
+    /// The class in which a type's values are stored: Decimal256 as long as they fit 128 bits.
     pub fn stored(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Decimal256(_, _) => Some(Self::I128),

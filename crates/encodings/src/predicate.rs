@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::masks::Mask;
 use crate::selection::Selection;
 
-/// A test that every encoding evaluates on its encoded form where it can. Constants are arrays of
-/// the column's type without nulls, of one row where they are bounds. Values compare as arrow-rs
-/// compares them (floats in total order). A null row passes [`Predicate::IsNull`] only.
+/// A test that encodings evaluate on their encoded form if they can. Constants are arrays of the column's type without
+/// nulls, with one row if they are bounds. Values compare as in arrow-rs (floats in total order). A null row passes
+/// [`Predicate::IsNull`] only.
 #[derive(Clone, Debug)]
 pub enum Predicate {
     /// The value lies between two bounds; or, negated, does not.
@@ -66,7 +66,7 @@ impl Predicate {
         }
     }
 
-    /// The values of which a row must have one to pass, if that is all there is to it.
+    /// The set of values that pass, if the predicate is such a set.
     pub fn points(&self) -> Option<&ArrayRef> {
         match self {
             Self::In {
@@ -82,12 +82,12 @@ impl Predicate {
         }
     }
 
-    /// The only value that passes, if there is just one.
+    /// The only value that passes, if there is exactly one.
     pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
         self.points().filter(|values| values.len() == 1)
     }
 
-    /// Evaluates the test row by row: the oracle, and what encodings fall back to.
+    /// Evaluates the test row by row: the oracle, and the fallback of encodings.
     pub fn evaluate(&self, array: &ArrayRef) -> Result<BooleanArray> {
         Ok(match self {
             Self::IsNull => is_null(array)?,
@@ -149,8 +149,7 @@ fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
     Ok(found)
 }
 
-/// Values as integers that order as they do, without those that do not fit 128 bits: no value that is stored as such an
-/// integer equals them.
+/// Values as integers in the same order, without those that do not fit 128 bits: no stored value equals them.
 ///
 /// # Errors
 ///
@@ -169,7 +168,7 @@ pub fn value_words(constants: &ArrayRef) -> Result<Vec<i128>> {
         N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect()))
 }
 
-/// Returns true if the constant is below or above all integers of 128 bits.
+/// The order of a constant relative to all integers of 128 bits: below, above, or (equal) among them.
 fn beyond(constant: &ArrayRef) -> Ordering {
     let value = constant.as_primitive_opt::<Decimal256Type>();
     match value.and_then(|value| value.values().first()) {
@@ -178,8 +177,8 @@ fn beyond(constant: &ArrayRef) -> Ordering {
     }
 }
 
-/// The bounds of a range as integers that order as the values do, both inclusive; of a range without an integer of 128
-/// bits, the first is above the second. Bounds are arrays of one row, not of strings.
+/// The bounds of a range as integers in the order of values, both inclusive; if no integer of 128 bits is in the range,
+/// the first is above the second. Bounds are arrays of one row, not of strings.
 ///
 /// # Errors
 ///
@@ -234,8 +233,8 @@ pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result
     }
 }
 
-/// Returns true if arrow-rs compares the type, or says that it does not. It looks through runs and one dictionary, and
-/// panics at what comes next if that is another.
+/// Returns true if arrow-rs compares the type, or returns an error. It looks through runs and one dictionary, and
+/// panics if another one follows.
 fn is_comparable(data_type: &DataType) -> bool {
     let values = match data_type {
         DataType::RunEndEncoded(_, values) => values.data_type(),
@@ -251,8 +250,8 @@ fn is_comparable(data_type: &DataType) -> bool {
     )
 }
 
-/// Keeps the selected rows between two bounds, or those that are not; `in_range` tells which rows of
-/// a vector hold a word in a range.
+/// Keeps the selected rows between two bounds, or, if negated, the others. `in_range` sets the rows of a vector that
+/// hold a word in a range.
 pub(crate) fn filter_range(
     low: &Bound<ArrayRef>,
     high: &Bound<ArrayRef>,

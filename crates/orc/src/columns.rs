@@ -26,19 +26,19 @@ use crate::schema::Type;
 use crate::stream::Stream;
 use crate::timestamp::Base;
 
-/// What was read of a stripe.
+/// The streams read of a stripe.
 pub(crate) struct StripeStreams<'a> {
-    /// That of the stripe.
+    /// The stripe's position.
     pub(crate) place: Place,
-    /// Those of the columns to decode, sorted by [`stream_key`].
+    /// The streams of the columns to decode, sorted by [`stream_key`].
     pub(crate) streams: Vec<Stream>,
-    /// By number of the column.
+    /// Encodings by column number.
     pub(crate) encodings: &'a [Encoding],
-    /// Where the writer was.
+    /// The writer's timezone.
     pub(crate) timezone: Option<&'a str>,
 }
 
-/// What streams of a stripe are found by.
+/// The sort key of streams in a stripe.
 pub(crate) fn stream_key(stream: &Stream) -> (u32, StreamKind) {
     (stream.column, stream.kind)
 }
@@ -49,7 +49,7 @@ impl StripeStreams<'_> {
         self.reader(column, rows)?.array()
     }
 
-    /// As [`decode`](Self::decode), of text in a dictionary: `None` of anything else.
+    /// As [`decode`](Self::decode), for text in a dictionary; `None` for anything else.
     pub(crate) fn numbered(&self, column: &Type, rows: usize) -> Result<Option<Numbered>> {
         match self.encodings.get(column.column as usize) {
             Some(Encoding::Dictionary { entries, .. }) if column.kind.is_text() => {
@@ -60,7 +60,7 @@ impl StripeStreams<'_> {
         }
     }
 
-    /// A column in `rows` rows of its parent, of which it is known which are null.
+    /// A reader of a column in `rows` rows of its parent; it knows the nulls.
     pub(crate) fn reader<'a>(&'a self, column: &'a Type, rows: usize) -> Result<ColumnReader<'a>> {
         let encoding = self.encodings.get(column.column as usize);
         let Some(&encoding) = encoding else {
@@ -93,7 +93,7 @@ impl StripeStreams<'_> {
 /// Text in a dictionary.
 pub(crate) struct Numbered {
     pub(crate) entries: ArrayRef,
-    /// For each row the number of its entry, 0 if it has none.
+    /// Per row, the index of its dictionary entry; 0 for nulls.
     pub(crate) numbers: Vec<u32>,
     pub(crate) nulls: Option<NullBuffer>,
 }
@@ -103,10 +103,10 @@ pub(crate) struct ColumnReader<'a> {
     stripe: &'a StripeStreams<'a>,
     pub(crate) column: &'a Type,
     pub(crate) encoding: Encoding,
-    /// Which rows have no value, if some have none.
+    /// The rows without a value, if there are any.
     pub(crate) nulls: Option<NullBuffer>,
     pub(crate) rows: usize,
-    /// Rows that have a value.
+    /// Number of rows that have a value.
     values: usize,
 }
 
@@ -161,7 +161,7 @@ impl ColumnReader<'_> {
         result.map_err(|fault| place().stream(kind).fault(fault))
     }
 
-    /// The inflated bytes of a stream. One that is not there has none.
+    /// The inflated bytes of a stream; empty if the column has no such stream.
     fn inflate(&self, kind: StreamKind) -> Result<Bytes> {
         match self.stripe.stream(self.column.column, kind) {
             Some(stream) => self.in_stream(kind, stream.inflate()),
@@ -192,7 +192,7 @@ impl ColumnReader<'_> {
         })
     }
 
-    /// The first `count` integers of a stream, of which `append` makes values, some at a time.
+    /// Decodes the first `count` integers of a stream in blocks, which `append` converts to values.
     fn decode_each<T>(
         &self,
         kind: StreamKind,
@@ -208,7 +208,7 @@ impl ColumnReader<'_> {
         Ok(values)
     }
 
-    /// Lengths, of which the sum is also given: it is at most `most`, and fits 32 bits.
+    /// Decodes lengths and their sum, which is at most `most` and fits 32 bits.
     fn decode_lengths(&self, count: usize, most: usize) -> Result<(Vec<i64>, usize)> {
         let most = most.min(i32::MAX as usize);
         let lengths = self.decode_integers(StreamKind::Length, count)?;
@@ -225,7 +225,7 @@ impl ColumnReader<'_> {
         Ok((lengths, sum))
     }
 
-    /// The offsets of all rows, of which those with a value have these lengths; they fit 32 bits.
+    /// The offsets of all rows. Rows with a value have these lengths, whose sum fits 32 bits.
     fn offsets(&self, lengths: &[i64]) -> OffsetBuffer<i32> {
         let mut lengths = lengths.iter();
         let mut end = 0;
@@ -305,7 +305,7 @@ impl ColumnReader<'_> {
         Ok(Arc::new(self.primitive::<T>(values)))
     }
 
-    /// What seconds of timestamps are relative to.
+    /// The instant that seconds of timestamps are relative to.
     pub(crate) fn base(&self) -> Result<Base> {
         match self.column.kind {
             TypeKind::Timestamp => self.fault(Base::of_timezone(self.stripe.timezone)),
@@ -336,7 +336,7 @@ impl ColumnReader<'_> {
         };
         let mut values = digits;
         let mut first = 0;
-        // values of other scales change; as a rule there are none
+        // values of other scales are rescaled; usually there are none
         self.decode_each(
             StreamKind::Secondary,
             self.values,
@@ -373,7 +373,7 @@ impl ColumnReader<'_> {
         self.text_of(self.offsets(&lengths), bytes, self.nulls.clone())
     }
 
-    /// Text of offsets that end within `bytes`.
+    /// Text with offsets that end within `bytes`.
     fn text_of(
         &self,
         offsets: OffsetBuffer<i32>,
@@ -387,7 +387,7 @@ impl ColumnReader<'_> {
         })
     }
 
-    /// The length of each row, 0 if it has no value, of text that is in no dictionary.
+    /// The length of each row of text without a dictionary; 0 for nulls.
     pub(crate) fn lengths(&self) -> Result<Vec<u64>> {
         let (lengths, _) = self.decode_lengths(self.values, i32::MAX as usize)?;
         // none is negative
@@ -402,7 +402,7 @@ impl ColumnReader<'_> {
             return self.fault(corrupt(reason));
         }
         let bytes = self.inflate(StreamKind::DictionaryData)?;
-        // entries differ, so that one at most has no bytes
+        // entries differ, so at most one is empty
         self.fault(ensure(entries <= bytes.len().max(self.values) + 1, || {
             format!(
                 "a dictionary of {entries} entries for {} values",
@@ -420,7 +420,7 @@ impl ColumnReader<'_> {
         Ok((dictionary, lengths))
     }
 
-    /// For each value the number of its entry in a dictionary.
+    /// Per value, the index of its dictionary entry.
     fn entry_numbers(&self, entries: usize) -> Result<Vec<u32>> {
         self.decode_each(StreamKind::Data, self.values, |integers, numbers| {
             check_all(
@@ -458,7 +458,7 @@ impl ColumnReader<'_> {
         self.arrow(take(&dictionary, &numbers, None))
     }
 
-    /// The only child, with as many rows as lists have together, and where these end.
+    /// The list offsets, and the rows of the only child: as many as the lists have together.
     fn list_offsets(&self) -> Result<(OffsetBuffer<i32>, usize)> {
         let (lengths, rows) = self.decode_lengths(self.values, MAX_ROWS)?;
         Ok((self.offsets(&lengths), rows))
@@ -505,7 +505,7 @@ impl ColumnReader<'_> {
         )?))
     }
 
-    /// The children as fields of a struct of `rows` rows, of which some may be null.
+    /// The children as fields of a struct of `rows` rows, some of which may be null.
     fn fields(
         &self,
         fields: &Fields,
@@ -528,7 +528,7 @@ impl ColumnReader<'_> {
         self.arrow(StructArray::try_new(fields.clone(), children, nulls))
     }
 
-    /// Unions have no nulls of their own in Arrow: they are nulls of the first type.
+    /// Decodes unions. In Arrow they have no nulls of their own, so their nulls are nulls of the first type.
     fn unions(&self) -> Result<ArrayRef> {
         let DataType::Union(fields, _) = &self.column.data_type else {
             return unexpected();
@@ -566,14 +566,14 @@ impl ColumnReader<'_> {
     }
 }
 
-/// A stream decodes to what the registry says: anything else is a bug.
+/// A stream decoded to other values than the registry says, which is a bug.
 fn unexpected<T>() -> Result<T> {
     Err(Error::Internal(
         "a column of another type than its decoder's".into(),
     ))
 }
 
-/// Values in the rows that have one.
+/// Spreads values over the rows that have one; other rows get the default.
 fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<T> {
     let Some(nulls) = nulls else {
         return values;
@@ -592,7 +592,7 @@ fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<
     rows
 }
 
-/// Checks integers without a branch for each, so that many are looked at at once.
+/// Checks integers without a branch for each, so that the compiler vectorizes it.
 fn check_all(
     integers: &[i64],
     fits: impl Fn(i64) -> bool,
@@ -608,7 +608,7 @@ fn check_all(
     wrong.map_or(Ok(()), |&wrong| corrupt(reason(wrong)))
 }
 
-/// For each row the number of its value among those there are.
+/// Per row, the index of its value among the values present.
 fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
     let mut next = 0;
     let numbers = (0..rows).map(|row| {
@@ -619,7 +619,7 @@ fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
     UInt32Array::new(numbers.collect(), Some(nulls.clone()))
 }
 
-/// A decimal of `found` digits after the point as one of `scale`. Digits that are not there any more are cut.
+/// Rescales a decimal of `found` digits after the point to `scale`. Excess digits are truncated.
 fn rescaled(digits: i128, found: i64, scale: i8) -> Result<i128, Fault> {
     let scale = i64::from(scale);
     if found == scale {

@@ -1,4 +1,4 @@
-//! What can go wrong, with its place in the file.
+//! Errors, with their position in the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use vectile_scan::object::ReadError;
 
 use crate::kind::StreamKind;
 
-/// What is wrong with some bytes, for whoever knows where they are from.
+/// An error in some bytes. The caller adds their position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// They are not what a writer writes.
+    /// No writer produces these bytes.
     #[error("{0}")]
     Corrupt(String),
-    /// They are sound, and this crate does not read them.
+    /// The bytes are valid, but this crate does not read them.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// An error of bytes that are not what a writer writes.
+/// Fails with [`Fault::Corrupt`].
 pub(crate) fn corrupt<T>(reason: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Corrupt(reason.into()))
 }
@@ -32,12 +32,12 @@ pub(crate) fn ensure(condition: bool, reason: impl FnOnce() -> String) -> Result
     }
 }
 
-/// Where in a file something is, as far as it is known.
+/// A position in a file, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Location of the file in its object store.
     pub file: Arc<str>,
-    /// The number of the stripe.
+    /// The index of the stripe.
     pub stripe: Option<usize>,
     /// The path of the column: names of fields, joined by dots.
     pub column: Option<String>,
@@ -46,7 +46,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Somewhere in `file`.
+    /// A position in `file`.
     pub(crate) fn file(file: &Arc<str>) -> Self {
         Self {
             file: Arc::clone(file),
@@ -56,25 +56,25 @@ impl Place {
         }
     }
 
-    /// In this stripe.
+    /// Adds the stripe.
     pub(crate) fn stripe(mut self, stripe: usize) -> Self {
         self.stripe = Some(stripe);
         self
     }
 
-    /// In the column of this path.
+    /// Adds the path of the column.
     pub(crate) fn column(mut self, column: &str) -> Self {
         self.column = Some(column.to_owned());
         self
     }
 
-    /// In this stream.
+    /// Adds the stream.
     pub(crate) fn stream(mut self, stream: StreamKind) -> Self {
         self.stream = Some(stream);
         self
     }
 
-    /// The error of a fault in this place.
+    /// Converts a fault at this position to an error.
     pub(crate) fn fault(self, fault: Fault) -> Error {
         match fault {
             Fault::Corrupt(reason) => Error::Corrupt {
@@ -106,35 +106,35 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why an ORC file could not be read.
+/// The reason an ORC file could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is something else. Check the name.
+    /// The file has another format. Check the name.
     #[error("{file} is not an ORC file: {reason}")]
     NotOrc {
         /// Location of the file in its object store.
         file: Arc<str>,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
-    /// The bytes are not what a writer writes. Fetch the file again or restore it.
+    /// No writer produces these bytes. Fetch the file again or restore it.
     #[error("corrupt file {place}: {reason}")]
     Corrupt {
-        /// Where the damage is.
+        /// The position of the damage.
         place: Place,
-        /// What was found and what is allowed.
+        /// The value read and the values allowed.
         reason: String,
     },
-    /// The file is sound, and has something that is not read.
+    /// The file is valid, but has a feature that this crate does not read.
     #[error("{place}: {reason}")]
     Unsupported {
-        /// Where that is.
+        /// Its position.
         place: Place,
-        /// What it is.
+        /// The feature.
         reason: String,
     },
-    /// The file is not the one any more that was listed. List it again to read the new one.
+    /// The file is no longer the version that was listed. List it again to read the new one.
     #[error("{file} was changed while it was read; run the query again")]
     Changed {
         /// Location of the file in its object store.
@@ -151,7 +151,7 @@ pub enum Error {
     File {
         /// Location of the file in its object store.
         file: Arc<str>,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The object store failed.

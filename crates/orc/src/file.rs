@@ -30,8 +30,8 @@ use crate::vectors;
 
 /// An ORC file, ready to be scanned: its row groups are the stripes.
 ///
-/// Columns are decoded when they are fetched. A local file stays open from its first stripe on. Errors of a scan are
-/// [`Error`]s within [`vectile_scan::Error::External`].
+/// Columns are decoded when they are fetched. A local file stays open once its first stripe was read. Errors of a scan
+/// are [`Error`]s within [`vectile_scan::Error::External`].
 #[derive(Debug)]
 pub struct File {
     handle: Handle,
@@ -39,7 +39,7 @@ pub struct File {
 }
 
 impl File {
-    /// Reads what `object` says of itself.
+    /// Opens `object` and reads its metadata.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl File {
         Ok(Self::new(Arc::new(read_metadata(&store, object).await?)))
     }
 
-    /// The file of which this is known.
+    /// A file with known metadata.
     pub fn new(metadata: Arc<Metadata>) -> Self {
         Self {
             handle: Handle::default(),
@@ -56,7 +56,7 @@ impl File {
         }
     }
 
-    /// What it says of itself.
+    /// Its metadata.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
     }
@@ -66,7 +66,7 @@ impl File {
         &self.metadata.object.location
     }
 
-    /// The streams of values of some columns of the table, with those of their children, as they are in the file.
+    /// The value streams of some columns of the table and of their children, as they are in the file.
     ///
     /// # Errors
     ///
@@ -86,8 +86,8 @@ impl File {
             .await
     }
 
-    /// Where the index groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
-    /// has no index groups.
+    /// The positions in a column's streams where the index groups of a stripe begin; empty if the file has no index
+    /// groups. `column` is the column's type.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl File {
         }
     }
 
-    /// The same of an index that was read.
+    /// As [`index_groups`](Self::index_groups), from an index that was read.
     fn index_groups_in(
         &self,
         stripe: &Stripe,
@@ -116,7 +116,7 @@ impl File {
             return Ok(Vec::new());
         };
         let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
-        // lengths of entries are not cut by index groups either
+        // the lengths of dictionary entries are not split by index groups either
         let is_cut = |kind| kind != StreamKind::Length || !dictionary;
         let streams = stripe
             .streams
@@ -144,7 +144,7 @@ impl File {
         found.map_err(|fault| place().fault(fault))
     }
 
-    /// The columns of a stripe as Arrow arrays.
+    /// Decodes columns of a stripe to Arrow arrays.
     ///
     /// # Errors
     ///
@@ -156,15 +156,15 @@ impl File {
         let mut arrays = Vec::with_capacity(columns.len());
         for &column in columns {
             arrays.push(streams.decode(self.metadata.column(column)?, rows)?);
-            // a column may take a while
+            // decoding a column may take long
             yield_now().await;
         }
         Ok(arrays)
     }
 
-    /// Columns of a stripe for decoders elsewhere, and the bytes that were read: `None` for those that only
-    /// [`decode`](Self::decode) decodes, or says what is wrong with. A local file is read into `buffers`, if there are
-    /// any, on the calling thread, which waits for that.
+    /// Columns of a stripe for external decoders, and the number of bytes read: `None` for columns that only
+    /// [`decode`](Self::decode) supports, or whose errors it reports. A local file is read into `buffers`, if there are
+    /// any, on the calling thread, which blocks meanwhile.
     ///
     /// # Errors
     ///
@@ -204,13 +204,13 @@ impl File {
             };
             let of = |groups| parted::of(&streams, column, stripe.rows, stride, groups);
             found.push(groups.and_then(of).ok().flatten());
-            // a column may take a while
+            // decoding a column may take long
             yield_now().await;
         }
         Ok((found, bytes))
     }
 
-    /// The streams of values of some columns, and how many bytes they have.
+    /// The value streams of some columns, and their size in bytes.
     async fn stripe_streams(
         &self,
         stripe: usize,
@@ -248,7 +248,7 @@ impl File {
         Ok(streams.collect())
     }
 
-    /// The streams of one kind of columns of the table: an entry for each column, if it has one.
+    /// The index streams of one kind for columns of the table: an entry per column, if it has one.
     async fn read_index(
         &self,
         stripe: &Stripe,
@@ -315,14 +315,14 @@ impl File {
             if let Some(slot) = data.columns.get_mut(column) {
                 *slot = Some(decoded);
             }
-            // a column may take a while
+            // decoding a column may take long
             yield_now().await;
         }
         data.excess_bytes = held.saturating_sub(self.data_bytes(fetch.row_group, &fetch.data));
         Ok(data)
     }
 
-    /// The zone map of the vectors of a stripe, by the statistics of its index groups.
+    /// The zone map of the vectors of a stripe, from the statistics of its index groups.
     fn vector_zones(
         &self,
         stripe: &Stripe,
@@ -372,7 +372,7 @@ impl File {
                     .and_then(|bytes| bloom_filters(&bytes, groups)),
                 None => Ok(Vec::new()),
             };
-            // rows of which there is no filter may have any value
+            // rows without a filter may have any value
             if let Ok(messages) = &mut messages
                 && Some(messages.len()) != groups
             {
@@ -409,8 +409,7 @@ impl File {
         self.place(stripe, column).fault(fault)
     }
 
-    /// Bytes that a column of the table takes in memory while it is fetched: an estimate, because lengths of text are
-    /// not known.
+    /// Estimated bytes that a column of the table takes in memory while it is fetched; lengths of text are not known.
     fn column_bytes(&self, stripe: &Stripe, column: &Type) -> u64 {
         let mut columns = Vec::new();
         column.visit_columns(&mut |column| columns.push(column));
@@ -430,7 +429,7 @@ impl File {
     }
 }
 
-/// Lets other tasks run, and whoever waits for this one end it.
+/// Lets other tasks run, and cancellation take effect.
 async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -443,10 +442,10 @@ async fn yield_now() {
     .await;
 }
 
-/// Bytes of text for each that is stored, about.
+/// Estimated bytes of text per stored byte.
 const INFLATED: u64 = 4;
 
-/// Text in a dictionary as a column of a scan, and the bytes that it takes; `None` if there is no encoding for its entries.
+/// Text in a dictionary as a column of a scan, and its bytes; `None` if its entries cannot be encoded.
 fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> {
     let Numbered {
         entries,
@@ -458,7 +457,7 @@ fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> 
     Ok(column.map(|column| (column, bytes)))
 }
 
-/// The array as a column of a scan: as it is, as far as there is an encoding for that.
+/// The array as a column of a scan: uncompressed if there is an encoding for that.
 fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
     if let Some(column) = Column::of_fixed_width(array)? {
         return Ok(column);

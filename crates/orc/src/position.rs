@@ -1,7 +1,7 @@
-//! Where the index groups of a column begin in its streams.
+//! The positions in a column's streams where its index groups begin.
 //!
 //! An entry of a row index is a list of numbers: those of `PRESENT`, if the column has that stream, then those of the
-//! others, in the order of their kinds. A dictionary is not cut by index groups and has none.
+//! others, in the order of their kinds. A dictionary is not split by index groups and has none.
 //!
 //! ```text
 //! stream      with chunks: offset of the chunk, byte in what it inflates to; without: offset
@@ -14,18 +14,18 @@ use crate::error::{Fault, corrupt};
 use crate::kind::StreamKind;
 use crate::messages::RowIndexEntry;
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The offset of the chunk's header; of the byte if there are no chunks.
     pub offset: usize,
-    /// The byte in what the chunk inflates to.
+    /// The byte within the inflated chunk.
     pub byte: usize,
-    /// Values to skip from there on.
+    /// The number of values to skip from there on.
     pub values: usize,
 }
 
-/// Where the index groups of a column begin in one of its streams.
+/// The positions in one of a column's streams where its index groups begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexGroups {
     /// The stream.
@@ -34,7 +34,7 @@ pub struct IndexGroups {
     pub positions: Vec<Position>,
 }
 
-/// Where the index groups begin in these streams of a column.
+/// The positions in these streams of a column where its index groups begin.
 pub(crate) fn index_groups(
     entries: &[RowIndexEntry],
     mut streams: Vec<(StreamKind, Decoder)>,
@@ -60,7 +60,7 @@ pub(crate) fn index_groups(
     Ok(found)
 }
 
-/// The numbers of an entry that are left.
+/// The remaining numbers of an entry.
 struct Numbers<'a>(std::slice::Iter<'a, u64>);
 
 impl Numbers<'_> {

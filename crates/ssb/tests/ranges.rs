@@ -1,4 +1,4 @@
-//! A table is the same whatever the ranges it is made in.
+//! A table does not depend on the ranges it is generated in.
 
 use std::ops::Range;
 
@@ -42,7 +42,7 @@ fn there_is_nothing_beyond_the_end() {
     }
 }
 
-/// Batches are of a size that readers like, and all rows of an order are in the same one.
+/// Batches have about equal sizes, and all rows of an order are in the same one.
 #[test]
 fn batches_are_of_even_size() {
     let batches = Table::Lineorder.generate(Scale::MIN, 0..20_480);

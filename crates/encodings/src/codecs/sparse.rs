@@ -1,5 +1,5 @@
-//! `sparse`: the value of most rows, and the others with their places. Loses to `ffor` where more
-//! than a few rows in a hundred are others, to `rle` where these stand together.
+//! `sparse`: the value of most rows, and the others, the exceptions, with their rows. Loses to
+//! `ffor` if more than a few rows in a hundred are exceptions, to `rle` if these stand together.
 //!
 //! ```text
 //! header   u64 the value of most rows, u64 number of others
@@ -18,7 +18,7 @@ use crate::words::Word;
 
 const PART: &str = "sparse";
 
-/// The value that more than half of `values` have, if there is one (Boyer and Moore's vote).
+/// The value of more than half of `values`, if there is one (Boyer and Moore's vote).
 fn majority(values: &[u64]) -> u64 {
     let vote = |(kept, lead): (u64, usize), value: &u64| match lead {
         _ if *value == kept => (kept, lead + 1),
@@ -28,13 +28,13 @@ fn majority(values: &[u64]) -> u64 {
     values.iter().fold((0, 0), vote).0
 }
 
-/// How many values are others.
+/// The number of exceptions.
 pub(crate) fn count_others(values: &[u64]) -> usize {
     let most = majority(values);
     values.iter().filter(|value| **value != most).count()
 }
 
-/// The values other than `most`, their rows, and the number of them in each vector.
+/// The values other than `most`, their rows, and their number per vector.
 fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
@@ -48,8 +48,8 @@ fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     (others, places, counts)
 }
 
-/// About the bytes that [`encode`] appends, without packing anything; `None` if values are not even
-/// mostly the same.
+/// Estimated bytes that [`encode`] appends, computed without packing; `None` unless most values are
+/// equal.
 pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
     if count_others(values) > values.len().div_ceil(2) {
         return None;
@@ -71,7 +71,7 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
-/// ends with the number of others.
+/// ends with the number of exceptions.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse<S> {
     value: u64,
@@ -123,12 +123,12 @@ impl<S: RunSequence> Sparse<S> {
         self.starts.len() - 1
     }
 
-    /// Returns true if a vector has no others.
+    /// Returns true if a vector has no exceptions.
     pub fn is_even(&self, vector: usize) -> bool {
         self.starts.get(vector) == self.starts.get(vector + 1)
     }
 
-    /// Decodes a vector; `runs` keeps what the next one may need.
+    /// Decodes a vector; `runs` caches runs that the next one may need.
     pub fn decode<T: Word>(
         &self,
         vector: usize,
@@ -155,7 +155,7 @@ impl<S: RunSequence> Sparse<S> {
         })
     }
 
-    /// Calls `visit` with the row and the value of each other of a vector.
+    /// Calls `visit` with the row and the value of each exception of a vector.
     fn for_each_other<T: Word>(
         &self,
         vector: usize,

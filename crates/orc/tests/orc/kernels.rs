@@ -1,4 +1,4 @@
-//! Streams decoded by the kernels of `kernels/orc`, on a CPU in the place of a GPU: the same values as by the decoders,
+//! Streams decoded by the kernels of `kernels/orc`, on a CPU instead of a GPU: the same values as from the decoders,
 //! and a fault where these have an error.
 
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use vectile_orc::{
 
 use crate::support::{data, files, open};
 
-/// What kernels may read before and behind a buffer.
+/// Bytes that kernels may read before and after a buffer.
 const SLACK: usize = 16;
-/// Written behind what a kernel may write.
+/// Written after the bytes that a kernel may write.
 const GUARD: u8 = 0xA7;
 const WARPS: u32 = 4;
 
@@ -29,10 +29,10 @@ struct Kernels {
     made: HashMap<String, Arc<dyn Kernel>>,
 }
 
-/// In the place of where the next part begins.
+/// Stands for the start of the next part if there is none.
 const NO_NEXT: [u32; 2] = [u32::MAX, 0];
 
-/// Bytes to read from an offset on, and how many to write. `tell` follows both addresses in the kernel's descriptor.
+/// Bytes to read from an offset on, and the number to write. `tell` follows both addresses in the kernel's descriptor.
 struct Job {
     input: Bytes,
     from: usize,
@@ -55,7 +55,7 @@ impl Kernels {
         }
     }
 
-    /// Runs a kernel over jobs: what it writes, and its words of results for each.
+    /// Runs a kernel over jobs: returns its output, and its result words per job.
     fn run(
         &mut self,
         (source, name): (String, &str),
@@ -68,7 +68,7 @@ impl Kernels {
             .made
             .entry(source)
             .or_insert_with_key(|source| device.compile(source, name).unwrap().kernel);
-        // every job starts somewhere else in 16 bytes
+        // every job starts at another offset modulo 16 bytes
         let mut input = vec![0x5Au8; SLACK];
         let mut places = vec![];
         let mut room = 0;
@@ -92,7 +92,7 @@ impl Kernels {
         }
         let mut output = vec![GUARD; room];
         let mut words = vec![u32::MAX; results];
-        // runs may ask what `inflate` says, which is not asked of these
+        // kernels of runs may read the status of `inflate`, which is not used here
         let args = [descriptors, jobs.len() as u64, faults, 0];
         let args = if name == "inflate" {
             &args[..3]
@@ -134,7 +134,7 @@ impl Kernels {
         results.collect()
     }
 
-    /// Decodes `count` values behind the first `skip` of each stream, `None` where there is a fault.
+    /// Decodes `count` values after the first `skip` of each stream, `None` on a fault.
     fn decode(
         &mut self,
         of: RunLength,
@@ -186,7 +186,7 @@ impl Kernels {
     }
 }
 
-/// A part of a stream, and where the next one begins.
+/// A part of a stream, and the start of the next one.
 struct CutPart {
     input: Bytes,
     at: usize,
@@ -204,7 +204,7 @@ fn width_of(value: &str) -> usize {
     }
 }
 
-/// The kernel in the place of a decoder, and the type of its values.
+/// The kernel equivalent to a decoder, and the type of its values.
 fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
     let is_signed = |sign| sign == Sign::Signed;
     Some(match decoder {
@@ -226,9 +226,9 @@ fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
     })
 }
 
-/// Values as a kernel writes them; `None` if there are not so many.
+/// Values as a kernel writes them; `None` if there are fewer.
 fn expected(decoder: Decoder, bytes: &Bytes, skip: usize, count: usize) -> Option<Vec<u8>> {
-    // bits are packed in bytes, of which the kernel knows nothing
+    // bits are packed in bytes, which the kernel does not interpret
     let decoder = match decoder {
         Decoder::Boolean => Decoder::ByteRle,
         other => other,
@@ -252,7 +252,7 @@ fn expected(decoder: Decoder, bytes: &Bytes, skip: usize, count: usize) -> Optio
     })
 }
 
-/// How many values a stream has.
+/// The number of values of a stream.
 fn count_of(decoder: Decoder, bytes: &Bytes) -> usize {
     let has = |count| expected(decoder, bytes, 0, count).is_some();
     let (mut low, mut high) = (0, 1);
@@ -269,7 +269,7 @@ fn count_of(decoder: Decoder, bytes: &Bytes) -> usize {
     low
 }
 
-/// Bytes with a few bits flipped, or the front of them.
+/// A copy with a few bits flipped, or a prefix.
 fn damaged(bytes: &Bytes, random: &mut impl FnMut(usize) -> usize) -> Bytes {
     let mut bytes = bytes.to_vec();
     for _ in 0..random(4) {
@@ -284,7 +284,7 @@ fn damaged(bytes: &Bytes, random: &mut impl FnMut(usize) -> usize) -> Bytes {
     bytes.into()
 }
 
-/// Numbers below a bound, without a pattern.
+/// Pseudo-random numbers below a bound.
 fn numbers() -> impl FnMut(usize) -> usize {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     move |bound| {
@@ -366,7 +366,7 @@ async fn runs_have_the_values_of_the_decoders() {
     assert!(compared.values().all(|count| *count >= 10), "{compared:?}");
 }
 
-/// The streams of a column that are cut.
+/// The streams of a column split into parts.
 fn cut_streams(column: PartedColumn) -> Vec<PartedStream> {
     match column.values {
         PartedValues::Integers(stream)
@@ -471,7 +471,7 @@ async fn chunks_are_inflated_as_on_the_cpu() {
         }
     }
     assert!(jobs.len() > 100, "{}", jobs.len());
-    // the CPU is asked by streams of one chunk
+    // the CPU's results come from streams of one chunk
     let expected = |codec: Codec, is_original: bool, bytes: &Bytes| {
         let header = (bytes.len() as u32) << 1 | u32::from(is_original);
         let stream = [&header.to_le_bytes()[..3], bytes].concat();

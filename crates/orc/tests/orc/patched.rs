@@ -76,7 +76,7 @@ impl Message {
         self.0.push((number, Value::Number(value)));
     }
 
-    /// The fields of this number, which are messages.
+    /// The fields with this number, which are messages.
     fn messages(&mut self, wanted: u64) -> impl Iterator<Item = &mut Value> {
         let fields = self.0.iter_mut();
         fields.filter_map(move |(number, value)| (*number == wanted).then_some(value))

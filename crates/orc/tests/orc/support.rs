@@ -1,4 +1,4 @@
-//! Files to read, and what is in them.
+//! Files to read, and their expected content.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,7 +82,7 @@ fn renamed(array: &ArrayRef, data_type: &DataType) -> ArrayRef {
     }
 }
 
-/// Panics where a column of `found` is not that of `expected`.
+/// Panics if a column of `found` differs from that of `expected`.
 pub fn assert_same(found: &RecordBatch, expected: &RecordBatch, name: &str) {
     assert_eq!(found.num_rows(), expected.num_rows(), "{name}");
     let names = |schema: &Schema| -> Vec<String> {
@@ -110,7 +110,7 @@ pub fn assert_same(found: &RecordBatch, expected: &RecordBatch, name: &str) {
     }
 }
 
-/// Arrow takes no NaN for another.
+/// Arrow does not treat NaNs as equal.
 fn is_nan(found: &dyn Array, expected: &dyn Array, row: usize) -> bool {
     use arrow::array::AsArray;
     use arrow::datatypes::Float64Type;

@@ -1,4 +1,4 @@
-//! Scales: how the floats of a vector become integers, and come back.
+//! Scales: conversion of a vector's floats to integers and back.
 
 use std::marker::PhantomData;
 
@@ -45,14 +45,14 @@ pub(super) const fn max_exponent<F: Float>() -> u8 {
     if F::BITS == 64 { 18 } else { 10 }
 }
 
-/// How the values of a vector become integers: times `10^exponent * 10^-factor`.
+/// The scale of a vector: values are multiplied by `10^exponent * 10^-factor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scale {
     pub exponent: u8,
     pub factor: u8,
 }
 
-/// What a scale multiplies with.
+/// The factors of a scale.
 #[derive(Clone, Copy)]
 pub(super) struct Factors<F> {
     /// `10^exponent`, then `10^-factor`: to the integer.
@@ -101,15 +101,14 @@ impl<F: Float> Factors<F> {
         F::from_double(F::integer_to_double(unpacked) * self.unpower * self.unfraction)
     }
 
-    /// Returns true if `integer` gives back `value`.
+    /// Returns true if `integer` restores `value`.
     #[inline(always)]
     pub fn holds(self, integer: i64, value: F) -> bool {
         let same = self.to_float(F::unpacked(integer)).to_bits64() == value.to_bits64();
         same & (integer.wrapping_add(self.limit) as u64 <= 2 * self.limit as u64)
     }
 
-    /// The smallest and the largest integer whose floats have a key in `low..=high`; there are none
-    /// if they cross.
+    /// The smallest and the largest integer whose floats have a key in `low..=high`; crossed if there are none.
     pub fn range(self, low: i64, high: i64) -> (i64, i64) {
         let last = match high.checked_add(1) {
             Some(above) => self.first_at_least(above) - 1,

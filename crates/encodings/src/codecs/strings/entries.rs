@@ -1,4 +1,4 @@
-//! The entries of `onpair`, to decompress with.
+//! Decompression by the entries of `onpair`.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use crate::codecs::onpair::{BITMAP_BYTES, ENTRY_BYTES, MAX_ENTRIES, code_bits};
 use crate::error::{Result, corrupt, ensure};
 
 const PART: &str = "onpair";
-/// Codes decompressed at once: they are in any 8 bytes that the first one starts in.
+/// Codes decompressed together: they lie within 8 bytes from the start of the first.
 const BLOCK: usize = 4;
 /// Bytes that a block may write.
 const WINDOW: usize = (BLOCK + 1) * ENTRY_BYTES;
 
-/// What a code stands for. Invariant: `length` is 1 to 16.
+/// The bytes of a code. Invariant: `length` is 1 to 16.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bytes: [u8; ENTRY_BYTES],
     length: u32,
 }
 
-/// What codes stand for.
+/// The entries of all codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Entries {
     entries: Vec<Entry>,
@@ -27,7 +27,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Parses what `count` entries are made of.
+    /// Parses `count` entries from their parts.
     pub fn parse(bytes: &[u8], count: usize) -> Result<Self> {
         ensure(count <= MAX_ENTRIES, PART, || {
             format!("{count} entries, at most {MAX_ENTRIES}")
@@ -75,15 +75,15 @@ impl Entries {
         Ok(Self { entries, code_bits })
     }
 
-    /// How many times longer than its codes a string may be.
+    /// Upper bound on the bytes per byte of codes.
     pub fn max_growth(&self) -> usize {
         (8 * ENTRY_BYTES).div_ceil(self.code_bits)
     }
 
-    /// Decompresses the bytes of `wanted`, ranges that ascend, to their places in `out`; what lies
-    /// between is arbitrary. All that the codes stand for is `bytes` bytes, and `out` is a block's
-    /// bytes longer. Returns the end of what was looked at, which is elsewhere if there are not as
-    /// many bytes. A code without an entry is corruption, and so are bytes behind the last code.
+    /// Decompresses the byte ranges `wanted`, which ascend, to the same ranges of `out`; bytes
+    /// between them are arbitrary. All codes together yield `bytes` bytes, and `out` is longer by a
+    /// block's bytes. Returns the end of the decompressed bytes, which differs if there are fewer.
+    /// Codes without an entry are corruption, and so are bytes after the last code.
     pub fn decompress(
         &self,
         codes: &[u8],
@@ -121,7 +121,7 @@ impl Entries {
         Ok(at)
     }
 
-    /// Looks whether strings of `lengths` have codes of their own.
+    /// Checks that strings of `lengths` have codes of their own.
     pub fn check(&self, codes: &[u8], lengths: &[u64]) -> Result<()> {
         let mut bit = 0;
         for length in lengths {
@@ -155,7 +155,7 @@ impl Entries {
         })
     }
 
-    /// The length of what a block stands for; `None` if a code of it has no entry.
+    /// The decompressed length of a block; `None` if one of its codes has no entry.
     #[inline(always)]
     fn measure(&self, block: u64) -> Option<usize> {
         let mut sum = 0;
@@ -173,8 +173,8 @@ impl Entries {
         let mut at = 0;
         for code in self.codes(block) {
             let entry = self.entries.get(code)?;
-            // no more than 16 bytes for each of 3 codes lie before: the remainder changes nothing,
-            // and shows that the slice is in bounds
+            // at most 16 bytes for each of 3 codes lie before: the remainder changes nothing, and
+            // shows that the slice is in bounds
             let at_most = at % (ENTRY_BYTES * BLOCK);
             out[at_most..at_most + ENTRY_BYTES].copy_from_slice(&entry.bytes);
             at += entry.length as usize;
@@ -209,7 +209,7 @@ impl EntriesView for Entries {
     }
 }
 
-/// The code from a bit on; zeros where there are no bytes.
+/// The code that starts at a bit; zeros beyond the end.
 #[inline]
 fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
     let bytes = codes.get(bit / 8..).unwrap_or_default();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn damaged_codes_are_errors_or_bytes() {
-        // codes of 3 bits, of which 6 and 7 stand for nothing
+        // codes of 3 bits; 6 and 7 have no entries
         let found = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
         let codes: Vec<u8> = (0..4000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)

@@ -1,4 +1,4 @@
-//! Byte strings one behind another: `plain` as they are, `fsst` compressed by one or two symbol
+//! Concatenated byte strings: `plain` without compression, `fsst` compressed by one or two symbol
 //! tables (the second one compresses the codes of the first, for text of a small vocabulary),
 //! `onpair` as codes of entries.
 //!
@@ -43,12 +43,12 @@ pub(crate) use entries::Entries;
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
-/// In place of a number of symbol tables.
+/// Marks entries in place of the number of symbol tables.
 const ENTRIES: u8 = 3;
-/// The most bytes that are reserved by what the first vector took.
+/// The most bytes reserved in extrapolation from the first vector.
 const MAX_RESERVED: usize = 1 << 24;
 
-/// Appends the source's strings as they are; `false` if it has none.
+/// Appends the source's strings without compression; `false` if it has none.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
     if let Some(values) = &source.bytes {
         out.u8(0);
@@ -84,8 +84,8 @@ pub(crate) fn encode_onpair(source: &Source, out: &mut ChunkWriter) -> bool {
     true
 }
 
-/// Bytes that the source's strings take in this encoding for what codes stand for: of a sample as
-/// many as of the column.
+/// Bytes of this encoding's symbol tables or entries for the source's strings: a sample has as many
+/// as the column.
 pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
     let Some(values) = &source.bytes else {
         return 0;
@@ -112,10 +112,10 @@ fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     out.buffer(splits.data);
 }
 
-/// What codes stand for.
+/// The meaning of codes.
 #[derive(Clone, Debug)]
 enum Vocabulary {
-    /// Themselves: the strings are not compressed.
+    /// Codes are bytes: the strings are not compressed.
     Bytes,
     Symbols(symbols::Tables),
     Entries(Entries),
@@ -147,7 +147,7 @@ impl Vocabulary {
         })
     }
 
-    /// How many times longer than its codes a string may be.
+    /// Upper bound on the bytes per byte of codes.
     fn max_growth(&self) -> usize {
         match self {
             Self::Bytes => 1,
@@ -157,8 +157,8 @@ impl Vocabulary {
     }
 }
 
-/// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and
-/// ends with the length of `data`.
+/// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and ends
+/// with the length of `data`.
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     len: usize,
@@ -174,7 +174,8 @@ impl Strings {
         let lengths = Sequence::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
         let split_lengths = Sequence::parse(reader, splits)?;
-        // a split is a byte or more for every 64 rows in it: no more entries than the rows allow
+        // a split takes at least a byte for every 64 rows in it: no more entries than the rows
+        // allow
         let mut starts = Vec::with_capacity(splits + 1);
         starts.push(0);
         split_lengths.decode_range(0..splits, 0u64, &mut starts)?;
@@ -223,7 +224,7 @@ impl Strings {
         self.lengths.decode(vector, 0, lengths)?;
         let first = vector * VECTOR_LEN;
         let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
-        // so short that sums of a vector cannot overflow
+        // short enough that sums of a vector cannot overflow
         let bits = lengths[..rows].iter().fold(0, |bits, length| bits | length);
         ensure(bits <= u64::from(u32::MAX), PART, || {
             format!("a string of more than {} bytes", u32::MAX)
@@ -231,7 +232,7 @@ impl Strings {
         Ok(&lengths[..rows])
     }
 
-    /// Looks whether a split holds strings of `lengths`, without a look at what is in them.
+    /// Checks that a split holds strings of `lengths`, without decompressing it.
     fn check_split(&self, split: usize, lengths: &[u64], scratch: &mut Vec<u8>) -> Result<()> {
         if let Vocabulary::Entries(entries) = &self.vocabulary {
             return entries.check(self.split(split), lengths);
@@ -304,7 +305,8 @@ impl Strings {
         Ok(())
     }
 
-    /// A split, decompressed where `wanted`; all of it is `bytes` bytes. `scratch` is overwritten.
+    /// Decompresses the ranges `wanted` of a split, which has `bytes` bytes in all. `scratch` is
+    /// overwritten.
     fn decompress<'a>(
         &'a self,
         split: usize,
@@ -443,7 +445,7 @@ impl Codec for Strings {
         out.finish(data_type, nulls)
     }
 
-    /// Drops rows of another length than the only one that can pass.
+    /// Drops rows whose length differs from the only one that can pass.
     fn filter(
         &self,
         _: &DataType,
