@@ -67,7 +67,7 @@ constexpr u32 TOTALS = 1024;             // that threads add to, so that few wai
 constexpr u32 SLACK_WORDS = 64;          // that may be read behind a buffer
 constexpr u64 FLUSH_BYTES = 256 << 20;
 
-// ---- What is done with values ---------------------------------------------------------------------------------------
+// ---- Consumers of values --------------------------------------------------------------------------------------------
 
 struct Write {
     static constexpr bool NEEDS_ORDER = true;
@@ -125,7 +125,7 @@ DEVICE u32 warp_inclusive(u32 value) {
     return value;
 }
 
-// The same in all lanes.
+// The result is equal in all lanes.
 template <class F>
 DEVICE u32 warp_reduce(u32 value, F combine) {
     for (u32 step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(ALL, value, (int)step));
@@ -311,8 +311,8 @@ DEVICE const u32* copy_words(const u32* words, u32 from, u32 to, u32* own) {
     return own + (from - aligned);
 }
 
-// Gives rows of 32 values, one to each lane; returns what is behind the block. Where all widths are the same, so is a
-// lane's place in a row.
+// Passes rows of 32 values to `put`, one value per lane; returns the end of the block. If all widths are equal, so is a
+// lane's position in a row.
 template <class Put>
 DEVICE const u32* unpack_block(const u32* in, u32 lane, const Put& put) {
     const u32 minimum = in[0], widths = in[1], first = widths & 255;
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(THREADS) add_run_minima(Column column, u32* ou
     for (u32 k = threadIdx.x; k < runs; k += THREADS) out[blockIdx.x * TILE + k] += minimum;
 }
 
-// Sums of what is in `slots`, of which each block has 512; those behind its `runs` are 0, if a column says how many.
+// Prefix sums of `slots`, 512 per block; those after its `runs` are 0, if a column has their number.
 __global__ void __launch_bounds__(THREADS) scan_slots(const u32* runs_of, const u32* starts, u32* slots) {
     __shared__ u32 shared[SCAN_WORDS<TILE_BLOCKS>];
     const u32 runs = runs_of ? __ldg(runs_of + __ldg(starts + blockIdx.x) + 2) : TILE;
@@ -575,7 +575,7 @@ struct Source {
     DEVICE u32 head(u32 block) const { return tile && block * BLOCK % tile == 0; }
 };
 
-// Words of a block, by a warp each, with those before it. Packs them if there is `words`.
+// Computes the words of each block, one warp per block, and their prefix sums. Packs them if there is `words`.
 __global__ void encode_blocks(Source source, u32 blocks, const u32* starts, u32* sizes, u32* words) {
     __shared__ u32 packed[4][33];
     const u32 lane = threadIdx.x % 32, block = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -614,13 +614,13 @@ __global__ void encode_blocks(Source source, u32 blocks, const u32* starts, u32*
     }
 }
 
-// What comes before a block moves its start.
+// Shifts the start of each block by the words before it.
 __global__ void skip_heads(Source source, u32 blocks, u32* starts) {
     const u32 block = blockIdx.x * blockDim.x + threadIdx.x;
     if (block < blocks) starts[block] += source.head(block);
 }
 
-// What belongs to values of runs, and to their lengths.
+// The columns of values of runs and of their lengths.
 struct Both {
     u32* of[2];
 };
@@ -778,7 +778,7 @@ __global__ void __launch_bounds__(THREADS)
     sum.finish();
 }
 
-// The same with columns decoded on the way: dates as GPU-RFOR, the others as GPU-FOR.
+// The same query; decodes columns on the way: dates as GPU-RFOR, the others as GPU-FOR.
 __global__ void __launch_bounds__(THREADS) query_packed(Column dates, Column date_lengths, u32 value_words,
                                                         u32 length_words, Column quantities, Column discounts,
                                                         Column prices, Sum sum) {
@@ -813,7 +813,7 @@ void check(cudaError_t result, const char* call) {
 }
 #define CHECK(call) check(call, #call)
 
-// Memory of the device. What is behind it can be read.
+// Device memory. Bytes after it can be read.
 template <class T>
 struct Buffer {
     T* at = nullptr;
@@ -1006,7 +1006,7 @@ void Bench::load_file(const std::filesystem::path& path) {
     prepare();
 }
 
-// Prints a case after its answers have been checked.
+// Prints a case after its answers were checked.
 void Bench::report(const char* scheme, const char* way, u64 bytes, const Work& decompress, const Work& sum) {
     const auto wrong = [&](const char* what) { fail(case_facts + ", " + scheme + ", " + way + ": " + what); };
     CHECK(cudaMemset(out.at, 0xA5, rows * 4ull));
@@ -1041,7 +1041,7 @@ void Bench::with_memory(const F& run) {
 
 // ---- Encoding, and checks of it -------------------------------------------------------------------------------------
 
-// Makes sizes of blocks their starts, and adds where the last ends.
+// Converts sizes of blocks to starts, and appends the end of the last.
 void Bench::sum_up(u32* starts, u32 blocks, u32 before) {
     CHECK(cudaMemset(sizes.at + blocks, 0, 4));
     with_memory([&](void* memory, size_t& bytes) {
@@ -1050,7 +1050,7 @@ void Bench::sum_up(u32* starts, u32 blocks, u32 before) {
     });
 }
 
-// GPU-FOR, or GPU-DFOR with so many values of a tile.
+// GPU-FOR, or GPU-DFOR with `tile` values per tile.
 void Bench::encode(Encoded& encoded, u32 tile) {
     const Source source{values.at, tile};
     const u32 blocks = encoded.blocks = rows / BLOCK;
@@ -1103,7 +1103,7 @@ u32 bits_of(const std::vector<u32>& words, u64 bit, u32 width) {
     return (u32)value;
 }
 
-// The first, a middle and the last tile, as their definition says.
+// Checks the first, a middle and the last tile against their definition.
 void Bench::check_blocks(const Encoded& encoded, u32 tile) {
     const u32 step = tile ? tile / BLOCK : 1;
     for (const u32 some : {0u, encoded.blocks / 2, encoded.blocks - 1}) {
@@ -1143,7 +1143,7 @@ void Bench::check_runs(const Run& run) {
 
 // ---- Schemes --------------------------------------------------------------------------------------------------------
 
-// As many blocks as the device has room for.
+// As many blocks as fit the device.
 template <class Kernel, class... Arguments>
 void Bench::launch_warps(Kernel kernel, u32 slot_words, Arguments... arguments) {
     const size_t shared = slot_words * (THREADS / 32) * 4;

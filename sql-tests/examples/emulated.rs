@@ -1,7 +1,7 @@
-//! `vectile sql` with a CPU in the place of the GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
+//! `vectile sql` with an emulated GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
 //!
-//! It takes the arguments that the fuzzer gives to `vectile sql`, and no others. `EMULATED_SEED` is the order in which
-//! threads run, see [`CpuDevice::set_seed`].
+//! It takes the arguments that the fuzzer passes to `vectile sql`, and no others. `EMULATED_SEED` determines the order
+//! in which threads run, see [`CpuDevice::set_seed`].
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use vectile_datafusion::{Gpu, register_with_gpu};
 use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
-/// As for the threads of the command line: plans are deep.
+/// As in the command line: plans are deep.
 const STACK: usize = 32 << 20;
 
 fn main() -> ExitCode {

@@ -22,12 +22,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `low` to `high`.
+    /// A number from `low` to `high`.
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
     }
 
-    /// A row group of numbers of so many bits.
+    /// A row group of numbers of `width` bits.
     pub fn bits(&mut self, width: u32) -> Vec<i64> {
         let top = (1u64 << width) - 1;
         (0..GROUP_ROWS)
@@ -48,7 +48,7 @@ pub fn f64s(values: Vec<f64>) -> ArrayRef {
     Arc::new(Float64Array::from(values))
 }
 
-/// Decimals of 15 digits, 2 behind the point, as TPC-H has them.
+/// Decimals of 15 digits, 2 after the point, as in TPC-H.
 pub fn decimals(values: Vec<i128>) -> ArrayRef {
     let array = Decimal128Array::from(values).with_precision_and_scale(15, 2);
     Arc::new(array.unwrap_or_else(|error| panic!("{error}")))

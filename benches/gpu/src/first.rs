@@ -13,19 +13,19 @@ use vectile_gpu::{Batch, CACHE_VARIABLE, ChunkKey, Cuda, Engine, Group};
 use crate::bench::{Bench, Result, median};
 use crate::q6;
 
-/// The argument by which this program is started again.
+/// The argument with which this program starts itself.
 pub const CHILD: &str = "first-query";
 const ROUNDS: usize = 5;
 const GROUPS: usize = 64;
 
-/// Milliseconds that a process took.
+/// Times of a process in milliseconds.
 #[derive(Clone, Copy)]
 struct Times {
     /// Opening the device.
     open: f64,
-    /// Making the first kernel, and the first query as a whole.
+    /// Creating the first kernel, and the first query as a whole.
     first: [f64; 2],
-    /// The same of the second query.
+    /// The same for the second query.
     again: [f64; 2],
 }
 
@@ -81,7 +81,7 @@ fn start(cache: &Path) -> Result<Times> {
     }
 }
 
-/// What the started program does: prints its times.
+/// The work of the started process: prints its times.
 pub fn child() -> Result<()> {
     let (images, pipeline) = q6::query()?;
     let start = Instant::now();

@@ -1,5 +1,4 @@
-//! Kernel times over columns that are resident on the device, beside the time that reading their
-//! bytes takes.
+//! Measures kernels over columns that are resident on the device, and compares with the time to read their bytes.
 //!
 //! ```text
 //! kernels [PART]... [--json FILE] [--data DIRECTORY] [--encodings NAME,...]

@@ -1,4 +1,4 @@
-//! Streams of ORC in device memory: runs decoded, and Deflate inflated. A warp has a part of 128 KiB of output.
+//! Streams of ORC in device memory: decodes runs, and inflates Deflate. A warp has a part of 128 KiB of output.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::data::Random;
 
 /// Bytes of output of a part.
 const PART_BYTES: usize = 128 << 10;
-/// Parts that differ.
+/// Distinct parts.
 const DISTINCT: usize = 64;
-/// Bytes of output in all.
+/// Total bytes of output.
 const BYTES: usize = 2 << 30;
-/// What kernels may read before and behind a stream.
+/// Bytes that kernels may read before and after a stream.
 const SLACK: usize = 16;
 const WARPS: u32 = 4;
-/// No kernel writes so many of them in a row.
+/// No kernel writes this many of them in a row.
 const POISON: u8 = 0xA7;
 
-/// A part: the stream, and what it decodes to.
+/// A part: the stream, and its decoded bytes.
 struct Part {
     stream: Vec<u8>,
     output: Vec<u8>,
@@ -88,9 +88,9 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
         let bytes = part.stream.len() as u64;
         told.extend([from + *place as u64, to + (number * PART_BYTES) as u64]);
         match case.kernel {
-            // bytes, room, whether they are original
+            // bytes, capacity, and a flag for original chunks
             "inflate" => told.extend([bytes | values << 32, 0]),
-            // bytes, values to skip, values, the last chunk, where the next part begins
+            // bytes, values to skip, values, the last chunk, start of the next part
             _ => told.extend([bytes, values, u32::MAX.into()]),
         }
     }
@@ -110,7 +110,7 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
     };
     let mut output = vec![0u8; BYTES];
     let mut words = vec![0u32; count * case.result_words];
-    // SAFETY: buffers have the sizes of what is copied and of what the kernel is told, and live until the end.
+    // SAFETY: buffers have the sizes of the copies and of the kernel's descriptors, and live until the end.
     let times = unsafe {
         stream.copy_in(from, input.as_ptr(), input.len())?;
         stream.copy_in(descriptors, told.as_ptr().cast(), told.len() * 8)?;
@@ -303,7 +303,7 @@ fn runs() -> Vec<Case> {
     cases
 }
 
-/// A part of so many values, made by runs, each of which may be longer than what is left.
+/// A part with this many values, made of runs, each of which may be longer than the rest.
 fn part(
     values: usize,
     value_bytes: usize,
@@ -359,7 +359,7 @@ fn literals_v1(values: &[u64], stream: &mut Vec<u8>, out: &mut Vec<u64>) {
     out.extend(values);
 }
 
-/// The first bytes of a run of version 2, but for short repeats.
+/// The first bytes of a run of version 2, except for short repeats.
 fn head_v2(kind: usize, code: usize, values: usize, stream: &mut Vec<u8>) {
     let length = values - 1;
     stream.extend([(kind << 6 | code << 1 | length >> 8) as u8, length as u8]);

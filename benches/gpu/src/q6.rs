@@ -45,7 +45,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     cold(bench, &images, &pipeline, copies)
 }
 
-/// The columns of a row group, and what is asked.
+/// The columns of a row group, and the query.
 pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     let mut random = Random(5);
     let (mut prices, mut quantities, mut discounts) = (vec![], vec![], vec![]);
@@ -85,7 +85,7 @@ pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     Ok((images, Arc::new(pipeline)))
 }
 
-/// The same with the columns in host memory: they cross the link while kernels run.
+/// The same query with the columns in host memory: they cross the link while kernels run.
 fn cold(
     bench: &mut Bench,
     images: &[DeviceChunk],
@@ -100,7 +100,7 @@ fn cold(
     };
     let mut keys = vec![];
     let mut bytes = 0;
-    // where the device has no room, chunks stay in host memory
+    // without room on the device, chunks stay in host memory
     bench.engine.set_memory_limit(0);
     for row_group in 0..copies {
         for (index, image) in images.iter().enumerate() {

@@ -18,11 +18,11 @@ use vectile_gpu::plan::{Expr, Filter, Output};
 use crate::bench::{Bench, Case, RUNS, Result, median};
 use crate::data::GROUP_ROWS;
 
-/// Columns of less text are left out.
+/// The least text of a column; smaller ones are skipped.
 const LEAST_BYTES: usize = 1 << 20;
-/// Text that goes from host memory to the device and back as codes, at least.
+/// The least text that goes from host memory to the device and back as codes.
 const BYTES_FROM_HOST: usize = 4 << 30;
-/// Row groups that are compressed as one, too: a small one leaves most of the device idle.
+/// Row groups that are also compressed as one: a small one leaves most of the device idle.
 const LARGE_GROUPS: usize = 4;
 const PINS: [Encoding; 2] = [Encoding::Fsst, Encoding::OnPair];
 
@@ -98,7 +98,7 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
                 by_device.len() as f64 / by_cpu.len() as f64,
             );
             let ratio = text as f64 / by_device.len() as f64;
-            // of two symbol tables, there are two
+            // two measurements if there are two symbol tables
             let found = measuring
                 .found
                 .lock()
@@ -124,7 +124,7 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
     Ok(())
 }
 
-/// Has the device compress.
+/// Lets the device compress.
 #[derive(Debug)]
 struct Plainly(Arc<Engine>);
 
@@ -134,12 +134,12 @@ impl Compressor for Plainly {
     }
 }
 
-/// Has the device compress, time and again.
+/// Lets the device compress repeatedly, and measures it.
 #[derive(Debug)]
 struct Measuring {
     engine: Arc<Engine>,
     threads: usize,
-    /// Milliseconds of kernels, and seconds for all of it when there is much else, for each column of strings.
+    /// Milliseconds of kernels, and seconds of the whole call, per column of strings.
     found: Mutex<Vec<(f64, f64)>>,
 }
 
@@ -204,7 +204,7 @@ pub fn bytes_of(array: &ArrayRef) -> usize {
     lengths.map_or(0, bytes)
 }
 
-/// The columns of a table with much text, each made to fill a row group.
+/// The columns of a table with much text, each repeated to fill a row group.
 fn read(path: &Path) -> Result<Vec<(String, ArrayRef)>> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
     let schema = reader.schema().clone();

@@ -50,7 +50,7 @@ fn decompression(bench: &mut Bench, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Of two columns.
+/// Selected rows of two columns.
 fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
     println!("\nselected rows returned to the host, two columns of 64-bit integers, 12 bits each");
     println!(

@@ -1,6 +1,6 @@
-//! The object stores of the command line. They say what a user would otherwise have to guess: that a server does not
-//! answer, that a file has a name that cannot be used. Their listings pass over the files that tools leave beside the
-//! data, such as `_SUCCESS`, `.part-0.crc` and uploads not yet complete; by its name each can still be read.
+//! The object stores of the command line. They report problems that a user would otherwise have to guess: a server that
+//! does not answer, a file name that cannot be used. Their listings skip files that tools leave beside the data, such
+//! as `_SUCCESS`, `.part-0.crc` and incomplete uploads; each can still be read by its name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,10 +26,10 @@ use vectile_file::GrowingParts;
 use crate::error::with_sources;
 use crate::text::printable;
 
-/// How long a server may take before the user is told. Stores try again for minutes.
+/// How long a server may take before the user is informed. Stores retry for minutes.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The files of this machine. Listing passes over those whose names or links cannot be used.
+/// The local file system. Listing skips files whose names or links cannot be used.
 pub fn local() -> Arc<dyn ObjectStore> {
     let files = Arc::new(LocalFileSystem::new());
     Arc::new(Telling {
@@ -53,14 +53,14 @@ pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
 #[derive(Clone, Debug)]
 struct Telling {
     inner: Arc<dyn ObjectStore>,
-    /// `inner`, if it is the files of this machine.
+    /// `inner`, if it is the local file system.
     local: Option<Arc<LocalFileSystem>>,
-    /// `None`: there is no server to wait for.
+    /// The server; `None` if there is none to wait for.
     host: Option<String>,
     told: Told,
 }
 
-/// What was said already: tables are listed more than once.
+/// The messages printed so far: tables are listed more than once.
 #[derive(Clone, Debug, Default)]
 struct Told(Arc<Mutex<BTreeSet<String>>>);
 
@@ -75,7 +75,7 @@ impl Told {
 }
 
 impl Telling {
-    /// Does `work`; says so when it takes long.
+    /// Runs `work`; prints a message if it takes long.
     async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(host) = &self.host else {
             return work.await;
@@ -93,11 +93,11 @@ impl Telling {
 
 type Listing = BoxStream<'static, Result<ObjectMeta>>;
 
-/// Files listed ahead of whoever asks for them.
+/// Files listed ahead of their use.
 const LISTED_AHEAD: usize = 1024;
 
-/// The files of this machine but for those that cannot be used. On a thread of its own: on one of the
-/// runtime, the store's listing ends at the first error.
+/// Lists the usable local files. Uses a thread of its own: on a thread of the runtime, the store's listing ends at the
+/// first error.
 fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> Listing {
     let (sender, mut receiver) = mpsc::channel(LISTED_AHEAD);
     let list = move || {
@@ -126,7 +126,7 @@ fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> 
 }
 
 impl Telling {
-    /// All objects below `prefix`, hidden ones too.
+    /// Lists all objects below `prefix`, including hidden ones.
     fn list_all(&self, prefix: Option<&Path>) -> Listing {
         if self.host.is_none() {
             return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
@@ -140,8 +140,8 @@ impl Telling {
     }
 }
 
-/// What [`LocalFileSystem`] says of a file, which opens and closes it for that on another thread: queries ask before each
-/// run. `None` of what is no file, which is left to it.
+/// The metadata that [`LocalFileSystem`] would return for a file: it opens and closes the file on another thread, and
+/// queries need it before each run. `None` if it is not a file, which is left to the store.
 #[cfg(unix)]
 fn looked_at(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
     use std::os::unix::fs::MetadataExt;
@@ -163,7 +163,7 @@ fn looked_at(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
     None
 }
 
-/// Names that are no text and links that lead back to themselves: other files do not depend on them.
+/// Returns true for names that are not text and links that form a cycle: other files do not depend on them.
 fn is_unusable(error: &Error) -> bool {
     let reason = with_sources(error);
     matches!(error, Error::InvalidPath { .. })

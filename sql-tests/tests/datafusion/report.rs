@@ -1,4 +1,4 @@
-//! Compares the two runs of each file and says what was compared and what was not.
+//! Compares the two runs of each file and reports what was compared and what was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,15 +10,15 @@ use vectile_sql_tests::{FileRun, Outcome, Ran, same_rows};
 
 use crate::skip_list::SkipList;
 
-/// How a record came out on replaced tables beside plain DataFusion.
+/// The outcome of a record on replaced tables compared with plain DataFusion.
 enum Verdict {
     /// As the file expects.
     Agrees,
-    /// Not as the file expects, but as plain DataFusion answers here (over stand-in data).
+    /// Not as the file expects, but as plain DataFusion answers here (over replaced data).
     AgreesWithPlain,
     /// A plan, not run.
     PlanText,
-    /// Fails on plain DataFusion, with nothing to compare.
+    /// Fails on plain DataFusion, so there is nothing to compare.
     FailsOnPlain,
     /// Another answer than plain DataFusion's.
     Differs(String),
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 impl FileReport {
-    /// `runs` is none when the file has no tables.
+    /// Compares `runs`, which are `None` if the file has no tables.
     pub fn new(
         relative: PathBuf,
         runs: Result<Option<(FileRun, FileRun)>>,
@@ -78,7 +78,7 @@ impl Report {
         report
     }
 
-    /// Returns true if nothing differs that is not listed, and all entries of the list hold.
+    /// Returns true if all differences are listed, and all entries of the list hold.
     pub fn passes(&self) -> bool {
         self.problems.is_empty()
     }
@@ -134,7 +134,7 @@ impl Report {
         *self.listed.entry(kind).or_default() += 1;
     }
 
-    /// Plain DataFusion fails on records of listed files, and on no others.
+    /// Checks that plain DataFusion fails on records of listed files, and on no others.
     fn check_plain(&mut self, file: &str, failed: &[(String, &Outcome)], list: &SkipList) {
         let has_checkout = std::env::var_os("DATAFUSION_CHECKOUT").is_some();
         match (failed, list.plain.contains_key(file)) {
@@ -151,7 +151,7 @@ impl Report {
         }
     }
 
-    /// An entry that no longer holds is a problem as well.
+    /// Checks the list; an entry that no longer holds is a problem as well.
     fn check_differing(&mut self, file: &str, differing: &BTreeSet<String>, list: &SkipList) {
         let of_this_file = |place: &&String| {
             place

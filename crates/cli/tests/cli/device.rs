@@ -2,7 +2,7 @@
 
 use crate::{Run, Workspace};
 
-/// A run that finds no compiler: then no GPU is used, wherever the tests run.
+/// A run without a compiler: no GPU is used, on any machine.
 fn without_compiler(w: &Workspace, args: &[&str]) -> Run {
     let mut command = w.command();
     command.env("VECTILE_NVRTC", w.path("nowhere"));

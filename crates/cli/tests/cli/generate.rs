@@ -145,7 +145,7 @@ fn nothing_is_overwritten_or_half_made() {
     assert_eq!(w.files(), ["file", "v/orders.vectile"]);
 }
 
-/// As on a disk that gets full. Smaller tables may be done by then; they go with the others, and do not replace files.
+/// As on a full disk. Smaller tables may be finished by then; they are removed, and do not replace files.
 #[cfg(unix)]
 #[test]
 fn a_failure_takes_the_finished_tables_along() {
