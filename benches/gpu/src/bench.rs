@@ -17,8 +17,8 @@ use vectile_gpu::{
 };
 
 use crate::bounds::{self, Bounds};
-use crate::data::GROUP_ROWS;
-use crate::text;
+use crate::data::{GROUP_ROWS, text_bytes};
+use crate::timing::median;
 
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -372,7 +372,7 @@ impl Bench {
         let nulls = if array.null_count() > 0 { 1 } else { 0 };
         let group_out = match case.value_bytes() {
             // includes the lengths of strings
-            0 => text::bytes_of(array) + case.rows() * (4 + nulls),
+            0 => text_bytes(array) + case.rows() * (4 + nulls),
             bytes => case.rows() * (bytes + nulls),
         };
         let copies = match case.value_bytes() {
@@ -398,7 +398,7 @@ impl Bench {
         let rows = case.rows() * copies;
         // text without lengths
         let values_out = match case.value_bytes() {
-            0 => text::bytes_of(array) * copies,
+            0 => text_bytes(array) * copies,
             _ => out,
         };
         println!(
@@ -457,9 +457,4 @@ fn check_values(name: &str, array: &ArrayRef, groups: &[Rows], copies: usize) ->
         true => Ok(()),
         false => Err(format!("{name}: not the values that were encoded").into()),
     }
-}
-
-pub fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }

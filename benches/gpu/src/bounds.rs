@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_gpu::{Driver, Kernel, Launch, Result, Stream};
 
-use crate::bench::median;
+use crate::timing::median;
 
 /// 16 bytes at a time, by neighbouring threads. Arguments: destination, source, number of 16-byte
 /// pieces.

@@ -3,7 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int32Array, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array};
+use arrow::compute;
+use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{Aggregate, Filter, Output};
 
@@ -66,4 +68,17 @@ pub fn between(column: usize, low: ArrayRef, high: ArrayRef) -> Filter {
 
 pub fn count() -> Output {
     Output::Aggregates(vec![Aggregate::CountRows])
+}
+
+/// Bytes of the strings of an array; 0 for other types.
+pub fn text_bytes(array: &ArrayRef) -> usize {
+    let lengths = compute::kernels::length::length(array);
+    let bytes = |lengths: ArrayRef| match lengths.data_type() {
+        DataType::Int32 => {
+            let lengths = lengths.as_primitive::<arrow::datatypes::Int32Type>();
+            compute::sum(lengths).map_or(0, |sum| i64::from(sum) as usize)
+        }
+        _ => 0,
+    };
+    lengths.map_or(0, bytes)
 }

@@ -13,8 +13,9 @@ use vectile_gpu::plan::{
 };
 use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
 
-use crate::bench::{Bench, RUNS, Result, column, median};
+use crate::bench::{Bench, RUNS, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
+use crate::timing::median;
 
 const ROWS: usize = 60_000_000;
 /// The first and the last date of shipping, in days since 1970.

@@ -8,8 +8,9 @@ use serde_json::json;
 use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
 use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Error, Group};
 
-use crate::bench::{Bench, Result, column, median};
+use crate::bench::{Bench, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
+use crate::timing::median;
 
 const ROWS: usize = 600_000_000;
 /// Bytes of host memory that hold all columns.

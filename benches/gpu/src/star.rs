@@ -10,10 +10,11 @@ use vectile_encodings::{Encoding, Pin};
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Batch, KeyTable, DeviceChunk, Group};
+use vectile_gpu::{Batch, DeviceChunk, Group, KeyTable};
 
-use crate::bench::{Bench, RUNS, Result, median, pinned};
+use crate::bench::{Bench, RUNS, Result, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
+use crate::timing::median;
 
 const ROWS: usize = 120_000_000;
 const CUSTOMERS: i32 = 600_000;

@@ -8,9 +8,10 @@ use vectile_encodings::Encoding;
 use vectile_gpu::DeviceChunk;
 use vectile_gpu::plan::{Expr, Filter, Output, Pipeline};
 
-use crate::bench::{Bench, Case, Result, column, median};
+use crate::bench::{Bench, Case, Result, column};
 use crate::data::{Random, between, f64s, i32s, i64s};
 use crate::others::{rising, runs};
+use crate::timing::median;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let mut random = Random(6);

@@ -2,7 +2,7 @@
 // Integer Compression in GPU", SIGMOD 2022), beside simpler schemes and decoding in separate passes: the figures of
 // that evaluation that need no SQL. `tiles.py` compiles and runs this, and makes tables and pictures of what it prints.
 //
-//   nvcc -O3 -std=c++17 -arch=sm_90 -o tiles benches/gpu/tiles.cu
+//   nvcc -O3 -std=c++17 -arch=sm_90 -o tiles benches/papers/tiles.cu
 //   ./tiles [--values 250e6] [--columns DIRECTORY] [PART]...
 //
 // Parts: `blocks` (Figure 5, with twice the values), `widths` (7), `sorted`, `normal` and `zipf` (8), `coprocessor`
@@ -15,7 +15,7 @@
 //
 //   GPU-FOR   header of 4 words: 128, 4, number of values, first value. Then blocks of 128 values:
 //             [minimum] [widths of 4 miniblocks, a byte each] [4 miniblocks of 32 values, packed one behind the other]
-//             Apart from that a word for each block says where it starts, and one where the last ends.
+//             Separately, a word for each block has its start, and one the end of the last.
 //   GPU-DFOR  the same of differences, minima signed. Before the first of each D blocks (a tile) is a word with the
 //             tile's first value, whose difference is 0. Starts are those of blocks, behind that word.
 //   GPU-RFOR  two such columns, values and lengths of runs, with a block for each 512 values:
@@ -384,7 +384,7 @@ __global__ void vectors_dfor(Column column, u32 slot_words, Sink sink) {
     sink.finish();
 }
 
-// Where order does not matter, a run is taken as a whole. Else a byte for each row says whether a run begins there.
+// Where order does not matter, a run is taken as a whole. Otherwise a byte for each row is 1 if a run begins there.
 template <class Sink>
 __global__ void vectors_rfor(Column values, Column lengths, u32 slot_words, u32 value_words, u32 length_words,
                              Sink sink) {
@@ -564,7 +564,7 @@ __global__ void gather_bytes(const u32* tags, const u32* starts, const u32* byte
 
 // ---- Encoding -------------------------------------------------------------------------------------------------------
 
-// What a block is made of: values, or differences within tiles of `tile` values.
+// The input of blocks: values, or differences within tiles of `tile` values.
 struct Source {
     const u32* values;
     u32 tile;  // 0: values
@@ -625,7 +625,7 @@ struct Both {
     u32* of[2];
 };
 
-// Runs of 512 values, by a thread block each. Packs them, or says how many words they take.
+// Runs of 512 values, by a thread block each. Packs them, or counts the words they take.
 __global__ void __launch_bounds__(TILE)
     encode_runs(const u32* values, Both sizes, Both starts, Both words, bool packs) {
     __shared__ u32 of[2][TILE + 1], packed[TILE + 1], warps[TILE / 32], least, bits;
@@ -859,7 +859,7 @@ struct Run {
     u64 bytes() const { return values.bytes() + lengths.bytes(); }
 };
 
-// What is measured, and a place for values.
+// The work to measure, and buffers of values.
 class Bench {
 public:
     explicit Bench(u32 count);
@@ -981,7 +981,7 @@ void Bench::load(const char* part, const std::string& data, double x, u32 wanted
     out.reserve(rows);
 }
 
-// Once the values are there.
+// Runs once the values are generated.
 void Bench::prepare() {
     measure([&] { widen<<<processors * 16, 512>>>(values.at, rows, Sum{totals.at}); });
     expected = read_totals();
@@ -1030,7 +1030,7 @@ void Bench::report_sinks(const char* scheme, const char* way, u64 bytes, const R
     report(scheme, way, bytes, [&] { run(Write{out.at}); }, [&] { run(Sum{totals.at}); });
 }
 
-// Calls what asks for its memory when it gets none.
+// Calls a CUB function twice: it returns the size of its scratch memory if it gets none.
 template <class F>
 void Bench::with_memory(const F& run) {
     size_t bytes = 0;
@@ -1338,7 +1338,7 @@ void Bench::measure_tiles_of(const Encoded& of_values) {
     case_facts = facts;
 }
 
-// By blocks of a tile; 0 says that none has a say.
+// By blocks of a tile; 0 for schemes without tiles.
 void Bench::measure_blocks() {
     make("blocks", "uniform", 0, Uniform{16}, 2);
     measure_plain();

@@ -1,7 +1,7 @@
 // Text compressed and decompressed in device memory, in the container published for FSST on GPUs ("V5T" compresses it,
 // "GSST" decompresses it), to compare with the published figures. docs/benchmarks.md has results.
 //
-//   nvcc -O3 -std=c++17 -arch=native -o v5t benches/gpu/v5t.cu
+//   nvcc -O3 -std=c++17 -arch=native -o v5t benches/papers/v5t.cu
 //   ./v5t BYTES FILE...
 //
 // Each file is repeated to so many bytes, say 2e9. Prints ratios and speeds of all pipelines, and by size of the match
@@ -734,7 +734,7 @@ struct Block {
     }
 };
 
-// As published: a thread block a block, a thread a split. No split writes more than its tile, whatever codes there are.
+// As published: a thread block a block, a thread a split. No split writes more than its tile, regardless of its codes.
 __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, u32* faults) {
     __shared__ Expansion table;
     Block block;
