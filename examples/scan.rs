@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{rows} trips of Lima");
 
-    // The same scan without a runtime, on a thread of its own.
+    // Without a runtime, the scan runs on a thread of its own.
     let first = scan(file)?.with_limit(3).blocking();
     let first = std::thread::spawn(move || first.collect::<Result<Vec<_>, _>>());
     let first = first.join().map_err(|_| "the thread failed")??;

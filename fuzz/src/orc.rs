@@ -34,7 +34,7 @@ pub fn decoders(data: &[u8]) {
     let count = usize::from(u16::from_le_bytes([low, high])) % MAX_VALUES;
     let codec = Codec::try_new(compression, 1 << 16).expect("a size that blocks have");
     let Ok(bytes) = codec.inflate(&stream.to_vec().into()) else { return };
-    let found = match decoders[usize::from(pick % 8)].decode(&bytes, count) {
+    let decoded = match decoders[usize::from(pick % 8)].decode(&bytes, count) {
         Ok(Values::Bits(bits)) => bits.len(),
         Ok(Values::Small(bytes)) => bytes.len(),
         Ok(Values::Integers(integers)) => integers.len(),
@@ -42,7 +42,7 @@ pub fn decoders(data: &[u8]) {
         Ok(Values::Bytes(bytes)) => bytes.len(),
         Err(_) => return,
     };
-    assert_eq!(found, count);
+    assert_eq!(decoded, count);
 }
 
 /// Files to damage.
@@ -59,10 +59,10 @@ pub fn file(data: &[u8]) {
     let mut bytes = FILES[usize::from(pick) % FILES.len()].to_vec();
     let (damages, cut) = rest.as_chunks();
     for &[a, b, c, d, value] in damages {
-        let place = u32::from_le_bytes([a, b, c, d]) as usize;
+        let offset = u32::from_le_bytes([a, b, c, d]) as usize;
         // from the end, where most of the parsed bytes are
-        let place = bytes.len() - 1 - place % bytes.len();
-        bytes[place] = value;
+        let offset = bytes.len() - 1 - offset % bytes.len();
+        bytes[offset] = value;
     }
     if let Some(&cut) = cut.first() {
         bytes.truncate(bytes.len().saturating_sub(usize::from(cut)));

@@ -57,10 +57,10 @@ fn columns_are_those_of_orc_rust() {
             if MOMENTS.iter().any(|name| field.name().starts_with(name)) {
                 continue;
             }
-            let (found, expected) = (ours(&file, index), oracle(&path, field.name()));
-            let expected = cast(&expected, found.data_type()).unwrap_or(expected);
-            assert_eq!(found.len(), expected.len(), "{}, {field}", path.display());
-            assert!(bits(&found) == bits(&expected), "{}, {field}", path.display());
+            let (actual, expected) = (ours(&file, index), oracle(&path, field.name()));
+            let expected = cast(&expected, actual.data_type()).unwrap_or(expected);
+            assert_eq!(actual.len(), expected.len(), "{}, {field}", path.display());
+            assert!(bits(&actual) == bits(&expected), "{}, {field}", path.display());
             columns += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! Random inputs for the targets of ORC, without a fuzzer: `FUZZ_INPUTS` says how many.
+//! Random inputs for the targets of ORC, without a fuzzer: `FUZZ_INPUTS` is their number.
 
 use std::env;
 
@@ -41,8 +41,8 @@ fn files() {
         let mut damages = vec![random.next() as u8];
         for _ in 0..1 + random.next() % 4 {
             // half of the damage is near the end, where footers are
-            let place = random.next() >> (random.next() % 24);
-            damages.extend((place as u32).to_le_bytes());
+            let offset = random.next() >> (random.next() % 24);
+            damages.extend((offset as u32).to_le_bytes());
             damages.push(random.next() as u8);
         }
         vectile_fuzz::orc::file(&damages);

@@ -87,20 +87,20 @@ impl CompressedTables {
 
     /// Returns true if the plan reads a replaced table.
     pub fn read_by(&self, plan: &LogicalPlan) -> Result<bool> {
-        let mut found = false;
+        let mut reads_ours = false;
         plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node
                 && let Ok(provider) = source_as_provider(&scan.source)
             {
-                found |= self.is_ours(provider.as_ref());
+                reads_ours |= self.is_ours(provider.as_ref());
             }
-            Ok(if found {
+            Ok(if reads_ours {
                 TreeNodeRecursion::Stop
             } else {
                 TreeNodeRecursion::Continue
             })
         })?;
-        Ok(found)
+        Ok(reads_ours)
     }
 
     /// Replaces every in-memory table.

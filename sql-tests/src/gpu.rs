@@ -78,7 +78,7 @@ impl GpuRun {
         Ok(Self::new(Gpu::new(vectile_gpu::Engine::new(device))))
     }
 
-    /// Registers Vectile in a session, whose queries use the GPU wherever they can.
+    /// Registers Vectile in a session, whose queries use the GPU if they can.
     pub fn register(&self, ctx: &SessionContext) -> Result<()> {
         register_with_gpu(ctx, self.gpu.clone())?;
         let state = ctx.state_ref();
@@ -94,22 +94,22 @@ impl GpuRun {
 
     /// Counts a query that was executed.
     pub fn count(&self, plan: &dyn ExecutionPlan) -> OnGpu {
-        let mut found = Found::default();
-        found.look_at(plan);
+        let mut summary = PlanSummary::default();
+        summary.add_plan(plan);
         let mut tally = self.tally();
-        let failures = found.reasons.iter().filter(|reason| is_failure(reason));
+        let failures = summary.reasons.iter().filter(|reason| is_failure(reason));
         let on_gpu = OnGpu {
-            stayed: found.fused && found.reasons.is_empty(),
+            stayed: summary.fused && summary.reasons.is_empty(),
             failures: failures.map(|reason| failure(reason)).collect(),
         };
         tally.queries += 1;
-        tally.fused += usize::from(found.fused);
-        tally.built += found.built;
-        for reason in found.built_on_cpu {
+        tally.fused += usize::from(summary.fused);
+        tally.built += summary.built;
+        for reason in summary.built_on_cpu {
             *tally.reasons.entry(reason).or_default() += 1;
         }
-        tally.fell_back += usize::from(!found.reasons.is_empty());
-        for reason in found.reasons {
+        tally.fell_back += usize::from(!summary.reasons.is_empty());
+        for reason in summary.reasons {
             *tally.reasons.entry(reason).or_default() += 1;
         }
         on_gpu
@@ -161,15 +161,15 @@ fn failure(reason: &str) -> String {
 
 /// The sum of a plan's metrics.
 #[derive(Default)]
-struct Found {
+struct PlanSummary {
     fused: bool,
     reasons: Vec<String>,
     built: usize,
     built_on_cpu: Vec<String>,
 }
 
-impl Found {
-    fn look_at(&mut self, plan: &dyn ExecutionPlan) {
+impl PlanSummary {
+    fn add_plan(&mut self, plan: &dyn ExecutionPlan) {
         for metric in plan.metrics().iter().flat_map(|metrics| metrics.iter()) {
             match metric.value().name() {
                 "gpu_rows" => self.fused = true,
@@ -184,7 +184,7 @@ impl Found {
             }
         }
         for child in plan.children() {
-            self.look_at(child.as_ref());
+            self.add_plan(child.as_ref());
         }
     }
 }

@@ -29,4 +29,4 @@ pub use engine::Engine;
 pub use gpu::{GPU_VARIABLE, GpuRun, OnGpu, register_vectile};
 pub use package::{Sandbox, package_dir, test_dir};
 pub use random::Random;
-pub use run::{FileRun, Outcome, Ran, complete_file, run_file, same_rows, statements};
+pub use run::{FileRun, Outcome, RecordRun, complete_file, run_file, same_rows, statements};

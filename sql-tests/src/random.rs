@@ -46,9 +46,9 @@ impl Random {
     pub fn weighted<T: Copy>(&mut self, from: &[(usize, T)]) -> T {
         let mut left = self.below(from.iter().map(|(weight, _)| weight).sum());
         let picked = from.iter().find(|(weight, _)| {
-            let found = left < *weight;
+            let is_chosen = left < *weight;
             left = left.saturating_sub(*weight);
-            found
+            is_chosen
         });
         picked.expect("a weight").1
     }

@@ -41,9 +41,9 @@ pub enum Outcome {
 
 /// One record and its outcome.
 #[derive(Debug)]
-pub struct Ran {
+pub struct RecordRun {
     /// The line, or the included file and its line: the name of a record in lists and reports.
-    pub place: String,
+    pub location: String,
     /// Its outcome.
     pub outcome: Outcome,
     /// True if it read a table in Vectile files.
@@ -51,7 +51,7 @@ pub struct Ran {
 }
 
 /// All statements and queries of a file, in order.
-pub type FileRun = Vec<Ran>;
+pub type FileRun = Vec<RecordRun>;
 
 /// Runs all records of a file; a record that fails does not stop the next one.
 pub async fn run_file(path: &Path, engine: &Engine) -> Result<FileRun> {
@@ -70,9 +70,9 @@ pub async fn run_file(path: &Path, engine: &Engine) -> Result<FileRun> {
             },
         };
         let read_compressed = engine.take_read_compressed();
-        if let Some((place, _)) = judged {
-            runs.push(Ran {
-                place,
+        if let Some((location, _)) = judged {
+            runs.push(RecordRun {
+                location,
                 outcome,
                 read_compressed,
             });
@@ -151,11 +151,11 @@ fn judged(record: &Record<DFColumnType>, path: &Path) -> Option<(String, String)
     let included = Path::new(loc.file())
         .file_name()
         .filter(|_| Path::new(loc.file()) != path);
-    let place = match included {
+    let location = match included {
         Some(file) => format!("{}:{line}", file.to_string_lossy()),
         None => line.to_string(),
     };
-    Some((place, sql.clone()))
+    Some((location, sql.clone()))
 }
 
 async fn run_record(

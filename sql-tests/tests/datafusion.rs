@@ -6,7 +6,7 @@
 //!
 //! `cargo test -p vectile-sql-tests --test datafusion -- joins window/` runs the files whose path
 //! contains one of the words. `tpch/` runs only when named so, or when `INCLUDE_TPCH` is set: its
-//! answers take as long as all other files, and `tests/tpch.rs` asks the same queries.
+//! answers take as long as all other files, and `tests/tpch.rs` runs the same queries.
 //! `VECTILE_TEST_GPU=1` runs the queries over Vectile files on the GPU.
 
 #[path = "datafusion/data.rs"]

@@ -146,7 +146,7 @@ async fn run_suite(
     for run in runs {
         match run.outcome {
             Outcome::Agrees => {}
-            Outcome::PlanText => failures.push(format!("{name}:{}: an EXPLAIN", run.place)),
+            Outcome::PlanText => failures.push(format!("{name}:{}: an EXPLAIN", run.location)),
             Outcome::OtherRows { message, .. } | Outcome::Fails(message) => failures.push(message),
         }
     }

@@ -297,11 +297,11 @@ impl PartitionStream for Once {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let again = || {
+        let second_read = || {
             let error = CliError::failed("the inputs can be read only once");
             futures::stream::once(async { Err(error) }).boxed()
         };
-        let batches = batches.unwrap_or_else(again);
+        let batches = batches.unwrap_or_else(second_read);
         let batches = batches.map_err(|error| DataFusionError::External(Box::new(error)));
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),

@@ -370,7 +370,7 @@ impl OpenFile {
             merge_schemas(&[(file.display(), Arc::clone(schema))])?;
         }
         if is_parquet {
-            schema = None; // the session says how some types are read
+            schema = None; // the session determines how some types are read
         }
         let table = Arc::new(file.table(context, schema).await?);
         let schema = table.schema();
@@ -390,17 +390,17 @@ impl OpenFile {
         Ok((table, schema, parts))
     }
 
-    /// Drops the columns that are not in `wanted`.
-    fn narrow(&mut self, context: &SessionContext, wanted: &Schema) -> Result<()> {
-        let is_wanted = |field: &FieldRef| wanted.index_of(field.name()).is_ok();
-        if self.schema.fields().iter().all(is_wanted) {
+    /// Drops the columns that are not in `target`.
+    fn narrow(&mut self, context: &SessionContext, target: &Schema) -> Result<()> {
+        let is_in_target = |field: &FieldRef| target.index_of(field.name()).is_ok();
+        if self.schema.fields().iter().all(is_in_target) {
             return Ok(());
         }
         let mut narrowed = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let fields = part.schema();
             let columns = fields.fields().iter().enumerate();
-            let columns = columns.filter(|(_, field)| is_wanted(field));
+            let columns = columns.filter(|(_, field)| is_in_target(field));
             let columns = columns.map(|(index, field)| {
                 let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
                 (column, field.name().clone())
@@ -422,18 +422,18 @@ impl OpenFile {
         }
         self.parts = narrowed.into_iter().map(|(_, part)| part).collect();
         let kept = self.schema.fields().iter().enumerate();
-        let kept = kept.filter(|(_, field)| is_wanted(field));
+        let kept = kept.filter(|(_, field)| is_in_target(field));
         let kept: Vec<usize> = kept.map(|(index, _)| index).collect();
         self.schema = Arc::new(self.schema.project(&kept)?);
         Ok(())
     }
 
-    /// Drops rows for which `condition`, on columns of `wanted`, is not true, as in a query: row groups and pages that
+    /// Drops rows for which `condition`, on columns of `target`, is not true, as in a query: row groups and pages that
     /// statistics and filters rule out are not read. A file with other columns or types is read in full.
     async fn prune(
         &mut self,
         context: &SessionContext,
-        wanted: &Schema,
+        target: &Schema,
         condition: &Expr,
     ) -> Result<()> {
         let data_type = |schema: &Schema, column: &str| {
@@ -442,7 +442,7 @@ impl OpenFile {
         };
         let is_own = |column: &&LogicalColumn| {
             let own = data_type(&self.schema, column.name());
-            own.is_some() && own == data_type(wanted, column.name())
+            own.is_some() && own == data_type(target, column.name())
         };
         let columns = condition.column_refs();
         if columns.is_empty() || !columns.iter().all(is_own) {
@@ -543,7 +543,7 @@ mod tests {
 
     /// Row groups and pages that `where` excludes are not read in any format, and the rows equal those without pruning.
     #[tokio::test(flavor = "multi_thread")]
-    async fn row_groups_and_pages_without_wanted_rows_are_not_read() {
+    async fn row_groups_and_pages_without_matching_rows_are_not_read() {
         let context = session::for_copying().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let rows = "SELECT value AS n, concat('text ', value) AS s FROM range(20000)";
@@ -583,8 +583,8 @@ mod tests {
                 ("n BETWEEN 100 AND 200 AND random() >= 0.0", 0),
                 ("n BETWEEN 100 AND 200 AND now() IS NOT NULL", 0),
             ] {
-                let found = Input::find(&context, path, None).await.unwrap();
-                let file = found.files.into_iter().next().unwrap();
+                let input = Input::find(&context, path, None).await.unwrap();
+                let file = input.files.into_iter().next().unwrap();
                 let mut open = OpenFile::open_with(&context, file, 2).await.unwrap();
                 let args = ArrangeArgs::only_where(condition);
                 let arrangement = args.of(&context, &open.schema).unwrap();
@@ -642,9 +642,9 @@ mod tests {
 
     /// The rows of a file whose columns `readers` tasks read.
     async fn read(context: &SessionContext, path: &Path, readers: usize) -> Result<RecordBatch> {
-        let found = Input::find(context, path.to_str().unwrap(), None).await?;
+        let input = Input::find(context, path.to_str().unwrap(), None).await?;
         let mut opened = Vec::new();
-        for file in found.files {
+        for file in input.files {
             let open = OpenFile::open_with(context, file, readers).await?;
             let is_parquet = open.file.kind.format == Format::Parquet;
             assert_eq!(open.parts.len(), if is_parquet { readers } else { 1 });

@@ -75,7 +75,7 @@ async fn write_all(
     Ok(())
 }
 
-/// The same batches; adds the nanoseconds they take to `reading`.
+/// Passes batches on; adds the nanoseconds they take to `reading`.
 pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     let batches = futures::stream::unfold((batches, reading), |(mut batches, reading)| async {
         let started = Instant::now();
@@ -86,7 +86,7 @@ pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     batches.boxed()
 }
 
-/// The same batches up to the first error. Streams may not support polls after an error or their end.
+/// Passes batches on up to the first error. Streams may not support polls after an error or their end.
 pub fn until_error(batches: Batches) -> Batches {
     let batches = futures::stream::unfold(Some(batches), |batches| async {
         let mut batches = batches?;

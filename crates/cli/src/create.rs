@@ -314,8 +314,8 @@ mod tests {
             upload.put_part(part.into()).await.unwrap();
         }
         upload.complete().await.unwrap();
-        let made = store.get(location).await.unwrap().bytes().await.unwrap();
-        assert_eq!(made, "by us");
+        let created = store.get(location).await.unwrap().bytes().await.unwrap();
+        assert_eq!(created, "by us");
     }
 
     #[tokio::test]

@@ -24,7 +24,7 @@ pub enum CliError {
     Usage(String),
     /// The query, the data or the machine is at fault. Exit code 1.
     Failed {
-        /// What happened, and to what.
+        /// The failure, and the file or table it concerns.
         message: String,
         /// A remedy, if one is known.
         hint: Option<String>,

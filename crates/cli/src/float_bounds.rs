@@ -301,9 +301,9 @@ mod tests {
                 context.register_table("t", Arc::clone(table)).unwrap();
                 expected.push(answer(&context, query).await);
             }
-            let found = expected.split_off(QUERIES.len());
-            for ((expected, found), query) in expected.iter().zip(&found).zip(QUERIES) {
-                assert_eq!(found, expected, "{name}: {query}");
+            let actual = expected.split_off(QUERIES.len());
+            for ((expected, actual), query) in expected.iter().zip(&actual).zip(QUERIES) {
+                assert_eq!(actual, expected, "{name}: {query}");
             }
         }
     }

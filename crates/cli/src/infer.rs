@@ -53,8 +53,11 @@ impl Columns {
         let fields = names.fields().iter();
         let texts = fields.map(|field| Field::new(field.name(), DataType::Utf8, true));
         let texts = Arc::new(Schema::new(texts.collect::<Vec<_>>()));
-        let places = texts.fields().iter().map(|field| self.place(field.name()));
-        let places: Vec<usize> = places.collect();
+        let indices = texts
+            .fields()
+            .iter()
+            .map(|field| self.column_index(field.name()));
+        let indices: Vec<usize> = indices.collect();
 
         let decoder = ReaderBuilder::new(texts).with_format(format.clone());
         let mut decoder = decoder.build_decoder();
@@ -68,12 +71,12 @@ impl Columns {
             };
             let batch = batch.slice(0, batch.num_rows().min(rows - read));
             read += batch.num_rows();
-            self.note(&batch, &places);
+            self.note(&batch, &indices);
         }
         Ok(read)
     }
 
-    fn place(&mut self, name: &str) -> usize {
+    fn column_index(&mut self, name: &str) -> usize {
         let known = self.columns.iter().position(|(known, _)| known == name);
         known.unwrap_or_else(|| {
             self.columns.push((name.to_owned(), Facts::default()));
@@ -81,11 +84,12 @@ impl Columns {
         })
     }
 
-    fn note(&mut self, batch: &RecordBatch, places: &[usize]) {
-        for (column, place) in batch.columns().iter().zip(places) {
-            let (Some((_, facts)), Some(texts)) =
-                (self.columns.get_mut(*place), column.as_string_opt::<i32>())
-            else {
+    fn note(&mut self, batch: &RecordBatch, indices: &[usize]) {
+        for (column, column_index) in batch.columns().iter().zip(indices) {
+            let (Some((_, facts)), Some(texts)) = (
+                self.columns.get_mut(*column_index),
+                column.as_string_opt::<i32>(),
+            ) else {
                 continue;
             };
             self.has_line_ends |= texts.value_data().contains(&b'\n');
@@ -329,12 +333,12 @@ fn digits(text: &str) -> (&str, &str) {
 
 /// Returns true if the text has digits where the pattern has `d`, and is equal elsewhere.
 fn is_like(text: &str, pattern: &str) -> bool {
-    let mut places = text.bytes().zip(pattern.bytes());
-    let is_same = |(byte, wanted): (u8, u8)| match wanted {
+    let mut pairs = text.bytes().zip(pattern.bytes());
+    let is_same = |(byte, symbol): (u8, u8)| match symbol {
         b'd' => byte.is_ascii_digit(),
-        wanted => byte == wanted,
+        symbol => byte == symbol,
     };
-    text.len() == pattern.len() && places.all(is_same)
+    text.len() == pattern.len() && pairs.all(is_same)
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ const MAGIC: &[u8] = b"ARROW1";
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 async fn arrow_schema(file: &InputFile) -> Result<Schema> {
-    let source = Source { file };
+    let source = CheckedFile { file };
     let magic = source
         .read(0..file.meta.size.min(MAGIC.len() as u64))
         .await?;
@@ -95,11 +95,11 @@ async fn arrow_schema(file: &InputFile) -> Result<Schema> {
 }
 
 /// An Arrow file that is read by ranges.
-struct Source<'a> {
+struct CheckedFile<'a> {
     file: &'a InputFile,
 }
 
-impl Source<'_> {
+impl CheckedFile<'_> {
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let location = &self.file.meta.location;
         if range.is_empty() {
@@ -170,8 +170,8 @@ impl Source<'_> {
             let message = root_as_message(&metadata).map_err(damaged)?;
             self.check_body(&message, at, message.bodyLength()).await?;
             at += message.bodyLength();
-            if let (None, Some(found)) = (&schema, message.header_as_schema()) {
-                schema = Some(fb_to_schema(found));
+            if let (None, Some(message_schema)) = (&schema, message.header_as_schema()) {
+                schema = Some(fb_to_schema(message_schema));
             }
         }
         schema.ok_or_else(|| damaged("it has no schema"))

@@ -25,7 +25,7 @@ pub struct Stop(watch::Sender<bool>);
 
 impl Interrupt {
     /// Starts listening to the user. From now on Ctrl-C no longer ends the process by itself: the
-    /// first one asks the command to clean up and end; the process ends at once on a second one,
+    /// first one requests that the command cleans up and ends; the process ends at once on a second one,
     /// or if the command takes too long.
     ///
     /// # Errors

@@ -18,8 +18,8 @@ use crate::error::{CliError, Result};
 /// Parses an input: a file, a directory, or a glob over one.
 pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
     // A file that exists is itself, regardless of the characters in its name.
-    if let Ok(found) = FsPath::new(text).metadata() {
-        if !found.is_file() && !found.is_dir() {
+    if let Ok(file_metadata) = FsPath::new(text).metadata() {
+        if !file_metadata.is_file() && !file_metadata.is_dir() {
             return Err(CliError::failed(format!(
                 "{text} is no file: tables are read more than once"
             ))
@@ -86,7 +86,7 @@ pub fn takes(url: &ListingTableUrl, location: &Path) -> bool {
 
 /// The path `text` as a URL, unless DataFusion interprets it as that path anyway: a statement that names one file or
 /// directory means it, regardless of the characters in its name.
-pub fn one_place(text: &str) -> Result<String> {
+pub fn literal_url(text: &str) -> Result<String> {
     if text.contains("://") {
         return Ok(text.to_string());
     }

@@ -65,8 +65,8 @@ impl Table {
 
     async fn part(self, part: u32) -> Result<impl Stream<Item = Result<RecordBatch>>> {
         let make = move || (self.generate)(part, self.parts).collect::<Result<Vec<_>, _>>();
-        let made = spawn_blocking(make).await;
-        let batches = made.map_err(|error| CliError::failed(error.to_string()))??;
+        let generated = spawn_blocking(make).await;
+        let batches = generated.map_err(|error| CliError::failed(error.to_string()))??;
         Ok(stream::iter(batches.into_iter().map(Ok)))
     }
 }

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_end_when_told_to() {
+    fn cancellation_ends_joins() {
         let numbers = "SELECT value AS v, 1 AS k FROM range(60000)";
         // many rows for an aggregate; none at all; none, in nested loops
         for on in [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_runs_again_after_others_were_ended() {
+    fn queries_run_after_others_were_cancelled() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.vectile").display().to_string();
         let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();

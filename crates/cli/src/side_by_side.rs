@@ -32,9 +32,9 @@ pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
 /// Combines the batches of `parts`, which have the same rows and consecutive columns of `schema`, up to the first
 /// error.
 pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
-    let parts: Vec<Part> = parts
+    let parts: Vec<ColumnPart> = parts
         .into_iter()
-        .map(|batches| Part {
+        .map(|batches| ColumnPart {
             batches: read_ahead(batches),
             rest: None,
         })
@@ -46,13 +46,13 @@ pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
     until_error(batches.boxed())
 }
 
-struct Part {
+struct ColumnPart {
     batches: Batches,
     /// Rows that other tasks have not read yet.
     rest: Option<RecordBatch>,
 }
 
-impl Part {
+impl ColumnPart {
     /// The number of rows available; 0 at the end.
     async fn rows(&mut self) -> Result<usize> {
         loop {
@@ -76,7 +76,7 @@ impl Part {
     }
 }
 
-async fn next(parts: &mut [Part], schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+async fn next(parts: &mut [ColumnPart], schema: &SchemaRef) -> Result<Option<RecordBatch>> {
     let mut fewest = usize::MAX;
     let mut most = 0;
     for part in parts.iter_mut() {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_stay_together_whatever_the_batches() {
+    async fn rows_stay_together_for_any_batches() {
         let a = part("a", &[0, 10, 10, 100]);
         let b = part("b", &[0, 3, 50, 51, 100]);
         let rows = read(vec![a, b]).await.unwrap();

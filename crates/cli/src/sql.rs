@@ -27,7 +27,7 @@ use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions};
 use crate::interrupt::Interrupt;
-use crate::location::{Destination, one_place, parse_source};
+use crate::location::{Destination, literal_url, parse_source};
 use crate::parquet_schema;
 use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
@@ -214,7 +214,7 @@ async fn execute(
 ) -> Result<(SessionState, LogicalPlan)> {
     let state = context.state();
     let plan = state.statement_to_plan(statement).await?;
-    let plan = with_places(context, plan).await?;
+    let plan = with_locations(context, plan).await?;
     if let LogicalPlan::Copy(copy) = &plan
         && copy.file_type.get_ext() == "parquet"
     {
@@ -231,12 +231,12 @@ async fn execute(
 
 /// The statement with locations as `vectile` interprets them, where DataFusion would take a name for a glob or a URL,
 /// or its glob matches more.
-async fn with_places(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
+async fn with_locations(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut create)) => {
             let mut locations = Vec::with_capacity(create.locations.len());
             for location in &create.locations {
-                locations.extend(places_of_table(context, &create, location).await?);
+                locations.extend(table_locations(context, &create, location).await?);
             }
             create.locations = locations;
             Ok(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)))
@@ -246,16 +246,16 @@ async fn with_places(context: &SessionContext, plan: LogicalPlan) -> Result<Logi
         | LogicalPlan::Dml(_)
         | LogicalPlan::Explain(_)
         | LogicalPlan::Analyze(_)
-        | LogicalPlan::Statement(_) => Ok(plan.transform_down(with_place_to_write)?.data),
+        | LogicalPlan::Statement(_) => Ok(plan.transform_down(with_output_location)?.data),
         query => Ok(query),
     }
 }
 
-fn with_place_to_write(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, DataFusionError> {
+fn with_output_location(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, DataFusionError> {
     let external = |error: CliError| DataFusionError::External(Box::new(error));
     Ok(match node {
         LogicalPlan::Copy(mut copy) => {
-            copy.output_url = one_place(&copy.output_url).map_err(external)?;
+            copy.output_url = literal_url(&copy.output_url).map_err(external)?;
             Transformed::yes(LogicalPlan::Copy(copy))
         }
         LogicalPlan::Dml(insert) => {
@@ -267,7 +267,7 @@ fn with_place_to_write(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, Da
 }
 
 /// DataFusion's locations for the `location` of a table.
-async fn places_of_table(
+async fn table_locations(
     context: &SessionContext,
     create: &CreateExternalTable,
     location: &str,
@@ -277,7 +277,7 @@ async fn places_of_table(
     }
     let url = parse_source(location)?;
     if url.get_glob().is_none() {
-        return Ok(vec![one_place(location)?]);
+        return Ok(vec![literal_url(location)?]);
     }
     let theirs = ListingTableUrl::parse(location);
     let is_same = theirs.is_ok_and(|theirs| theirs.get_url() == url.get_url());

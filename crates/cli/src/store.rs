@@ -36,7 +36,7 @@ pub fn local() -> Arc<dyn ObjectStore> {
         inner: Arc::clone(&files) as _,
         local: Some(files),
         host: None,
-        told: Told::default(),
+        printed: PrintedLines::default(),
     })
 }
 
@@ -46,7 +46,7 @@ pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
         inner,
         local: None,
         host: Some(url.host_str().unwrap_or(url.as_str()).to_string()),
-        told: Told::default(),
+        printed: PrintedLines::default(),
     })
 }
 
@@ -57,19 +57,19 @@ struct Telling {
     local: Option<Arc<LocalFileSystem>>,
     /// The server; `None` if there is none to wait for.
     host: Option<String>,
-    told: Told,
+    printed: PrintedLines,
 }
 
 /// The messages printed so far: tables are listed more than once.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<BTreeSet<String>>>);
+struct PrintedLines(Arc<Mutex<BTreeSet<String>>>);
 
-impl Told {
-    fn tell(&self, line: String) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.contains(&line) {
+impl PrintedLines {
+    fn print_once(&self, line: String) {
+        let mut printed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !printed.contains(&line) {
             eprintln!("{}", printable(&line));
-            told.insert(line);
+            printed.insert(line);
         }
     }
 }
@@ -84,7 +84,7 @@ impl Telling {
         match tokio::time::timeout(PATIENCE, &mut work).await {
             Ok(done) => done,
             Err(_) => {
-                self.told.tell(format!("waiting for {host} ..."));
+                self.printed.print_once(format!("waiting for {host} ..."));
                 work.await
             }
         }
@@ -98,14 +98,14 @@ const LISTED_AHEAD: usize = 1024;
 
 /// Lists the usable local files. Uses a thread of its own: on a thread of the runtime, the store's listing ends at the
 /// first error.
-fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> Listing {
+fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, printed: PrintedLines) -> Listing {
     let (sender, mut receiver) = mpsc::channel(LISTED_AHEAD);
     let list = move || {
         for listed in block_on_stream(store.list(prefix.as_ref())) {
             let usable = match listed {
                 Err(error) if is_unusable(&error) => {
                     let reason = with_sources(&error);
-                    told.tell(format!("warning: passed over a file: {reason}"));
+                    printed.print_once(format!("warning: passed over a file: {reason}"));
                     continue;
                 }
                 usable => usable,
@@ -129,7 +129,11 @@ impl Telling {
     /// Lists all objects below `prefix`, including hidden ones.
     fn list_all(&self, prefix: Option<&Path>) -> Listing {
         if self.host.is_none() {
-            return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
+            return list_files(
+                Arc::clone(&self.inner),
+                prefix.cloned(),
+                self.printed.clone(),
+            );
         }
         let listing = self.inner.list(prefix);
         let next = |(mut listing, telling): (Listing, Telling)| async move {
@@ -143,23 +147,27 @@ impl Telling {
 /// The metadata that [`LocalFileSystem`] would return for a file: it opens and closes the file on another thread, and
 /// queries need it before each run. `None` if it is not a file, which is left to the store.
 #[cfg(unix)]
-fn looked_at(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
+fn local_metadata(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
     use std::os::unix::fs::MetadataExt;
 
-    let found = std::fs::metadata(files.path_to_filesystem(location).ok()?).ok()?;
-    let modified = found.modified().ok()?;
+    let metadata = std::fs::metadata(files.path_to_filesystem(location).ok()?).ok()?;
+    let modified = metadata.modified().ok()?;
     let micros = modified.duration_since(UNIX_EPOCH).ok()?.as_micros();
-    found.is_file().then(|| ObjectMeta {
+    metadata.is_file().then(|| ObjectMeta {
         location: location.clone(),
         last_modified: modified.into(),
-        size: found.len(),
-        e_tag: Some(format!("{:x}-{micros:x}-{:x}", found.ino(), found.len())),
+        size: metadata.len(),
+        e_tag: Some(format!(
+            "{:x}-{micros:x}-{:x}",
+            metadata.ino(),
+            metadata.len()
+        )),
         version: None,
     })
 }
 
 #[cfg(not(unix))]
-fn looked_at(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
+fn local_metadata(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
     None
 }
 
@@ -209,7 +217,7 @@ impl ObjectStore for Telling {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if options.head
             && let Some(local) = &self.local
-            && let Some(meta) = looked_at(local, location)
+            && let Some(meta) = local_metadata(local, location)
             && options.check_preconditions(&meta).is_ok()
         {
             return Ok(GetResult {
@@ -289,7 +297,10 @@ mod tests {
         let location = Path::from_absolute_path(&file).unwrap();
         let theirs = LocalFileSystem::new().head(&location).await.unwrap();
         assert_eq!(local().head(&location).await.unwrap(), theirs);
-        assert_eq!(looked_at(&LocalFileSystem::new(), &location), Some(theirs));
+        assert_eq!(
+            local_metadata(&LocalFileSystem::new(), &location),
+            Some(theirs)
+        );
         assert!(local().head(&root.clone().join("none")).await.is_err());
         assert!(local().head(&root).await.is_err(), "it is a folder");
         let options = GetOptions {

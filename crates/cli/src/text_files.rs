@@ -322,12 +322,12 @@ impl Numbers {
     }
 
     fn next(&mut self) -> &mut Facts {
-        let place = self.next;
+        let index = self.next;
         self.next += 1;
-        if place >= self.facts.len() {
-            self.facts.resize_with(place + 1, Facts::default);
+        if index >= self.facts.len() {
+            self.facts.resize_with(index + 1, Facts::default);
         }
-        &mut self.facts[place]
+        &mut self.facts[index]
     }
 
     fn note(&mut self, values: &dyn Array, field: &FieldRef) {

@@ -21,7 +21,7 @@ pub struct TextArgs {
     /// Types of columns of CSV and JSON files, as in CREATE TABLE; those of others are inferred
     #[arg(long, value_name = "COLUMN TYPE,...")]
     schema: Option<String>,
-    /// What is between the values of CSV files; '\t' is a tab
+    /// Text between the values of CSV files; '\t' is a tab
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter, allow_hyphen_values = true)]
     csv_delimiter: Option<u8>,
     /// CSV files have no line with the names of columns
@@ -40,7 +40,7 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The same options, as an extension of a session.
+/// Resolved [`TextArgs`], as an extension of a session.
 #[derive(Clone, Debug, Default)]
 pub struct TextOptions {
     /// The columns with given types.

@@ -7,7 +7,7 @@
 //! A value is hashed by XXH64 with seed 0, over its bytes: those of a string, or those of a number in its Arrow array,
 //! little-endian. The upper half of the hash, times the number of blocks, without the lower 32 bits, is the number of
 //! its block. The lower half, times an odd constant for each word of the block, gives a bit in its upper five bits. All
-//! eight bits are set if the value is there.
+//! eight bits are set if the value is present.
 
 use arrow::array::Array;
 use arrow::buffer::Buffer;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_there_pass_and_few_others() {
+    fn present_values_pass_and_few_others() {
         for count in [1i64, 100, 10_000, 100_000] {
             // each twice, and nulls
             let there = (0..3 * count).map(|i| (i % 3 > 0).then_some(i / 3 * 7919));

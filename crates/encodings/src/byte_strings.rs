@@ -36,7 +36,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
         return u64::from_be_bytes(*first);
     }
     // bytes read twice have the same value in both reads
-    let at = |place: usize| 56 - 8 * place as u32;
+    let at = |index: usize| 56 - 8 * index as u32;
     match (value.first_chunk(), value.last_chunk(), value) {
         (Some(first), Some(last), _) => {
             let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
@@ -44,7 +44,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
         }
         (_, _, []) => 0,
         _ => {
-            let byte = |place: usize| u64::from(value[place]) << at(place);
+            let byte = |index: usize| u64::from(value[index]) << at(index);
             byte(0) | byte(value.len() / 2) | byte(value.len() - 1)
         }
     }

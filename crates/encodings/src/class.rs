@@ -88,7 +88,7 @@ macro_rules! match_class {
 pub(crate) use match_class;
 
 /// A value as an integer of the same width with the same order (floats: arrow's total order, in
-/// which every bit pattern has its place).
+/// which every bit pattern has a position).
 pub(crate) trait Native: ArrowNativeType {
     /// The integer.
     type Word: crate::words::Word + Ord + Wide;

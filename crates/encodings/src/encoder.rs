@@ -259,7 +259,7 @@ fn sampled_sizes(
             sizes
                 .iter()
                 .find(|(other, _)| *other == of)
-                .map(|found| found.1)
+                .map(|smallest| smallest.1)
         };
         if let (Encoding::Fsst, false, Some(plain), Some(entries)) = (
             encoding,
@@ -394,7 +394,7 @@ mod tests {
 
     /// Times of day, which start again: one large step back does not cost every row.
     #[test]
-    fn what_starts_again_is_stored_as_differences() {
+    fn restarting_values_are_stored_as_differences() {
         let times = (0..ROWS).map(|row| (row % 900 * 3 / 2 + random(row) % 3) as i64);
         let array: ArrayRef = Arc::new(Int64Array::from_iter_values(times));
         let bytes = encoded(&array, Some(Encoding::Delta));

@@ -58,7 +58,7 @@ impl PatchesWriter {
         for_each_bit(rows, |row| counts[row % LANES] += 1);
         let start = self.positions.len();
         let mut next = start;
-        let mut places = counts.map(|count| {
+        let mut indices = counts.map(|count| {
             next += count;
             next - count
         });
@@ -66,10 +66,10 @@ impl PatchesWriter {
         self.positions.resize(next, 0);
         self.values.resize(next, 0);
         for_each_bit(rows, |row| {
-            let place = &mut places[row % LANES];
-            self.positions[*place] = row as u16;
-            self.values[*place] = value(row);
-            *place += 1;
+            let index = &mut indices[row % LANES];
+            self.positions[*index] = row as u16;
+            self.values[*index] = value(row);
+            *index += 1;
         });
     }
 
@@ -140,12 +140,12 @@ impl Patches {
         let mut previous = None;
         for patch in self.range(vector) {
             let row = usize::from(u16_at(&self.positions, patch));
-            let place = (row % LANES, row);
-            let follows = row < VECTOR_LEN && previous.is_none_or(|previous| previous < place);
+            let key = (row % LANES, row);
+            let follows = row < VECTOR_LEN && previous.is_none_or(|previous| previous < key);
             ensure(follows, PART, || {
                 format!("a patch of vector {vector} at row {row}, behind those of its lane")
             })?;
-            previous = Some(place);
+            previous = Some(key);
         }
         Ok(())
     }

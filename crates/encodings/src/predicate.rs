@@ -103,8 +103,8 @@ impl Predicate {
                 if *negated { not(&within)? } else { within }
             }
             Self::In { values, negated } => {
-                let found = is_in(array, values)?;
-                if *negated { not(&found)? } else { found }
+                let matches = is_in(array, values)?;
+                if *negated { not(&matches)? } else { matches }
             }
         })
     }
@@ -138,15 +138,18 @@ fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
     if let (Some(rows), Some(values)) = (byte_strings::values(array), byte_strings::values(values))
     {
         let set: hashbrown::HashSet<&[u8]> = values.into_iter().collect();
-        let found = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
-        return Ok(BooleanArray::new(found, array.logical_nulls()));
+        let matches = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
+        return Ok(BooleanArray::new(matches, array.logical_nulls()));
     }
     let none = BooleanBuffer::new_unset(array.len());
-    let mut found = BooleanArray::new(none, array.logical_nulls());
+    let mut matches = BooleanArray::new(none, array.logical_nulls());
     for row in 0..values.len() {
-        found = or(&found, &cmp::eq(array, &Scalar::new(values.slice(row, 1)))?)?;
+        matches = or(
+            &matches,
+            &cmp::eq(array, &Scalar::new(values.slice(row, 1)))?,
+        )?;
     }
-    Ok(found)
+    Ok(matches)
 }
 
 /// Values as integers in the same order, without those that do not fit 128 bits: no stored value equals them.
@@ -215,9 +218,9 @@ pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result
         if fits {
             Ok(())
         } else {
-            let (found, rows) = (constants.data_type(), constants.len());
+            let (constant_type, rows) = (constants.data_type(), constants.len());
             Err(Error::Unsupported(format!(
-                "{rows} constants of type {found} for a column of type {data_type}"
+                "{rows} constants of type {constant_type} for a column of type {data_type}"
             )))
         }
     };

@@ -43,7 +43,7 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    fn place(self, row: usize) -> usize {
+    fn packed_index(self, row: usize) -> usize {
         match self {
             Self::Rows => row,
             Self::Lanes => row % LANES * LANES + row / LANES,
@@ -90,7 +90,7 @@ impl ResidualsWriter {
     fn push_short(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize, patching: bool) {
         let mut live = [0; VECTOR_LEN];
         for (row, residual) in live[..rows].iter_mut().enumerate() {
-            *residual = residuals[self.order.place(row)];
+            *residual = residuals[self.order.packed_index(row)];
         }
         let live_bits = bit_length(union(&live));
         let width = width_of(&live[..rows], live_bits, patching);
@@ -98,9 +98,10 @@ impl ResidualsWriter {
         let (kept, by_row) = patched(&live, width);
         let mut patched = [0; VECTOR_LEN / 64];
         for_each_bit(&by_row, |row| {
-            set_bit(&mut patched, self.order.place(row), true);
+            set_bit(&mut patched, self.order.packed_index(row), true);
         });
-        self.patches.push(&patched, |place| residuals[place]);
+        self.patches
+            .push(&patched, |packed_index| residuals[packed_index]);
         bitpack::pack_short(&kept[..rows], width, &mut self.packed);
     }
 
@@ -391,7 +392,7 @@ fn lengthened(short: &[u8], width: usize, rows: usize, order: Order) -> Buffer {
     }
     let mut residuals = [0; VECTOR_LEN];
     for row in 0..rows {
-        residuals[order.place(row)] = bitpack::get_short(short, width, row);
+        residuals[order.packed_index(row)] = bitpack::get_short(short, width, row);
     }
     let mut packed = Vec::with_capacity(width * LINE_BYTES);
     pack(&residuals, width, &mut packed);

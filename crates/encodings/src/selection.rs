@@ -211,16 +211,16 @@ impl Selection {
         // unused bits: the lowest `count` of `rest`
         let (mut rest, mut count) = (0u64, 0);
         for word in self.words.as_flattened_mut() {
-            let wanted = word.count_ones();
+            let needed = word.count_ones();
             let mut bits = rest;
-            if wanted > count {
+            if needed > count {
                 let next = chunks.next().unwrap_or(0);
                 bits |= next << count;
-                rest = next.checked_shr(wanted - count).unwrap_or(0);
-                count += 64 - wanted;
+                rest = next.checked_shr(needed - count).unwrap_or(0);
+                count += 64 - needed;
             } else {
-                rest = rest.checked_shr(wanted).unwrap_or(0);
-                count -= wanted;
+                rest = rest.checked_shr(needed).unwrap_or(0);
+                count -= needed;
             }
             *word = deposit(bits, *word);
         }
@@ -364,8 +364,8 @@ mod tests {
                 .zip(&kept)
                 .filter_map(|(row, kept)| (kept == Some(true)).then_some(row))
                 .collect();
-            let found: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
-            assert_eq!(found, expected);
+            let actual: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
+            assert_eq!(actual, expected);
         }
     }
 

@@ -209,9 +209,9 @@ impl ChunkReader {
     /// The next buffer, which must hold exactly `len` bytes.
     pub fn buffer_of(&mut self, len: usize, part: &'static str) -> Result<Buffer> {
         if let Some(lengths) = &mut self.lengths {
-            let found = lengths.next().ok_or_else(too_few)?;
-            ensure(found == len as u64, part, || {
-                format!("a buffer of {found} bytes where {len} belong")
+            let actual = lengths.next().ok_or_else(too_few)?;
+            ensure(actual == len as u64, part, || {
+                format!("a buffer of {actual} bytes where {len} belong")
             })?;
         }
         self.take(len as u64)

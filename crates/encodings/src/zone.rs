@@ -432,22 +432,22 @@ fn extremes<T: PartialOrd>(
     zones
         .iter()
         .map(|(start, rows)| {
-            let mut found: Extremes = None;
+            let mut extremes_so_far: Extremes = None;
             for row in *start..start + rows {
                 if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                     continue;
                 }
                 let value = &values[row];
-                found = Some(match found {
+                extremes_so_far = Some(match extremes_so_far {
                     None => (row as u32, row as u32),
                     Some((min, _)) if *value < values[min as usize] => {
-                        (row as u32, found.map_or(row as u32, |f| f.1))
+                        (row as u32, extremes_so_far.map_or(row as u32, |f| f.1))
                     }
                     Some((min, max)) if *value > values[max as usize] => (min, row as u32),
                     Some(same) => same,
                 });
             }
-            found
+            extremes_so_far
         })
         .collect()
 }

@@ -101,7 +101,7 @@ fn runs_nest_as_deep_as_they_are_written() {
 }
 
 #[test]
-fn wide_nulls_are_refused_before_they_are_made() {
+fn wide_nulls_are_refused_before_they_are_built() {
     let item = Arc::new(Field::new("item", DataType::Float64, true));
     let lists = DataType::FixedSizeList(item, i32::MAX);
     let list = Arc::new(Field::new("list", lists.clone(), true));
@@ -377,7 +377,7 @@ fn entries_are_not_trusted() {
 
 /// A number for most of 1100 rows, and `rows` exceptions after it.
 #[test]
-fn places_of_others_are_not_trusted() {
+fn rows_of_exceptions_are_not_trusted() {
     let parse = |others: u64, counts: [u16; 2], places: &[u8]| {
         let header = [
             &[2, 0][..],

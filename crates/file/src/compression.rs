@@ -26,17 +26,17 @@ pub(crate) fn compress(data: &[u8], compression: Compression) -> Option<Vec<u8>>
 /// Decompresses `compressed` to `bytes` bytes, or returns the reason it cannot.
 pub(crate) fn decompress(compressed: &[u8], bytes: u64) -> Result<Vec<u8>, String> {
     let limit = limit(compressed.len() as u64);
-    let wanted = usize::try_from(bytes).ok().filter(|_| bytes <= limit);
-    let wanted = wanted.ok_or_else(|| format!("{bytes} bytes compressed, at most {limit}"))?;
+    let expected = usize::try_from(bytes).ok().filter(|_| bytes <= limit);
+    let expected = expected.ok_or_else(|| format!("{bytes} bytes compressed, at most {limit}"))?;
     let mut data = Vec::new();
-    data.try_reserve_exact(wanted)
+    data.try_reserve_exact(expected)
         .map_err(|_| format!("no memory for {bytes} bytes"))?;
-    let found = zstd::bulk::Decompressor::new()
+    let actual = zstd::bulk::Decompressor::new()
         .and_then(|mut zstd| zstd.decompress_to_buffer(compressed, &mut data))
         .map_err(|error| format!("its values do not decompress: {error}"))?;
-    match found == wanted {
+    match actual == expected {
         true => Ok(data),
-        false => Err(format!("{found} bytes decompressed where {bytes} belong")),
+        false => Err(format!("{actual} bytes decompressed where {bytes} belong")),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Little-endian numbers from bytes that may be too few.
 
-use crate::error::{Place, Result};
+use crate::error::{FilePosition, Result};
 
 /// A method that reads a number in its written form.
 pub(crate) type Read<'a> = fn(&mut Cursor<'a>, &str) -> Result<u64>;
@@ -9,13 +9,16 @@ pub(crate) type Read<'a> = fn(&mut Cursor<'a>, &str) -> Result<u64>;
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     left: &'a [u8],
-    place: Place<'a>,
+    position: FilePosition<'a>,
 }
 
 impl<'a> Cursor<'a> {
-    /// Starts at the first of `bytes`; errors name `place`.
-    pub(crate) fn new(bytes: &'a [u8], place: Place<'a>) -> Self {
-        Self { left: bytes, place }
+    /// Starts at the first of `bytes`; errors name `position`.
+    pub(crate) fn new(bytes: &'a [u8], position: FilePosition<'a>) -> Self {
+        Self {
+            left: bytes,
+            position,
+        }
     }
 
     /// The number of bytes left.
@@ -27,7 +30,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn bytes(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
         let Some((taken, left)) = self.left.split_at_checked(len) else {
             let left = self.left.len();
-            return Err(self.place.corrupt(format!(
+            return Err(self.position.corrupt(format!(
                 "the footer ends in its {what}: {len} bytes, {left} left"
             )));
         };
@@ -72,7 +75,7 @@ impl<'a> Cursor<'a> {
                 return Ok(value);
             }
         }
-        Err(self.place.corrupt(format!("{what} beyond 64 bits")))
+        Err(self.position.corrupt(format!("{what} beyond 64 bits")))
     }
 
     /// Bytes preceded by their length, which `read` reads.
@@ -94,7 +97,7 @@ impl<'a> Cursor<'a> {
         match usize::try_from(count) {
             Ok(count) if count <= room => Ok(count),
             _ => Err(self
-                .place
+                .position
                 .corrupt(format!("{count} {what}, but room for at most {room}"))),
         }
     }
@@ -119,13 +122,17 @@ mod tests {
             let mut out = vec![];
             put_varint(&mut out, value);
             assert_eq!(out.len(), bytes);
-            let read = |bytes| Cursor::new(bytes, Place::file("t")).varint("it");
+            let read = |bytes| Cursor::new(bytes, FilePosition::file("t")).varint("it");
             assert_eq!(read(&out).unwrap(), value);
             assert!(read(&out[1..]).is_err() || bytes > 1);
             assert!(read(&out[..bytes - 1]).is_err());
         }
         for long in [[0xFF; 10], [0x80; 10]] {
-            assert!(Cursor::new(&long, Place::file("t")).varint("it").is_err());
+            assert!(
+                Cursor::new(&long, FilePosition::file("t"))
+                    .varint("it")
+                    .is_err()
+            );
         }
     }
 }

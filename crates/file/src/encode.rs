@@ -16,7 +16,7 @@ use tokio::task::spawn_blocking;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, ZoneMap};
 
 use crate::compression::compress;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 use crate::memory::memory_bytes;
 use crate::metadata::Compression;
 use crate::summary::EncodeTime;
@@ -146,8 +146,11 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
     })?;
     drop(arrays);
     let (compression, bloom) = (plan.compression, plan.blooms[column]);
-    encode_array(&array, &plan.options[column], compression, bloom, time)
-        .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
+    encode_array(&array, &plan.options[column], compression, bloom, time).map_err(|error| {
+        FilePosition::file(&plan.file)
+            .column(field.name())
+            .encoding(error)
+    })
 }
 
 fn encode_array(

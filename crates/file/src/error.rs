@@ -18,7 +18,7 @@ pub enum Error {
         reason: String,
     },
     /// No writer produces these bytes. Fetch the file again or restore it.
-    #[error("corrupt file {}: {reason}", place(.file, .row_group, .column.as_deref()))]
+    #[error("corrupt file {}: {reason}", position(.file, .row_group, .column.as_deref()))]
     Corrupt {
         /// Location of the file in its object store.
         file: String,
@@ -43,7 +43,7 @@ pub enum Error {
         supported: u32,
     },
     /// A column could not be encoded or decoded although its bytes are sound.
-    #[error("{}: {source}", place(.file, .row_group, Some(.column)))]
+    #[error("{}: {source}", position(.file, .row_group, Some(.column)))]
     Encoding {
         /// Location of the file in its object store.
         file: String,
@@ -111,13 +111,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The position of an error in a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FilePosition<'a> {
     file: &'a str,
     row_group: Option<usize>,
     column: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> FilePosition<'a> {
     /// A position in `file`, which is a location in an object store.
     pub(crate) fn file(file: &'a str) -> Self {
         Self {
@@ -187,7 +187,7 @@ impl<'a> Place<'a> {
 }
 
 /// "file, row group 3, column 'x'", as far as known.
-fn place(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
+fn position(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
     let mut text = file.to_owned();
     if let Some(row_group) = row_group {
         text.push_str(&format!(", row group {row_group}"));
@@ -203,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_place() {
-        let place = Place::file("t.vectile").row_group(3).column("x");
+    fn messages_name_the_position() {
+        let position = FilePosition::file("t.vectile").row_group(3).column("x");
         assert_eq!(
-            place.corrupt("checksum").to_string(),
+            position.corrupt("checksum").to_string(),
             "corrupt file t.vectile, row group 3, column 'x': checksum"
         );
         assert_eq!(
-            Place::file("t.vectile").version(7).to_string(),
+            FilePosition::file("t.vectile").version(7).to_string(),
             "t.vectile is in Vectile format version 7, and this release reads up to version 2; \
              please use a newer release of Vectile to read it"
         );
@@ -222,10 +222,10 @@ mod tests {
             part: "ffor",
             reason: "width 65".into(),
         };
-        let error = Place::file("t").column("x").encoding(source);
+        let error = FilePosition::file("t").column("x").encoding(source);
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         let source = vectile_encodings::Error::Unsupported("rle of a struct".into());
-        let error = Place::file("t").column("x").encoding(source);
+        let error = FilePosition::file("t").column("x").encoding(source);
         assert!(matches!(error, Error::Encoding { .. }), "{error}");
     }
 }

@@ -25,7 +25,7 @@ use arrow::ipc::{
 use bytes::Bytes;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
 /// Messages and buffers start at multiples of this.
 const ALIGNMENT: u64 = 8;
@@ -109,7 +109,7 @@ fn key_value<'a>(
 
 /// One column of one row group, encoded.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct ChunkParts {
     pub(crate) zones: Bytes,
     pub(crate) bloom: Bytes,
     pub(crate) data: Bytes,
@@ -117,7 +117,7 @@ pub(crate) struct Parts {
 
 /// The ranges of a column's parts.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ChunkRanges {
     pub(crate) zones: Range<u64>,
     pub(crate) bloom: Range<u64>,
     pub(crate) data: Range<u64>,
@@ -133,12 +133,12 @@ pub(crate) struct Message {
     /// Bytes of the body.
     pub(crate) body_bytes: u64,
     /// Per column, the ranges of its parts in the body.
-    pub(crate) chunks: Vec<Places>,
+    pub(crate) chunks: Vec<ChunkRanges>,
 }
 
 /// The record batch that holds a row group, a row for each column, to be written at `offset`, a multiple of
 /// [`ALIGNMENT`].
-pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Message> {
+pub(crate) fn row_group_message(columns: Vec<ChunkParts>, offset: u64) -> Result<Message> {
     let is_large = columns.iter().any(|column| column.data.len() >= LARGE);
     let rows = columns.len();
     let start = (rows as u64 + 1) * size_of::<i64>() as u64;
@@ -197,7 +197,7 @@ struct Body {
 
 impl Body {
     /// Appends all parts of a column.
-    fn column(&mut self, parts: Parts) -> Places {
+    fn column(&mut self, parts: ChunkParts) -> ChunkRanges {
         let zones = self.len..self.len + parts.zones.len() as u64;
         let bloom = zones.end..zones.end + parts.bloom.len() as u64;
         let at = match parts.data.len() {
@@ -209,7 +209,7 @@ impl Body {
         self.put(parts.bloom);
         self.pad(data.start);
         self.put(parts.data);
-        Places { zones, bloom, data }
+        ChunkRanges { zones, bloom, data }
     }
 
     fn put(&mut self, bytes: Bytes) {
@@ -340,10 +340,10 @@ pub(crate) fn file_trailer(
 pub(crate) fn arrow_footer_range(
     trailer: &[u8],
     file_bytes: u64,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Range<u64>> {
     let Some((len, MAGIC)) = trailer.split_first_chunk::<4>() else {
-        return Err(place.not_vectile("it does not end as an Arrow IPC file does"));
+        return Err(position.not_vectile("it does not end as an Arrow IPC file does"));
     };
     let len = i32::from_le_bytes(*len);
     let end = file_bytes.saturating_sub(TRAILER_BYTES);
@@ -353,13 +353,16 @@ pub(crate) fn arrow_footer_range(
         .filter(|start| *start >= HEADER.len() as u64);
     start
         .map(|start| start..end)
-        .ok_or_else(|| place.corrupt(format!("an Arrow footer of {len} bytes in {file_bytes}")))
+        .ok_or_else(|| position.corrupt(format!("an Arrow footer of {len} bytes in {file_bytes}")))
 }
 
 /// The pointer to the Vectile footer, from the bytes of the Arrow footer.
-pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<FooterPointer> {
+pub(crate) fn footer_pointer(
+    arrow_footer: &[u8],
+    position: FilePosition<'_>,
+) -> Result<FooterPointer> {
     let footer = root_as_footer(arrow_footer)
-        .map_err(|error| place.corrupt(format!("the Arrow footer is not readable: {error}")))?;
+        .map_err(|error| position.corrupt(format!("the Arrow footer is not readable: {error}")))?;
     let value_of = |name: &str| {
         let pairs = footer.custom_metadata()?;
         let pair = pairs.iter().find(|pair| pair.key() == Some(name))?;
@@ -370,19 +373,20 @@ pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<Fo
         Some((version?, pointer.unwrap_or_default()))
     };
     let pointer = value_of(POINTER_KEY).map(|value| value.split_once(',').unwrap_or((value, "")));
-    let (version, pointer) = pointer
-        .or_else(of_version_1)
-        .ok_or_else(|| place.not_vectile("it is an Arrow IPC file, but not of encoded columns"))?;
+    let (version, pointer) = pointer.or_else(of_version_1).ok_or_else(|| {
+        position.not_vectile("it is an Arrow IPC file, but not of encoded columns")
+    })?;
     let version = version
         .parse()
         .ok()
         .filter(|version| *version > 0)
-        .ok_or_else(|| place.corrupt(format!("the format version is {version:?}")))?;
+        .ok_or_else(|| position.corrupt(format!("the format version is {version:?}")))?;
     if version > crate::FORMAT_VERSION {
-        return Err(place.version(version));
+        return Err(position.version(version));
     }
-    parse_pointer(pointer, version)
-        .ok_or_else(|| place.corrupt("no readable place of the Vectile footer in the Arrow footer"))
+    parse_pointer(pointer, version).ok_or_else(|| {
+        position.corrupt("no readable place of the Vectile footer in the Arrow footer")
+    })
 }
 
 fn parse_pointer(value: &str, version: u32) -> Option<FooterPointer> {
@@ -417,11 +421,11 @@ mod tests {
     }
 
     fn footer_of(file: &[u8]) -> Result<FooterPointer> {
-        let place = Place::file("t");
+        let position = FilePosition::file("t");
         let size = file.len() as u64;
         let tail = &file[file.len() - TRAILER_BYTES as usize..];
-        let range = arrow_footer_range(tail, size, place)?;
-        footer_pointer(&file[range.start as usize..range.end as usize], place)
+        let range = arrow_footer_range(tail, size, position)?;
+        footer_pointer(&file[range.start as usize..range.end as usize], position)
     }
 
     #[test]
@@ -443,9 +447,9 @@ mod tests {
         footer.add_custom_metadata(pairs);
         let footer = footer.finish();
         builder.finish(footer, None);
-        let found = footer_pointer(builder.finished_data(), Place::file("t")).unwrap();
+        let parsed = footer_pointer(builder.finished_data(), FilePosition::file("t")).unwrap();
         assert_eq!(
-            found,
+            parsed,
             FooterPointer {
                 version: 1,
                 ..pointer()
@@ -482,7 +486,7 @@ mod tests {
     #[test]
     fn row_group_messages_are_aligned_and_verified() {
         let data = Bytes::from(vec![7u8; 5000]);
-        let parts = |data: &Bytes| Parts {
+        let parts = |data: &Bytes| ChunkParts {
             zones: Bytes::from_static(b"zones"),
             bloom: Bytes::from_static(b"blooms"),
             data: data.clone(),

@@ -26,7 +26,7 @@
 //! let metadata = read_metadata(&store, &store.head(&location).await?).await?;
 //! let fetch = Fetch { row_group: 0, data: vec![0], zones: vec![] };
 //! let data = read_row_group(&store, &location, &metadata, &fetch, &ReadOptions::default()).await?;
-//! let miles = data.columns[0].as_ref().expect("it was asked for");
+//! let miles = data.columns[0].as_ref().expect("it was requested");
 //! assert_eq!(&miles.decode(0..3)?, batch.column(0));
 //! # Ok(())
 //! # }

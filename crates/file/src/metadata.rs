@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use vectile_encodings::ZoneMap;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
 /// The most rows a row group may have. It bounds the memory a reader needs for one row group, regardless of what a file
 /// claims.
@@ -184,15 +184,15 @@ impl Metadata {
 
     /// Adds the position of a column chunk to an error of decoding it.
     pub fn error(&self, row_group: usize, column: usize, error: vectile_encodings::Error) -> Error {
-        self.place(row_group, column).encoding(error)
+        self.position(row_group, column).encoding(error)
     }
 
     /// The position of a column chunk, for errors.
-    pub(crate) fn place(&self, row_group: usize, column: usize) -> Place<'_> {
-        let place = Place::file(&self.file).row_group(row_group);
+    pub(crate) fn position(&self, row_group: usize, column: usize) -> FilePosition<'_> {
+        let position = FilePosition::file(&self.file).row_group(row_group);
         match self.schema.fields().get(column) {
-            Some(field) => place.column(field.name()),
-            None => place,
+            Some(field) => position.column(field.name()),
+            None => position,
         }
     }
 

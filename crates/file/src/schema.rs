@@ -12,7 +12,7 @@ use arrow::datatypes::{
 use serde_json::{Map, Value};
 use vectile_encodings::{MAX_DECODED_BYTES, MAX_TYPE_DEPTH, fixed_bytes};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
 /// Serialises the logical schema as JSON, checked to be one that [`parse`] accepts.
 pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
@@ -36,7 +36,7 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
 }
 
 /// Parses the logical schema from untrusted JSON.
-pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
+pub(crate) fn parse(json: &[u8], position: FilePosition<'_>) -> Result<SchemaRef> {
     let schema: Schema = serde_json::from_slice(json)
         .and_then(|mut value: Value| {
             each_field(&mut value, &mut |field| {
@@ -51,10 +51,10 @@ pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
             }
             serde_json::from_value(value)
         })
-        .map_err(|error| place.corrupt(format!("the schema is not readable: {error}")))?;
+        .map_err(|error| position.corrupt(format!("the schema is not readable: {error}")))?;
     for field in schema.fields() {
         check(field.data_type(), MAX_TYPE_DEPTH)
-            .map_err(|reason| place.column(field.name()).corrupt(reason))?;
+            .map_err(|reason| position.column(field.name()).corrupt(reason))?;
     }
     Ok(Arc::new(schema))
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn round_trip(schema: &Schema) -> Result<SchemaRef> {
-        parse(&to_json(schema)?, Place::file("t"))
+        parse(&to_json(schema)?, FilePosition::file("t"))
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
         // with all keys, as in version 1
         let json = serde_json::to_vec(&schema).unwrap();
         assert!(json.len() > 3 * to_json(&schema).unwrap().len() / 2);
-        assert_eq!(*parse(&json, Place::file("t")).unwrap(), schema);
+        assert_eq!(*parse(&json, FilePosition::file("t")).unwrap(), schema);
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             DataType::FixedSizeList(Arc::new(Field::new("i", DataType::Utf8, false)), -2),
         ] {
             let json = serde_json::to_vec(&of(data_type.clone())).unwrap();
-            let error = parse(&json, Place::file("t")).unwrap_err();
+            let error = parse(&json, FilePosition::file("t")).unwrap_err();
             assert!(
                 matches!(error, Error::Corrupt { .. }),
                 "{data_type}: {error}"
@@ -262,7 +262,7 @@ mod tests {
             let error = to_json(&of(list.clone())).unwrap_err();
             assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
             let json = serde_json::to_vec(&of(list)).unwrap();
-            let error = parse(&json, Place::file("t")).unwrap_err();
+            let error = parse(&json, FilePosition::file("t")).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         }
     }

@@ -25,7 +25,7 @@ use vectile_encodings::{BloomFilter, Compressor, EncodeOptions, Pin, VECTOR_LEN,
 
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
-use crate::ipc::{self, FooterPointer, Parts};
+use crate::ipc::{self, ChunkParts, FooterPointer};
 use crate::memory::memory_bytes;
 use crate::metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
@@ -606,15 +606,15 @@ impl Written {
         }
         let mut columns = Vec::with_capacity(row_group.columns.len());
         for (index, column) in row_group.columns.into_iter().enumerate() {
-            let places = &message.chunks[index];
+            let ranges = &message.chunks[index];
             columns.push(Chunk {
-                zones: in_file(&places.zones),
+                zones: in_file(&ranges.zones),
                 zones_crc32: column.zones_crc32,
                 bloom: column.bloom.map(|bloom| Bloom {
-                    bytes: in_file(&places.bloom),
+                    bytes: in_file(&ranges.bloom),
                     crc32: crc32fast::hash(&bloom),
                 }),
-                data: in_file(&places.data),
+                data: in_file(&ranges.data),
                 data_crc32: column.data_crc32,
                 compression: column.compression,
                 data_bytes: column.data_bytes,
@@ -674,8 +674,8 @@ impl Written {
     }
 }
 
-fn parts(column: &EncodedColumn) -> Parts {
-    Parts {
+fn parts(column: &EncodedColumn) -> ChunkParts {
+    ChunkParts {
         zones: column.zones.clone(),
         bloom: column.bloom.clone().unwrap_or_default(),
         data: column.data.clone(),

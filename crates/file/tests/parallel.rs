@@ -18,7 +18,7 @@ const ROWS: usize = 2000;
 /// A timeout long enough for anything that ends.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Holds up threads that encode text until it is opened, and panics for text that says so.
+/// Blocks threads that encode text until it is opened, and panics for text that requests it.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,

@@ -44,7 +44,7 @@ impl Folder {
     }
 
     /// Waits until the folder holds `files`: cleanup runs in the background.
-    async fn becomes(&self, files: &[&str]) {
+    async fn wait_until_it_holds(&self, files: &[&str]) {
         for _ in 0..500 {
             if self.files() == files {
                 return;
@@ -56,11 +56,11 @@ impl Folder {
 }
 
 #[tokio::test]
-async fn a_finished_file_is_there() {
+async fn a_finished_file_exists() {
     let folder = Folder::new();
     let writer = folder.half_written().await;
     let summary = writer.finish().await.unwrap();
-    folder.becomes(&["t.vectile"]).await;
+    folder.wait_until_it_holds(&["t.vectile"]).await;
     let object = folder.store.head(&Path::from("t.vectile")).await.unwrap();
     assert_eq!(object.size, summary.bytes);
     assert_eq!(
@@ -76,14 +76,14 @@ async fn a_finished_file_is_there() {
 async fn a_dropped_writer_leaves_no_file() {
     let folder = Folder::new();
     drop(folder.half_written().await);
-    folder.becomes(&[]).await;
+    folder.wait_until_it_holds(&[]).await;
 }
 
 #[tokio::test]
 async fn an_aborted_writer_leaves_no_file() {
     let folder = Folder::new();
     folder.half_written().await.abort().await.unwrap();
-    folder.becomes(&[]).await;
+    folder.wait_until_it_holds(&[]).await;
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_dropped_writer_leaves_the_file_before_it() {
     .unwrap();
     writer.write(&table).await.unwrap();
     drop(writer);
-    folder.becomes(&["t.vectile"]).await;
+    folder.wait_until_it_holds(&["t.vectile"]).await;
     assert_eq!(
         fs::read(folder.dir.path().join("t.vectile")).unwrap(),
         b"before"

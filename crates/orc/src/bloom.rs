@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_there_pass_and_few_others() {
+    fn present_values_pass_and_few_others() {
         let there: ArrayRef = Arc::new(Int64Array::from_iter_values((0..60).map(|i| i * 7919 - 9)));
         let filter = filter(&hashes(&there).unwrap());
         assert_eq!(filter.bytes(), 128);

@@ -20,7 +20,7 @@ use bytes::Bytes;
 use vectile_encodings::MAX_ROWS;
 
 use crate::decode::{Decoder, Values, most_integers};
-use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::error::{Error, ErrorOrigin, Fault, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind, TypeKind};
 use crate::schema::Type;
 use crate::stream::Stream;
@@ -29,7 +29,7 @@ use crate::timestamp::Base;
 /// The streams read of a stripe.
 pub(crate) struct StripeStreams<'a> {
     /// The stripe's position.
-    pub(crate) place: Place,
+    pub(crate) origin: ErrorOrigin,
     /// The streams of the columns to decode, sorted by [`stream_key`].
     pub(crate) streams: Vec<Stream>,
     /// Encodings by column number.
@@ -86,7 +86,7 @@ impl StripeStreams<'_> {
     }
 
     fn of_column<T>(&self, column: &Type, result: Result<T, Fault>) -> Result<T> {
-        result.map_err(|fault| self.place.clone().column(&column.path).fault(fault))
+        result.map_err(|fault| self.origin.clone().column(&column.path).fault(fault))
     }
 }
 
@@ -157,8 +157,8 @@ impl ColumnReader<'_> {
     }
 
     fn in_stream<T>(&self, kind: StreamKind, result: Result<T, Fault>) -> Result<T> {
-        let place = || self.stripe.place.clone().column(&self.column.path);
-        result.map_err(|fault| place().stream(kind).fault(fault))
+        let origin = || self.stripe.origin.clone().column(&self.column.path);
+        result.map_err(|fault| origin().stream(kind).fault(fault))
     }
 
     /// The inflated bytes of a stream; empty if the column has no such stream.
@@ -340,16 +340,19 @@ impl ColumnReader<'_> {
         self.decode_each(
             StreamKind::Secondary,
             self.values,
-            |found, _: &mut Vec<()>| {
+            |scales, _: &mut Vec<()>| {
                 let own = values.get_mut(first..).unwrap_or_default();
-                first += found.len();
-                let is_own = |found: &i64| *found == i64::from(scale);
-                if found.iter().fold(true, |all, found| all & is_own(found)) {
+                first += scales.len();
+                let is_own = |read_scale: &i64| *read_scale == i64::from(scale);
+                if scales
+                    .iter()
+                    .fold(true, |all, read_scale| all & is_own(read_scale))
+                {
                     return Ok(());
                 }
-                let mut pairs = own.iter_mut().zip(found);
-                pairs.try_for_each(|(digits, found)| {
-                    *digits = rescaled(*digits, *found, scale)?;
+                let mut pairs = own.iter_mut().zip(scales);
+                pairs.try_for_each(|(digits, read_scale)| {
+                    *digits = rescaled(*digits, *read_scale, scale)?;
                     Ok(())
                 })
             },
@@ -516,12 +519,12 @@ impl ColumnReader<'_> {
             return Ok(StructArray::new_empty_fields(rows, nulls));
         }
         let values = rows - nulls.as_ref().map_or(0, NullBuffer::null_count);
-        let places = nulls.as_ref().map(|nulls| places(nulls, rows));
+        let value_indices = nulls.as_ref().map(|nulls| value_indices(nulls, rows));
         let children = self.column.children.iter().map(|child| {
             let array = self.stripe.decode(child, values)?;
-            match &places {
+            match &value_indices {
                 None => Ok(array),
-                Some(places) => self.arrow(take(&array, places, None)),
+                Some(value_indices) => self.arrow(take(&array, value_indices, None)),
             }
         });
         let children = children.collect::<Result<_>>()?;
@@ -557,7 +560,7 @@ impl ColumnReader<'_> {
                 });
                 let has = NullBuffer::new(has);
                 let values = self.stripe.decode(child, self.rows - has.null_count())?;
-                self.arrow(take(&values, &places(&has, self.rows), None))
+                self.arrow(take(&values, &value_indices(&has, self.rows), None))
             });
         let children = children.collect::<Result<_>>()?;
         let tags: Vec<i8> = tags.into_iter().map(|tag| tag as i8).collect();
@@ -609,7 +612,7 @@ fn check_all(
 }
 
 /// Per row, the index of its value among the values present.
-fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
+fn value_indices(nulls: &NullBuffer, rows: usize) -> UInt32Array {
     let mut next = 0;
     let numbers = (0..rows).map(|row| {
         let number = next;
@@ -620,21 +623,21 @@ fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
 }
 
 /// Rescales a decimal of `found` digits after the point to `scale`. Excess digits are truncated.
-fn rescaled(digits: i128, found: i64, scale: i8) -> Result<i128, Fault> {
+fn rescaled(digits: i128, read_scale: i64, scale: i8) -> Result<i128, Fault> {
     let scale = i64::from(scale);
-    if found == scale {
+    if read_scale == scale {
         return Ok(digits);
     }
-    let by = u32::try_from(found.abs_diff(scale)).ok();
+    let by = u32::try_from(read_scale.abs_diff(scale)).ok();
     let factor = by.and_then(|by| 10i128.checked_pow(by));
-    let value = match (found < scale, factor) {
+    let value = match (read_scale < scale, factor) {
         (true, Some(factor)) => digits.checked_mul(factor),
         (false, Some(factor)) => Some(digits / factor),
         (_, None) => None,
     };
     value.ok_or_else(|| {
         Fault::Corrupt(format!(
-            "a decimal of scale {found} in a column of scale {scale}"
+            "a decimal of scale {read_scale} in a column of scale {scale}"
         ))
     })
 }
@@ -648,8 +651,8 @@ mod tests {
         assert_eq!(rescaled(1234, 2, 2), Ok(1234));
         assert_eq!(rescaled(1234, 0, 2), Ok(123_400));
         assert_eq!(rescaled(-1299, 3, 1), Ok(-12));
-        for (digits, found) in [(i128::MAX, 1), (1, i64::MIN), (1, 1 << 40)] {
-            assert!(rescaled(digits, found, 2).is_err());
+        for (digits, read_scale) in [(i128::MAX, 1), (1, i64::MIN), (1, 1 << 40)] {
+            assert!(rescaled(digits, read_scale, 2).is_err());
         }
     }
 
@@ -658,9 +661,9 @@ mod tests {
         let nulls = NullBuffer::from(vec![false, true, true, false, true]);
         assert_eq!(spread(vec![7, 8, 9], Some(&nulls)), [0, 7, 8, 0, 9]);
         assert_eq!(spread(vec![7, 8], None), [7, 8]);
-        let places = places(&nulls, 5);
+        let value_indices = value_indices(&nulls, 5);
         assert_eq!(
-            places,
+            value_indices,
             UInt32Array::from(vec![None, Some(0), Some(1), None, Some(2)])
         );
     }

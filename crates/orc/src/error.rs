@@ -34,7 +34,7 @@ pub(crate) fn ensure(condition: bool, reason: impl FnOnce() -> String) -> Result
 
 /// A position in a file, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorOrigin {
     /// Location of the file in its object store.
     pub file: Arc<str>,
     /// The index of the stripe.
@@ -45,7 +45,7 @@ pub struct Place {
     pub stream: Option<StreamKind>,
 }
 
-impl Place {
+impl ErrorOrigin {
     /// A position in `file`.
     pub(crate) fn file(file: &Arc<str>) -> Self {
         Self {
@@ -78,11 +78,11 @@ impl Place {
     pub(crate) fn fault(self, fault: Fault) -> Error {
         match fault {
             Fault::Corrupt(reason) => Error::Corrupt {
-                place: self,
+                origin: self,
                 reason,
             },
             Fault::Unsupported(reason) => Error::Unsupported {
-                place: self,
+                origin: self,
                 reason,
             },
         }
@@ -90,7 +90,7 @@ impl Place {
 }
 
 /// "file, stripe 3, column 'a.b', stream LENGTH", as far as known.
-impl fmt::Display for Place {
+impl fmt::Display for ErrorOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let Some(stripe) = self.stripe {
@@ -119,18 +119,18 @@ pub enum Error {
         reason: String,
     },
     /// No writer produces these bytes. Fetch the file again or restore it.
-    #[error("corrupt file {place}: {reason}")]
+    #[error("corrupt file {origin}: {reason}")]
     Corrupt {
         /// The position of the damage.
-        place: Place,
+        origin: ErrorOrigin,
         /// The value read and the values allowed.
         reason: String,
     },
     /// The file is valid, but has a feature that this crate does not read.
-    #[error("{place}: {reason}")]
+    #[error("{origin}: {reason}")]
     Unsupported {
         /// Its position.
-        place: Place,
+        origin: ErrorOrigin,
         /// The feature.
         reason: String,
     },
@@ -183,11 +183,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_place() {
-        let place = Place::file(&"t.orc".into()).stripe(3).column("a.b");
+    fn messages_name_the_origin() {
+        let origin = ErrorOrigin::file(&"t.orc".into()).stripe(3).column("a.b");
         let fault = || Fault::Corrupt("a run of 9 values, 4 are left".into());
         assert_eq!(
-            place
+            origin
                 .clone()
                 .stream(StreamKind::Length)
                 .fault(fault())
@@ -195,7 +195,7 @@ mod tests {
             "corrupt file t.orc, stripe 3, column 'a.b', stream LENGTH: a run of 9 values, 4 are left"
         );
         let fault = Fault::Unsupported("compression LZO".into());
-        let error = Place::file(&"t.orc".into()).fault(fault);
+        let error = ErrorOrigin::file(&"t.orc".into()).fault(fault);
         assert_eq!(error.to_string(), "t.orc: compression LZO");
     }
 }

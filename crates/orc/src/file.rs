@@ -17,10 +17,10 @@ use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 use crate::bloom::BloomFilters;
 use crate::columns::{Numbered, StripeStreams, stream_key};
 use crate::decode::Decoder;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, ErrorOrigin, Fault, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
-use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamPlace, Stripe, read_metadata};
+use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamRange, Stripe, read_metadata};
 use crate::parted::{self, PartedColumn};
 use crate::position::{self, IndexGroups};
 use crate::schema::Type;
@@ -73,16 +73,16 @@ impl File {
     /// [`Error::InvalidArgument`] if there is no such stripe or column, and those of the object store.
     pub async fn streams(&self, stripe: usize, columns: &[usize]) -> Result<Vec<Stream>> {
         let stripe = self.metadata.stripe(stripe)?;
-        let mut wanted = Vec::new();
+        let mut numbers = Vec::new();
         for &column in columns {
             let column = self.metadata.column(column)?;
-            column.visit_columns(&mut |column| wanted.push(column));
+            column.visit_columns(&mut |column| numbers.push(column));
         }
-        wanted.sort_unstable();
-        let is_wanted = |stream: &&StreamPlace| {
-            stream.kind.is_of_values() && wanted.binary_search(&stream.column).is_ok()
+        numbers.sort_unstable();
+        let is_selected = |stream: &&StreamRange| {
+            stream.kind.is_of_values() && numbers.binary_search(&stream.column).is_ok()
         };
-        self.read(stripe.streams.iter().filter(is_wanted), None)
+        self.read(stripe.streams.iter().filter(is_selected), None)
             .await
     }
 
@@ -94,11 +94,11 @@ impl File {
     /// [`Error::InvalidArgument`] if there is no such stripe, [`Error::Corrupt`], and those of the object store.
     pub async fn index_groups(&self, stripe: usize, column: &Type) -> Result<Vec<IndexGroups>> {
         let stripe = self.metadata.stripe(stripe)?;
-        let is_index = |place: &&StreamPlace| {
-            place.kind == StreamKind::RowIndex && place.column == column.column
+        let is_index = |stream: &&StreamRange| {
+            stream.kind == StreamKind::RowIndex && stream.column == column.column
         };
-        let places = stripe.streams.iter().filter(is_index);
-        let index = self.read(places, None).await?;
+        let selected = stripe.streams.iter().filter(is_index);
+        let index = self.read(selected, None).await?;
         match index.first() {
             Some(index) => self.index_groups_in(stripe, column, index),
             None => Ok(Vec::new()),
@@ -121,27 +121,30 @@ impl File {
         let streams = stripe
             .streams
             .iter()
-            .filter(|place| place.column == column.column);
+            .filter(|stream| stream.column == column.column);
         let streams = streams
-            .filter(|place| is_cut(place.kind))
-            .filter_map(|place| {
-                Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
+            .filter(|stream| is_cut(stream.kind))
+            .filter_map(|stream| {
+                Some((
+                    stream.kind,
+                    Decoder::of(column.kind, encoding, stream.kind)?,
+                ))
             });
         let compression = self.metadata.codec.compression();
         let Some(groups) = self.metadata.index_groups(stripe) else {
             return Ok(Vec::new());
         };
-        let found = index
+        let result = index
             .inflate_up_to(MAX_INDEX_BYTES)
             .and_then(|bytes| row_index(&bytes, groups))
             .and_then(|entries| position::index_groups(&entries, streams.collect(), compression));
-        let place = || {
+        let origin = || {
             self.metadata
-                .place(stripe)
+                .origin(stripe)
                 .column(&column.path)
                 .stream(index.kind)
         };
-        found.map_err(|fault| place().fault(fault))
+        result.map_err(|fault| origin().fault(fault))
     }
 
     /// Decodes columns of a stripe to Arrow arrays.
@@ -178,24 +181,24 @@ impl File {
         let stripe = self.metadata.stripe(stripe)?;
         let types = columns.iter().map(|&column| self.metadata.column(column));
         let types: Vec<&Type> = types.collect::<Result<_>>()?;
-        let is_wanted = |place: &&StreamPlace| {
-            let is_kind = place.kind.is_of_values() || place.kind == StreamKind::RowIndex;
+        let is_selected = |stream: &&StreamRange| {
+            let is_kind = stream.kind.is_of_values() || stream.kind == StreamKind::RowIndex;
             let mut parted = types.iter().filter(|column| parted::is_parted(column.kind));
-            is_kind && parted.any(|column| column.column == place.column)
+            is_kind && parted.any(|column| column.column == stream.column)
         };
-        let places = stripe.streams.iter().filter(is_wanted);
-        let mut streams = self.read(places, buffers).await?;
+        let selected = stripe.streams.iter().filter(is_selected);
+        let mut streams = self.read(selected, buffers).await?;
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
-            place: self.metadata.place(stripe),
+            origin: self.metadata.origin(stripe),
             streams,
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
         };
         let stride = self.metadata.row_index_stride;
         let stride = stride.and_then(|stride| usize::try_from(stride).ok());
-        let mut found = Vec::with_capacity(columns.len());
+        let mut result = Vec::with_capacity(columns.len());
         for column in types {
             let index = streams.stream(column.column, StreamKind::RowIndex);
             let groups = match index {
@@ -203,11 +206,11 @@ impl File {
                 None => Ok(Vec::new()),
             };
             let of = |groups| parted::of(&streams, column, stripe.rows, stride, groups);
-            found.push(groups.and_then(of).ok().flatten());
+            result.push(groups.and_then(of).ok().flatten());
             // decoding a column may take long
             yield_now().await;
         }
-        Ok((found, bytes))
+        Ok((result, bytes))
     }
 
     /// The value streams of some columns, and their size in bytes.
@@ -221,7 +224,7 @@ impl File {
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
-            place: self.metadata.place(stripe),
+            origin: self.metadata.origin(stripe),
             streams,
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
@@ -231,17 +234,17 @@ impl File {
 
     async fn read(
         &self,
-        places: impl Iterator<Item = &StreamPlace>,
+        selected: impl Iterator<Item = &StreamRange>,
         buffers: Option<&Arc<dyn ReadBuffers>>,
     ) -> Result<Vec<Stream>> {
-        let places: Vec<&StreamPlace> = places.collect();
-        let ranges: Vec<Range<u64>> = places.iter().map(|place| place.bytes.clone()).collect();
+        let selected: Vec<&StreamRange> = selected.collect();
+        let ranges: Vec<Range<u64>> = selected.iter().map(|stream| stream.bytes.clone()).collect();
         let object = &self.metadata.object;
         let read = object.read(&self.handle, &ranges, buffers).await?;
-        let streams = places.into_iter().zip(read);
-        let streams = streams.map(|(place, bytes)| Stream {
-            kind: place.kind,
-            column: place.column,
+        let streams = selected.into_iter().zip(read);
+        let streams = streams.map(|(stream, bytes)| Stream {
+            kind: stream.kind,
+            column: stream.column,
             bytes,
             codec: self.metadata.codec,
         });
@@ -259,10 +262,10 @@ impl File {
             .iter()
             .map(|&column| Ok(self.metadata.column(column)?.column));
         let numbers: Vec<u32> = numbers.collect::<Result<_>>()?;
-        let is_wanted =
-            |place: &&StreamPlace| place.kind == kind && numbers.contains(&place.column);
-        let places = stripe.streams.iter().filter(is_wanted);
-        let streams = self.read(places, None).await?;
+        let is_selected =
+            |stream: &&StreamRange| stream.kind == kind && numbers.contains(&stream.column);
+        let selected = stripe.streams.iter().filter(is_selected);
+        let streams = self.read(selected, None).await?;
         let of = |number: &u32| {
             streams
                 .iter()
@@ -291,7 +294,7 @@ impl File {
             data.bytes_read += index.bytes.len() as u64;
             let zones = self.vector_zones(stripe, self.metadata.column(column)?, &index);
             *slot = zones
-                .map_err(|fault| self.place(stripe, column).stream(index.kind).fault(fault))?;
+                .map_err(|fault| self.origin(stripe, column).stream(index.kind).fault(fault))?;
         }
         let (streams, bytes) = self.stripe_streams(fetch.row_group, &fetch.data).await?;
         data.bytes_read += bytes;
@@ -378,21 +381,21 @@ impl File {
             {
                 messages.clear();
             }
-            let place = || {
-                self.place(stripe, column)
+            let origin = || {
+                self.origin(stripe, column)
                     .stream(StreamKind::BloomFilterUtf8)
             };
-            let messages = messages.map_err(|fault| place().fault(fault))?;
+            let messages = messages.map_err(|fault| origin().fault(fault))?;
             Ok(Box::new(BloomFilters::new(messages)) as _)
         });
         filters.collect()
     }
 
-    fn place(&self, stripe: &Stripe, column: usize) -> Place {
-        let place = self.metadata.place(stripe);
+    fn origin(&self, stripe: &Stripe, column: usize) -> ErrorOrigin {
+        let origin = self.metadata.origin(stripe);
         match self.metadata.root.children.get(column) {
-            Some(column) => place.column(&column.path),
-            None => place,
+            Some(column) => origin.column(&column.path),
+            None => origin,
         }
     }
 
@@ -406,7 +409,7 @@ impl File {
             vectile_encodings::Error::Corrupt { .. } => Fault::Corrupt(error.to_string()),
             error => Fault::Unsupported(error.to_string()),
         };
-        self.place(stripe, column).fault(fault)
+        self.origin(stripe, column).fault(fault)
     }
 
     /// Estimated bytes that a column of the table takes in memory while it is fetched; lengths of text are not known.

@@ -36,10 +36,10 @@ mod vectors;
 
 pub use compression::{Chunk, Chunks, Codec, Compression};
 pub use decode::{Decoder, Sign, Values};
-pub use error::{Error, Fault, Place, Result};
+pub use error::{Error, ErrorOrigin, Fault, Result};
 pub use file::File;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
-pub use metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+pub use metadata::{Metadata, StreamRange, Stripe, read_metadata};
 pub use parted::{Part, PartedColumn, PartedStream, PartedValues};
 pub use position::{IndexGroups, Position};
 pub use schema::Type;

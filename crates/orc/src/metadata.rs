@@ -17,7 +17,7 @@ use vectile_encodings::{MAX_ROWS, ZoneMap};
 use vectile_scan::object::Handle;
 
 use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
-use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::error::{Error, ErrorOrigin, Fault, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind};
 use crate::messages::{
     ColumnStatistics, Footer, MAX_STRIPE_ENTRIES, PostScript, StripeFooter, StripeInformation,
@@ -78,7 +78,7 @@ pub struct Stripe {
     /// The bytes of the file that hold it.
     pub bytes: Range<u64>,
     /// Its streams, in file order.
-    pub streams: Vec<StreamPlace>,
+    pub streams: Vec<StreamRange>,
     /// Encodings of its columns, by column number.
     pub encodings: Vec<Encoding>,
     /// The writer's timezone, which its timestamps depend on.
@@ -89,7 +89,7 @@ pub struct Stripe {
 
 /// The position of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamPlace {
+pub struct StreamRange {
     /// Its purpose.
     pub kind: StreamKind,
     /// Its column, by number in the file.
@@ -143,7 +143,7 @@ impl Metadata {
     pub fn memory_size(&self) -> usize {
         let of_stripe = |stripe: &Stripe| {
             size_of::<Stripe>()
-                + stripe.streams.len() * size_of::<StreamPlace>()
+                + stripe.streams.len() * size_of::<StreamRange>()
                 + stripe.encodings.len() * size_of::<Encoding>()
         };
         let zones = |zones: &ZoneMap| {
@@ -173,8 +173,8 @@ impl Metadata {
     }
 
     /// The position of a stripe, for errors.
-    pub(crate) fn place(&self, stripe: &Stripe) -> Place {
-        Place::file(&self.object.file).stripe(stripe.number)
+    pub(crate) fn origin(&self, stripe: &Stripe) -> ErrorOrigin {
+        ErrorOrigin::file(&self.object.file).stripe(stripe.number)
     }
 }
 
@@ -189,10 +189,10 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     let size = object.size;
     let mut object = Object::new(Arc::clone(store), object);
     let handle = Handle::default();
-    let place = Place::file(&object.file);
-    let in_file = |fault: Fault| place.clone().fault(fault);
+    let origin = ErrorOrigin::file(&object.file);
+    let in_file = |fault: Fault| origin.clone().fault(fault);
     let not_orc = |reason: String| Error::NotOrc {
-        file: Arc::clone(&place.file),
+        file: Arc::clone(&origin.file),
         reason,
     };
 
@@ -286,49 +286,49 @@ async fn read_stripes(
     codec: Codec,
     end: u64,
 ) -> Result<Vec<Stripe>> {
-    let in_file = |fault: Fault| Place::file(&object.file).fault(fault);
+    let in_file = |fault: Fault| ErrorOrigin::file(&object.file).fault(fault);
     let mut rows = 0u64;
     let mut free = 0..end;
-    let mut places = Vec::new();
+    let mut stripe_parts = Vec::new();
     for (number, stripe) in footer.stripes.iter().enumerate() {
         // stripes without rows are not read
         if stripe.rows == 0 {
             continue;
         }
-        let place = StripePlace::of(stripe, &free)
-            .map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))?;
+        let parts = StripeParts::of(stripe, &free)
+            .map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))?;
         rows = rows.saturating_add(stripe.rows);
-        free.start = place.footer.end;
-        places.push((number, stripe, place));
+        free.start = parts.footer.end;
+        stripe_parts.push((number, stripe, parts));
     }
     ensure(rows == footer.rows, || {
         format!("{rows} rows in stripes, {} in the file", footer.rows)
     })
     .map_err(in_file)?;
-    let ranges: Vec<Range<u64>> = places
+    let ranges: Vec<Range<u64>> = stripe_parts
         .iter()
-        .map(|(_, _, place)| place.footer.clone())
+        .map(|(_, _, parts)| parts.footer.clone())
         .collect();
     let footers = object.read(handle, &ranges, None).await?;
-    let stripes = places.into_iter().zip(footers);
+    let stripes = stripe_parts.into_iter().zip(footers);
     let mut entries = MAX_STRIPE_ENTRIES;
-    let stripes = stripes.map(|((number, stripe, place), bytes)| {
+    let stripes = stripes.map(|((number, stripe, parts), bytes)| {
         let message = codec
             .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
             .and_then(|bytes| StripeFooter::parse(&bytes, footer.types.len(), &mut entries));
-        let parsed = message.and_then(|message| place.stripe(number, stripe, message));
-        parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))
+        let parsed = message.and_then(|message| parts.stripe(number, stripe, message));
+        parsed.map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))
     });
     stripes.collect()
 }
 
 /// The positions of the parts of a stripe.
-struct StripePlace {
+struct StripeParts {
     streams: Range<u64>,
     footer: Range<u64>,
 }
 
-impl StripePlace {
+impl StripeParts {
     /// The position of a stripe within the `free` bytes, which no earlier stripe has.
     fn of(stripe: &StripeInformation, free: &Range<u64>) -> Result<Self, Fault> {
         let streams_end = stripe.offset.checked_add(stripe.index_bytes);
@@ -372,7 +372,7 @@ impl StripePlace {
             if column == 0 && kind == StreamKind::Present {
                 return Err(Fault::Unsupported("rows that are null as a whole".into()));
             }
-            Ok(StreamPlace {
+            Ok(StreamRange {
                 kind,
                 column,
                 bytes,

@@ -8,7 +8,7 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_scan::object::{Handle, ReadBuffers, Version};
 
-use crate::error::{Place, Result, corrupt};
+use crate::error::{ErrorOrigin, Result, corrupt};
 
 /// One version of an object, as it was listed.
 #[derive(Clone, Debug)]
@@ -75,13 +75,13 @@ impl Object {
 
     /// Checks the length: stores return less if a file has become shorter since it was listed.
     fn check(&self, range: &Range<u64>, bytes: &Bytes) -> Result<()> {
-        let (found, expected) = (bytes.len() as u64, range.end.saturating_sub(range.start));
-        if found == expected {
+        let (actual, expected) = (bytes.len() as u64, range.end.saturating_sub(range.start));
+        if actual == expected {
             return Ok(());
         }
         corrupt(format!(
-            "{found} bytes were read where {expected} should be"
+            "{actual} bytes were read where {expected} should be"
         ))
-        .map_err(|fault| Place::file(&self.file).fault(fault))
+        .map_err(|fault| ErrorOrigin::file(&self.file).fault(fault))
     }
 }

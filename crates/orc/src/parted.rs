@@ -267,7 +267,7 @@ impl Parting<'_> {
             .iter()
             .zip(spans)
             .map(|(position, (&start, &end))| {
-                let at = place(stream, &chunks, *position)?;
+                let at = inflated_offset(stream, &chunks, *position)?;
                 let skip = position.values;
                 if decoder != Decoder::Boolean {
                     return Some(Part {
@@ -291,7 +291,7 @@ impl Parting<'_> {
 }
 
 /// The byte of a position in the inflated stream.
-fn place(stream: &Stream, chunks: &[usize], position: Position) -> Option<usize> {
+fn inflated_offset(stream: &Stream, chunks: &[usize], position: Position) -> Option<usize> {
     use crate::compression::Compression;
     if stream.codec.compression() == Compression::None {
         return Some(position.offset);

@@ -42,7 +42,7 @@ pub(crate) fn index_groups(
 ) -> Result<Vec<IndexGroups>, Fault> {
     streams.retain(|(stream, _)| *stream != StreamKind::DictionaryData);
     streams.sort_by_key(|(stream, _)| *stream);
-    let mut found: Vec<IndexGroups> = streams
+    let mut groups: Vec<IndexGroups> = streams
         .iter()
         .map(|(stream, _)| IndexGroups {
             stream: *stream,
@@ -51,13 +51,13 @@ pub(crate) fn index_groups(
         .collect();
     for entry in entries {
         let mut numbers = Numbers(entry.positions.iter());
-        for (found, (_, decoder)) in found.iter_mut().zip(&streams) {
-            found
+        for (group, (_, decoder)) in groups.iter_mut().zip(&streams) {
+            group
                 .positions
                 .push(numbers.position(*decoder, compression)?);
         }
     }
-    Ok(found)
+    Ok(groups)
 }
 
 /// The remaining numbers of an entry.
@@ -110,10 +110,10 @@ mod tests {
             (StreamKind::Present, Decoder::Boolean),
         ];
         let entries = [entry(&[0; 7]), entry(&[10, 20, 3, 5, 30, 40, 7])];
-        let found = index_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
-        assert_eq!(found[0].stream, StreamKind::Present);
+        let groups = index_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
+        assert_eq!(groups[0].stream, StreamKind::Present);
         assert_eq!(
-            found[0].positions[1],
+            groups[0].positions[1],
             Position {
                 offset: 10,
                 byte: 20,
@@ -121,21 +121,21 @@ mod tests {
             }
         );
         assert_eq!(
-            found[1].positions[1],
+            groups[1].positions[1],
             Position {
                 offset: 30,
                 byte: 40,
                 values: 7
             }
         );
-        let found = index_groups(
+        let groups = index_groups(
             &[entry(&[10, 3, 5, 30, 7])],
             streams.clone(),
             Compression::None,
         )
         .unwrap();
         assert_eq!(
-            found[1].positions[0],
+            groups[1].positions[0],
             Position {
                 offset: 30,
                 byte: 0,

@@ -53,8 +53,8 @@ impl Type {
             format!("a {:?} in the place of the table's struct", root.kind)
         })?;
         ensure(tree.next == types.len(), || {
-            let (used, found) = (tree.next, types.len());
-            format!("{found} types, of which the table has {used}")
+            let (used, listed) = (tree.next, types.len());
+            format!("{listed} types, of which the table has {used}")
         })?;
         Ok(root)
     }

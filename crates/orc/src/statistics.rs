@@ -113,7 +113,7 @@ impl Zones<'_> {
                 TypeKind::Byte | TypeKind::Short | TypeKind::Int | TypeKind::Long | TypeKind::Date,
                 data_type,
             ) => {
-                let found = Found::of(&bounds, |_, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match *bounds {
                     Bounds::Integers(min, max) => Some(((min?, max?), true)),
                     _ => None,
                 });
@@ -125,33 +125,33 @@ impl Zones<'_> {
                         _ => cast(&wide, data_type),
                     }
                 };
-                found.arrays(narrow)
+                zone_bounds.arrays(narrow)
             }
             (TypeKind::Boolean, _) => {
-                let found = Found::of(&bounds, |known, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |known, bounds| match *bounds {
                     Bounds::Booleans(set) => {
                         let values = known.values.filter(|&values| set <= values && values > 0)?;
                         Some(((set == values, set > 0), true))
                     }
                     _ => None,
                 });
-                found.arrays(|values| Ok(Arc::new(BooleanArray::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(BooleanArray::from(values)) as _))
             }
             (TypeKind::Float, _) => {
-                let found = Found::of(&bounds, |_, bounds| {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| {
                     let ((min, max), exact) = doubles(bounds)?;
                     let (low, high) = (min as f32, max as f32);
                     let same = f64::from(low) == min && f64::from(high) == max;
                     same.then_some(((low, high), exact))
                 });
-                found.arrays(|values| Ok(Arc::new(Float32Array::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(Float32Array::from(values)) as _))
             }
             (TypeKind::Double, _) => {
-                let found = Found::of(&bounds, |_, bounds| doubles(bounds));
-                found.arrays(|values| Ok(Arc::new(Float64Array::from(values)) as _))
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| doubles(bounds));
+                zone_bounds.arrays(|values| Ok(Arc::new(Float64Array::from(values)) as _))
             }
             (TypeKind::String | TypeKind::Varchar, _) => {
-                let found = Found::of(&bounds, |_, bounds| match bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match bounds {
                     Bounds::Text(Some((min, min_is_value)), Some((max, max_is_value))) => {
                         let is_whole = !min.contains(REPLACEMENT) && !max.contains(REPLACEMENT);
                         let exact = *min_is_value && *max_is_value;
@@ -159,16 +159,16 @@ impl Zones<'_> {
                     }
                     _ => None,
                 });
-                found.arrays(|values| Ok(Arc::new(StringArray::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(StringArray::from(values)) as _))
             }
             (TypeKind::Decimal, &DataType::Decimal128(precision, scale)) => {
-                let found = Found::of(&bounds, |_, bounds| match bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match bounds {
                     Bounds::Decimals(Some(min), Some(max)) => {
                         Some(((decimal(min, scale)?, decimal(max, scale)?), true))
                     }
                     _ => None,
                 });
-                found.arrays(|values| {
+                zone_bounds.arrays(|values| {
                     let array = Decimal128Array::from(values);
                     Ok(Arc::new(array.with_precision_and_scale(precision, scale)?) as _)
                 })
@@ -177,7 +177,7 @@ impl Zones<'_> {
                 TypeKind::Timestamp | TypeKind::TimestampInstant,
                 DataType::Timestamp(_, timezone),
             ) => {
-                let found = Found::of(&bounds, |_, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match *bounds {
                     Bounds::Timestamps(min, max) => {
                         let min = min?.checked_sub(1)?.checked_mul(1_000_000)?;
                         let max = max?.checked_add(1)?.checked_mul(1_000_000)?;
@@ -185,7 +185,7 @@ impl Zones<'_> {
                     }
                     _ => None,
                 });
-                found.arrays(|values| {
+                zone_bounds.arrays(|values| {
                     let array = TimestampNanosecondArray::from(values);
                     Ok(Arc::new(array.with_timezone_opt(timezone.clone())) as _)
                 })
@@ -198,32 +198,32 @@ impl Zones<'_> {
 }
 
 /// Bounds of zones, of the same type.
-struct Found<T> {
+struct ZoneBounds<T> {
     min: Vec<Option<T>>,
     max: Vec<Option<T>>,
     exact: Vec<bool>,
 }
 
-impl<T> Found<T> {
+impl<T> ZoneBounds<T> {
     fn of<'a>(
         zones: &[Option<(&'a ColumnStatistics, &'a Bounds)>],
         find: impl Fn(&'a ColumnStatistics, &'a Bounds) -> Option<((T, T), bool)>,
     ) -> Self {
-        let mut found = Self {
+        let mut zone_bounds = Self {
             min: Vec::with_capacity(zones.len()),
             max: Vec::with_capacity(zones.len()),
             exact: Vec::with_capacity(zones.len()),
         };
         for zone in zones {
             let bounds = zone.and_then(|(known, bounds)| find(known, bounds));
-            found
+            zone_bounds
                 .exact
                 .push(bounds.as_ref().is_some_and(|(_, exact)| *exact));
             let (min, max) = bounds.map(|(bounds, _)| bounds).unzip();
-            found.min.push(min);
-            found.max.push(max);
+            zone_bounds.min.push(min);
+            zone_bounds.max.push(max);
         }
-        found
+        zone_bounds
     }
 
     /// Arrays of the column's type; `None` if that has no such values.

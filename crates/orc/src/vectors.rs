@@ -65,7 +65,7 @@ impl Vector {
 fn extremes(
     bounds: &ArrayRef,
     vectors: &[Vector],
-    wanted: Ordering,
+    better_order: Ordering,
 ) -> Result<ArrayRef, ArrowError> {
     let compare = make_comparator(bounds, bounds, SortOptions::default())?;
     let is_known = |group: usize| group < bounds.len() && bounds.is_valid(group);
@@ -73,14 +73,14 @@ fn extremes(
         let mut groups = vector.first..=vector.last;
         let first = groups.next().filter(|&first| is_known(first))?;
         groups.try_fold(first, |best, group| {
-            let better = is_known(group).then(|| compare(group, best) == wanted)?;
+            let better = is_known(group).then(|| compare(group, best) == better_order)?;
             Some(if better { group } else { best })
         })
     };
-    let places = vectors
+    let indices = vectors
         .iter()
         .map(|vector| extreme(vector).map(|group| group as u32));
-    take(bounds, &places.collect::<UInt32Array>(), None)
+    take(bounds, &indices.collect::<UInt32Array>(), None)
 }
 
 #[cfg(test)]

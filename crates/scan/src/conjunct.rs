@@ -41,7 +41,7 @@ pub(crate) struct Conjunct {
 }
 
 /// A row group, and the conjuncts worth evaluating on its rows, in order.
-pub(crate) struct Wanted {
+pub(crate) struct RowGroupFilters {
     pub(crate) row_group: usize,
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
     /// Generation of the filters that the conjuncts come from.

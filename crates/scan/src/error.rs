@@ -2,7 +2,7 @@
 
 use arrow::error::ArrowError;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The reason a scan ended early.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +11,7 @@ pub enum Error {
     /// A collaborator of the scan failed: its container, a test, its memory. The error is that
     /// collaborator's.
     #[error(transparent)]
-    External(Source),
+    External(BoxedError),
     /// A column could not be filtered or decoded.
     #[error("row group {row_group}, column {column}: {source}")]
     Encoding {
@@ -38,7 +38,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Wraps an error of one of the scan's collaborators.
-    pub fn external(error: impl Into<Source>) -> Self {
+    pub fn external(error: impl Into<BoxedError>) -> Self {
         Self::External(error.into())
     }
 }

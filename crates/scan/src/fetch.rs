@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 
 use crate::blooms::{self, Blooms};
-use crate::conjunct::{Conjunct, Role, Wanted};
+use crate::conjunct::{Conjunct, Role, RowGroupFilters};
 use crate::container::{Container, Fetch, RowGroupData};
 use crate::error::Result;
 use crate::evaluate::Columns;
@@ -22,17 +22,17 @@ use crate::zones::Zones;
 
 /// The container that row groups are read from, and the metrics.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct Fetcher {
     pub(crate) container: Arc<dyn Container>,
     pub(crate) metrics: Arc<dyn Metrics>,
     /// Results of Bloom filters so far.
-    verdicts: Arc<Mutex<HashMap<Question, bool>>>,
+    verdicts: Arc<Mutex<HashMap<VerdictKey, bool>>>,
 }
 
 /// Key of a Bloom filter result: a row group, and the generation of the filters.
-type Question = (usize, u64);
+type VerdictKey = (usize, u64);
 
-impl Source {
+impl Fetcher {
     pub(crate) fn new(container: Arc<dyn Container>, metrics: Arc<dyn Metrics>) -> Self {
         Self {
             container,
@@ -42,17 +42,22 @@ impl Source {
     }
 
     /// Returns true if Bloom filters say that no row passes all conjuncts.
-    pub(crate) async fn rules_out(&self, wanted: &Wanted) -> Result<bool> {
-        let row_group = wanted.row_group;
+    pub(crate) async fn rules_out(&self, group_filters: &RowGroupFilters) -> Result<bool> {
+        let row_group = group_filters.row_group;
         let container = self.container.as_ref();
-        let nodes = || wanted.conjuncts.iter().map(|conjunct| &conjunct.node);
+        let nodes = || {
+            group_filters
+                .conjuncts
+                .iter()
+                .map(|conjunct| &conjunct.node)
+        };
         let columns = blooms::columns_of(nodes(), container, row_group);
         if columns.is_empty() {
             return Ok(false);
         }
-        let question = (row_group, wanted.generation);
+        let key = (row_group, group_filters.generation);
         let verdicts = || self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&verdict) = verdicts().get(&question) {
+        if let Some(&verdict) = verdicts().get(&key) {
             return Ok(verdict);
         }
         let filters = container.bloom_filters(row_group, &columns).await?;
@@ -60,7 +65,7 @@ impl Source {
         self.metrics.add(Counter::BytesRead, bytes);
         let filters = columns.into_iter().zip(filters).collect();
         let verdict = Blooms { row_group, filters }.rule_out(nodes(), container)?;
-        verdicts().insert(question, verdict);
+        verdicts().insert(key, verdict);
         Ok(verdict)
     }
 
@@ -83,7 +88,7 @@ impl Source {
     }
 }
 
-/// A row group in memory.
+/// Filters to evaluate, in order.
 pub(crate) struct Group {
     pub(crate) row_group: usize,
     pub(crate) rows: usize,
@@ -113,40 +118,42 @@ pub(crate) struct Group {
 
 /// A request for a row group.
 pub(crate) struct Request {
-    pub(crate) wanted: Wanted,
+    pub(crate) group_filters: RowGroupFilters,
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: Box<dyn Memory>,
     /// The selector that evaluates the exact filters, and the row groups to request from it: this
     /// one, and those that come next.
-    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<Wanted>)>,
+    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<RowGroupFilters>)>,
 }
 
 impl Group {
     /// Reads a row group; `None` if a Bloom filter rules it out, or zone maps rule out all its
     /// vectors.
-    pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
+    pub(crate) async fn load(fetcher: Fetcher, request: Request) -> Result<Option<Self>> {
         let Request {
-            wanted,
+            group_filters,
             payload,
             reservation,
             selector,
         } = request;
-        if source.rules_out(&wanted).await? {
-            source.metrics.add(Counter::RowGroupsPrunedByBloomFilter, 1);
+        if fetcher.rules_out(&group_filters).await? {
+            fetcher
+                .metrics
+                .add(Counter::RowGroupsPrunedByBloomFilter, 1);
             return Ok(None);
         }
-        let Wanted {
+        let RowGroupFilters {
             row_group,
             mut conjuncts,
             generation,
-        } = wanted;
-        let rows = source.container.rows(row_group);
+        } = group_filters;
+        let rows = fetcher.container.rows(row_group);
         let mut group = Self {
             row_group,
             rows,
-            columns: Columns::new(Arc::clone(&source.container), row_group),
+            columns: Columns::new(Arc::clone(&fetcher.container), row_group),
             conjuncts: Vec::new(),
             generation,
             vectors: None,
@@ -160,10 +167,16 @@ impl Group {
             selected_memory: None,
         };
         if let Some((selector, window)) = selector {
-            let ruled_out = try_join_all(window.iter().map(|wanted| source.rules_out(wanted)));
+            let ruled_out = try_join_all(
+                window
+                    .iter()
+                    .map(|group_filters| fetcher.rules_out(group_filters)),
+            );
             let window = window.iter().zip(ruled_out.await?);
             let window = window.filter(|(_, is_ruled_out)| !is_ruled_out);
-            let window = window.map(|(wanted, _)| wanted.row_group).collect();
+            let window = window
+                .map(|(group_filters, _)| group_filters.row_group)
+                .collect();
             if let Some(selected) = selector.select(window).await? {
                 group.selected_memory = Some(selected.memory);
                 match selected.rows {
@@ -179,7 +192,7 @@ impl Group {
                 }
             }
             let dropped = rows - group.candidates;
-            source.metrics.add(Counter::RowsFiltered, dropped);
+            fetcher.metrics.add(Counter::RowsFiltered, dropped);
             if group.candidates == 0 {
                 return Ok(None);
             }
@@ -187,7 +200,7 @@ impl Group {
                 return Ok(Some(group));
             }
         }
-        let vectors = prune_vectors(&source, row_group, rows, &mut conjuncts).await?;
+        let vectors = prune_vectors(&fetcher, row_group, rows, &mut conjuncts).await?;
         if vectors
             .as_ref()
             .is_some_and(|vectors| vectors.count_set_bits() == 0)
@@ -196,7 +209,7 @@ impl Group {
         }
         let data = columns_of(&conjuncts, payload);
         if !data.is_empty() {
-            let read = source.read(row_group, data, Vec::new()).await?;
+            let read = fetcher.read(row_group, data, Vec::new()).await?;
             group.reservation.try_grow(read.excess_bytes)?;
             group.columns.add(read.columns);
         }
@@ -219,7 +232,11 @@ impl Group {
     }
 
     /// Reads the columns of `payload` that are missing.
-    pub(crate) async fn load_payload(&mut self, source: &Source, payload: &[usize]) -> Result<()> {
+    pub(crate) async fn load_payload(
+        &mut self,
+        fetcher: &Fetcher,
+        payload: &[usize],
+    ) -> Result<()> {
         let missing: Vec<usize> = payload
             .iter()
             .copied()
@@ -229,8 +246,8 @@ impl Group {
             return Ok(());
         }
         self.reservation
-            .try_grow(source.container.data_bytes(self.row_group, &missing))?;
-        let read = source.read(self.row_group, missing, Vec::new()).await?;
+            .try_grow(fetcher.container.data_bytes(self.row_group, &missing))?;
+        let read = fetcher.read(self.row_group, missing, Vec::new()).await?;
         self.reservation.try_grow(read.excess_bytes)?;
         self.columns.add(read.columns);
         Ok(())
@@ -285,7 +302,7 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
 /// Evaluates the per-vector zone maps, and drops the conjuncts that every remaining vector
 /// satisfies in full.
 async fn prune_vectors(
-    source: &Source,
+    fetcher: &Fetcher,
     row_group: usize,
     rows: usize,
     conjuncts: &mut Vec<Arc<Conjunct>>,
@@ -300,10 +317,10 @@ async fn prune_vectors(
     zoned.sort_unstable();
     zoned.dedup();
     if count < 2 || zoned.is_empty() {
-        source.metrics.add(Counter::VectorsLeft, count);
+        fetcher.metrics.add(Counter::VectorsLeft, count);
         return Ok(None);
     }
-    let maps = source.read(row_group, Vec::new(), zoned).await?.zones;
+    let maps = fetcher.read(row_group, Vec::new(), zoned).await?.zones;
     let lengths = (0..count).map(|vector| VECTOR_LEN.min(rows - vector * VECTOR_LEN) as u64);
     let zones = Zones {
         rows: &UInt64Array::from_iter_values(lengths),
@@ -321,7 +338,7 @@ async fn prune_vectors(
         (!decided).then_some(conjunct)
     }));
     let matched = left.count_set_bits();
-    source.metrics.add(Counter::VectorsLeft, matched);
-    source.metrics.add(Counter::VectorsPruned, count - matched);
+    fetcher.metrics.add(Counter::VectorsLeft, matched);
+    fetcher.metrics.add(Counter::VectorsPruned, count - matched);
     Ok((matched < count).then_some(left))
 }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::conjunct::{Conjunct, Role, Wanted};
+use crate::conjunct::{Conjunct, Role, RowGroupFilters};
 use crate::container::Container;
 use crate::error::Result;
 use crate::node::{Node, Stage};
@@ -176,7 +176,7 @@ impl Filters {
     }
 
     /// The conjuncts worth evaluating on the rows of a row group, in order.
-    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Wanted> {
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<RowGroupFilters> {
         let all = self.exact.iter().chain(self.dynamic());
         let open = all.filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays());
         let mut conjuncts: Vec<Arc<Conjunct>> = open
@@ -186,7 +186,7 @@ impl Filters {
             })
             .collect::<Result<_>>()?;
         conjuncts.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(a.role.cmp(&b.role)));
-        Ok(Wanted {
+        Ok(RowGroupFilters {
             row_group,
             conjuncts,
             generation: self.generation,

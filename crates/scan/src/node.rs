@@ -3,7 +3,7 @@
 //! A conjunct is a tree in negation normal form. Its leaves, from cheap to dear:
 //!
 //! - [`Node::Leaf`]: a range, membership or null test of one column, answered on the encoded form;
-//! - [`Node::PerValue`]: any other test of one column, asked once per distinct value where the
+//! - [`Node::PerValue`]: any other test of one column, evaluated once per distinct value if the
 //!   encoding has distinct values, else on the decoded survivors;
 //! - [`Node::Rows`]: a test of several columns, evaluated on the decoded survivors.
 //!

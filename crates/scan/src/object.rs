@@ -196,7 +196,7 @@ impl Version<'_> {
             let bytes = ranges.iter();
             let bytes = bytes.map(|range| read_range(&opened, range, buffers.as_deref()));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
-            // A file that is written in place stays open as the same one.
+            // A file written in place stays open as the same file.
             let after = opened.file.metadata()?;
             let is_same = (after.modified()?, after.len()) == (opened.modified, opened.size);
             Ok(is_same.then_some(bytes))
@@ -259,7 +259,7 @@ fn read_range(
     range: &Range<u64>,
     buffers: Option<&dyn ReadBuffers>,
 ) -> io::Result<Bytes> {
-    // a damaged footer may ask for more than there is
+    // a damaged footer may request bytes beyond the end
     let len = range.end.min(opened.size).saturating_sub(range.start);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if let Some(mut buffer) = buffers.and_then(|buffers| buffers.take(len)) {

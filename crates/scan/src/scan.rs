@@ -8,7 +8,7 @@ use futures::stream::{StreamExt, TryStreamExt};
 use crate::conjunct::Role;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::fetch::Source;
+use crate::fetch::Fetcher;
 use crate::filters::Filters;
 use crate::memory::Memory;
 use crate::metrics::{Counter, Metrics};
@@ -84,22 +84,24 @@ impl Scan {
     /// The container's, if Bloom filters cannot be read.
     pub async fn row_groups_left(mut self) -> Result<Vec<usize>> {
         self.filters.refresh();
-        let source = Source::new(self.container, self.metrics);
-        let (filters, source) = (&self.filters, &source);
-        let count = source.container.num_row_groups();
+        let fetcher = Fetcher::new(self.container, self.metrics);
+        let (filters, fetcher) = (&self.filters, &fetcher);
+        let count = fetcher.container.num_row_groups();
         let row_groups = self.row_groups.into_iter();
         let row_groups = row_groups.filter(|&i| i < count && !filters.exclude(i));
         let left = futures::stream::iter(row_groups).map(async |row_group| {
             let counter = if filters.exclude_now(row_group) {
                 Counter::RowGroupsPruned
             } else if filters.have_blooms(row_group)
-                && source.rules_out(&filters.for_row_group(row_group)?).await?
+                && fetcher
+                    .rules_out(&filters.for_row_group(row_group)?)
+                    .await?
             {
                 Counter::RowGroupsPrunedByBloomFilter
             } else {
                 return Ok(Some(row_group));
             };
-            source.metrics.add(counter, 1);
+            fetcher.metrics.add(counter, 1);
             Ok::<_, Error>(None)
         });
         let left: Vec<Option<usize>> = left.buffered(BLOOMS).try_collect().await?;

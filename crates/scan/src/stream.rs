@@ -26,10 +26,10 @@ use futures::executor::block_on_stream;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use vectile_encodings::{Selection, VECTOR_LEN};
 
-use crate::conjunct::{Role, Wanted};
+use crate::conjunct::{Role, RowGroupFilters};
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
-use crate::fetch::{Group, Request, Source, columns_of};
+use crate::fetch::{Fetcher, Group, Request, columns_of};
 use crate::filters::Filters;
 use crate::memory::Memory;
 use crate::metrics::{Counter, Step, Timer};
@@ -44,7 +44,7 @@ const MAX_WINDOW_VECTORS: usize = 256;
 
 /// A scan under way.
 struct Run {
-    source: Source,
+    fetcher: Fetcher,
     filters: Filters,
     projection: Arc<dyn Projection>,
     selector: Option<Arc<dyn Selector>>,
@@ -87,13 +87,13 @@ impl Run {
         let (schema, batch_size) = (Arc::clone(scan.schema()), scan.batch_size.max(1));
         let (count, filters) = (scan.container.num_row_groups(), scan.filters);
         let row_groups = scan.row_groups.into_iter();
-        let wanted = row_groups.filter(|&i| i < count && !filters.exclude(i));
+        let queued = row_groups.filter(|&i| i < count && !filters.exclude(i));
         Self {
-            queue: wanted.collect(),
+            queue: queued.collect(),
             window: Window::new(batch_size),
             survivors_expected: filters.is_empty(),
             output: Output::new(schema, batch_size, scan.limit),
-            source: Source::new(scan.container, scan.metrics),
+            fetcher: Fetcher::new(scan.container, scan.metrics),
             filters,
             projection: scan.projection,
             selector: scan.selector,
@@ -140,7 +140,7 @@ impl Run {
                     None => return Ok(false),
                 },
             };
-            let timer = Timer::start(self.source.metrics.as_ref(), Step::Fetching);
+            let timer = Timer::start(self.fetcher.metrics.as_ref(), Step::Fetching);
             let loaded = task.join().await?;
             drop(timer);
             let Some(mut group) = loaded else {
@@ -148,13 +148,13 @@ impl Run {
             };
             self.filters.refresh();
             if self.filters.exclude_now(group.row_group) {
-                self.source.metrics.add(Counter::RowGroupsPruned, 1);
+                self.fetcher.metrics.add(Counter::RowGroupsPruned, 1);
                 continue;
             }
             self.renew(&mut group)?;
             let sure = group.sure_rows();
             self.group = Some(group);
-            if self.wants_more_than(sure) {
+            if self.needs_more_than(sure) {
                 self.prefetch = self.start_fetch(sure)?;
             }
             return Ok(true);
@@ -162,7 +162,7 @@ impl Run {
     }
 
     /// Returns true if the limit leaves room for more than `rows` rows.
-    fn wants_more_than(&self, rows: usize) -> bool {
+    fn needs_more_than(&self, rows: usize) -> bool {
         let remaining = self.output.remaining();
         remaining.is_none_or(|remaining| remaining > rows)
     }
@@ -174,11 +174,11 @@ impl Run {
         selector: &dyn Selector,
         row_group: usize,
         mut sure: usize,
-    ) -> Result<Vec<Wanted>> {
+    ) -> Result<Vec<RowGroupFilters>> {
         let most = selector.window(row_group);
         let mut window = Vec::with_capacity(most);
         for &next in &self.queue {
-            if window.len() == most || !self.wants_more_than(sure) {
+            if window.len() == most || !self.needs_more_than(sure) {
                 break;
             }
             if next != row_group && self.filters.exclude_now(next) {
@@ -189,7 +189,7 @@ impl Run {
                 window.push(self.filters.for_row_group(next)?);
             }
             if !is_open {
-                sure += self.source.container.rows(next);
+                sure += self.fetcher.container.rows(next);
             }
         }
         Ok(window)
@@ -201,11 +201,11 @@ impl Run {
         while let Some(&row_group) = self.queue.front() {
             self.filters.refresh();
             if self.filters.exclude_now(row_group) {
-                self.source.metrics.add(Counter::RowGroupsPruned, 1);
+                self.fetcher.metrics.add(Counter::RowGroupsPruned, 1);
                 self.queue.pop_front();
                 continue;
             }
-            let wanted = self.filters.for_row_group(row_group)?;
+            let group_filters = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
             let selector = self.selector.as_ref();
             let selector = selector.filter(|selector| is_open || selector.is_always_asked());
@@ -218,27 +218,27 @@ impl Run {
             };
             // A selector reports survivors before anything else is read.
             let expected =
-                wanted.conjuncts.is_empty() || self.survivors_expected || selector.is_some();
+                group_filters.conjuncts.is_empty() || self.survivors_expected || selector.is_some();
             let payload = match expected {
                 true => self.projection.columns().to_vec(),
                 false => Vec::new(),
             };
-            let columns = columns_of(&wanted.conjuncts, payload.clone());
+            let columns = columns_of(&group_filters.conjuncts, payload.clone());
             let reservation = self.decoded.new_empty();
             let reserved =
-                reservation.try_grow(self.source.container.data_bytes(row_group, &columns));
+                reservation.try_grow(self.fetcher.container.data_bytes(row_group, &columns));
             if reserved.is_err() && self.group.is_some() {
                 return Ok(None);
             }
             reserved?;
             self.queue.pop_front();
             let request = Request {
-                wanted,
+                group_filters,
                 payload,
                 reservation,
                 selector,
             };
-            let load = Group::load(self.source.clone(), request);
+            let load = Group::load(self.fetcher.clone(), request);
             return Ok(Some(Task::start(&self.spawn, load)));
         }
         Ok(None)
@@ -300,10 +300,10 @@ impl Run {
         }
         if survivors > 0 {
             group.has_survivors = true;
-            let metrics = self.source.metrics.as_ref();
+            let metrics = self.fetcher.metrics.as_ref();
             let timer = Timer::start(metrics, Step::Fetching);
             let columns = self.projection.columns();
-            group.load_payload(&self.source, columns).await?;
+            group.load_payload(&self.fetcher, columns).await?;
             drop(timer);
             let _timer = Timer::start(metrics, Step::Decoding);
             let (count, bytes) = self.reserve_batch(&group, &selection)?;
@@ -338,7 +338,7 @@ impl Run {
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(None);
         };
-        let metrics = self.source.metrics.as_ref();
+        let metrics = self.fetcher.metrics.as_ref();
         let candidates = selection.count();
         if !group.conjuncts.is_empty() {
             let _timer = Timer::start(metrics, Step::Filtering);

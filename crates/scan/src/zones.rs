@@ -119,8 +119,8 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
         let map = match leaf.path.is_empty() {
             true => map,
             false => match map.field(&leaf.path) {
-                Some(found) => {
-                    field = found;
+                Some(next_field) => {
+                    field = next_field;
                     &field
                 }
                 None => return Ok(Verdict::unknown(zones)),

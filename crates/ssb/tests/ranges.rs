@@ -32,7 +32,7 @@ fn ranges_join_seamlessly() {
 }
 
 #[test]
-fn there_is_nothing_beyond_the_end() {
+fn ranges_beyond_the_end_are_empty() {
     for table in Table::ALL {
         let units = table.units(Scale::MIN);
         let last = rows(table, Scale::MIN, units - 1..u64::MAX);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use datafusion::common::Result;
-use vectile_sql_tests::{FileRun, Outcome, Ran, same_rows};
+use vectile_sql_tests::{FileRun, Outcome, RecordRun, same_rows};
 
 use crate::skip_list::SkipList;
 
@@ -83,34 +83,34 @@ impl Report {
         self.problems.is_empty()
     }
 
-    fn add(&mut self, file: &str, plain: &[Ran], replaced: &[Ran], list: &SkipList) {
+    fn add(&mut self, file: &str, plain: &[RecordRun], replaced: &[RecordRun], list: &SkipList) {
         self.files += 1;
         let mut on_plain = vec![];
         let mut differing = BTreeSet::new();
         for (plain, replaced) in plain.iter().zip(replaced) {
-            let place = format!("{file}:{}", replaced.place);
+            let location = format!("{file}:{}", replaced.location);
             self.read_vectile += usize::from(replaced.read_compressed);
             match verdict(&plain.outcome, &replaced.outcome) {
                 Verdict::Agrees => self.agreed += 1,
                 Verdict::AgreesWithPlain => {
-                    on_plain.push((place, &plain.outcome));
+                    on_plain.push((location, &plain.outcome));
                     self.agreed_with_plain += 1;
                 }
                 Verdict::PlanText => self.plan_text += 1,
                 Verdict::FailsOnPlain => {
-                    on_plain.push((place, &plain.outcome));
+                    on_plain.push((location, &plain.outcome));
                     self.fails_on_plain += 1;
                 }
-                Verdict::Differs(_) if list.varies.contains_key(&place) => self.count("varies"),
-                Verdict::Differs(_) if list.differs.contains_key(&place) => {
-                    differing.insert(place);
+                Verdict::Differs(_) if list.varies.contains_key(&location) => self.count("varies"),
+                Verdict::Differs(_) if list.differs.contains_key(&location) => {
+                    differing.insert(location);
                     self.count("differs");
                 }
                 Verdict::Differs(_) if list.differs.contains_key(file) => {
                     differing.insert(file.to_owned());
                     self.count("differs");
                 }
-                Verdict::Differs(message) => self.problems.push(format!("{place}: {message}")),
+                Verdict::Differs(message) => self.problems.push(format!("{location}: {message}")),
             }
         }
         if plain.len() != replaced.len() {
@@ -143,8 +143,8 @@ impl Report {
                     "{file}: passes on plain DataFusion: remove `plain`"
                 ));
             }
-            ([(place, outcome), rest @ ..], false) => self.problems.push(format!(
-                "{place}: fails on plain DataFusion, as {} more records: {outcome:?}",
+            ([(location, outcome), rest @ ..], false) => self.problems.push(format!(
+                "{location}: fails on plain DataFusion, as {} more records: {outcome:?}",
                 rest.len()
             )),
             _ => {}
@@ -153,15 +153,16 @@ impl Report {
 
     /// Checks the list; an entry that no longer holds is a problem as well.
     fn check_differing(&mut self, file: &str, differing: &BTreeSet<String>, list: &SkipList) {
-        let of_this_file = |place: &&String| {
-            place
+        let of_this_file = |location: &&String| {
+            location
                 .strip_prefix(file)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
-        for place in list.differs.keys().filter(of_this_file) {
-            if !differing.contains(place) {
-                self.problems
-                    .push(format!("{place}: does not differ: remove it from the list"));
+        for location in list.differs.keys().filter(of_this_file) {
+            if !differing.contains(location) {
+                self.problems.push(format!(
+                    "{location}: does not differ: remove it from the list"
+                ));
             }
         }
     }

@@ -27,8 +27,8 @@ impl SkipList {
             }
             let mut words = line.splitn(3, char::is_whitespace);
             let kind = words.next().unwrap_or_default();
-            let (Some(place), Some(reason)) = (words.next(), words.next()) else {
-                return exec_err!("skip list: no place or no reason in: {line}");
+            let (Some(location), Some(reason)) = (words.next(), words.next()) else {
+                return exec_err!("skip list: no location or no reason in: {line}");
             };
             let entries = match kind {
                 "plain" => &mut list.plain,
@@ -36,8 +36,11 @@ impl SkipList {
                 "varies" => &mut list.varies,
                 _ => return exec_err!("skip list: {kind} is not plain, differs or varies: {line}"),
             };
-            if entries.insert(place.into(), reason.trim().into()).is_some() {
-                return exec_err!("skip list: {place} is listed twice");
+            if entries
+                .insert(location.into(), reason.trim().into())
+                .is_some()
+            {
+                return exec_err!("skip list: {location} is listed twice");
             }
         }
         Ok(list)

@@ -23,7 +23,7 @@ const KEYS: usize = 40;
 /// The most values sampled per column for constants.
 const SAMPLES: usize = 64;
 /// Values that samples are taken from.
-const LOOKED_AT: usize = 4096;
+const SAMPLED_ROWS: usize = 4096;
 
 /// A fact table and a dimension that it is joined with.
 pub struct Tables {
@@ -219,11 +219,11 @@ impl TableBuilder {
             true => cast(&of_bytes, &data_type)?,
             false => cast(&StringArray::try_from_binary(of_bytes)?, &data_type)?,
         };
-        let looked_at = random.below(self.rows.saturating_sub(LOOKED_AT));
+        let first_sampled = random.below(self.rows.saturating_sub(SAMPLED_ROWS));
         let valid: Vec<_> = strings
             .iter()
-            .skip(looked_at)
-            .take(LOOKED_AT)
+            .skip(first_sampled)
+            .take(SAMPLED_ROWS)
             .flatten()
             .collect();
         let samples = match valid.is_empty() {
@@ -255,8 +255,8 @@ impl TableBuilder {
 /// Makes bytes invalid UTF-8, occasionally.
 fn no_text(bytes: &mut [u8], random: &mut Random) {
     if !bytes.is_empty() && random.chance(50) {
-        let place = random.below(bytes.len());
-        bytes[place] = *random.pick(&[0, 0x7f, 0x80, 0xc3, 0xfe, 0xff]);
+        let index = random.below(bytes.len());
+        bytes[index] = *random.pick(&[0, 0x7f, 0x80, 0xc3, 0xfe, 0xff]);
     }
 }
 

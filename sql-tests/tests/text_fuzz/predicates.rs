@@ -186,11 +186,11 @@ impl<'a> Predicates<'a> {
             "strpos" => {
                 let sample = self.sample(text);
                 let part = quoted(&self.piece(&sample));
-                let place = *self.random.pick(&[0, 0, 0, 1, 1, 2, 5]);
+                let index = *self.random.pick(&[0, 0, 0, 1, 1, 2, 5]);
                 match self.random.below(4) {
-                    0 => format!("position({part} IN {name}) {op} {place}"),
-                    1 => format!("{place} {op} strpos({name}, {part})"),
-                    _ => format!("strpos({name}, {part}) {op} {place}"),
+                    0 => format!("position({part} IN {name}) {op} {index}"),
+                    1 => format!("{index} {op} strpos({name}, {part})"),
+                    _ => format!("strpos({name}, {part}) {op} {index}"),
                 }
             }
             "substr" | "left" | "right" => self.part_of_text(text, kind, op, not),
@@ -437,18 +437,18 @@ impl<'a> Predicates<'a> {
     /// A value of the column, or one near it.
     fn bytes(&mut self, text: &Text) -> Vec<u8> {
         let mut bytes = self.random.pick(&text.samples).clone();
-        let place = self.random.below(bytes.len());
+        let index = self.random.below(bytes.len());
         match self.random.below(20) {
             0..9 => {}
-            9..11 => bytes.truncate(place),
-            11 => drop(bytes.drain(..place)),
+            9..11 => bytes.truncate(index),
+            11 => drop(bytes.drain(..index)),
             12 => bytes.push(b'a'),
             13 => bytes.push(0),
             14..16 if !bytes.is_empty() => {
                 let byte = *self
                     .random
-                    .pick(&[bytes[place] ^ 1, bytes[place] ^ 0x20, b'z', 0x7f]);
-                bytes[place] = byte;
+                    .pick(&[bytes[index] ^ 1, bytes[index] ^ 0x20, b'z', 0x7f]);
+                bytes[index] = byte;
             }
             16 => bytes.clear(),
             17 => bytes = bytes.repeat(1 + self.random.below(200 / bytes.len().max(1))),

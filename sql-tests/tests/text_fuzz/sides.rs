@@ -1,4 +1,4 @@
-//! The same tables in memory and in Vectile files, and answers over them.
+//! Runs queries over tables in memory and over Vectile files with the same rows.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -27,7 +27,7 @@ const TYPES: &str = "
     named_struct('a', value, 'b', concat('s', value)) AS pair
   FROM range(3000)";
 
-/// The same, without types that text formats do not distinguish or hold.
+/// A table as `TYPES`, without types that text formats do not distinguish or hold.
 const SIMPLE_TYPES: &str = "
   SELECT value AS i64,
     CASE WHEN value % 3 = 0 THEN NULL ELSE value * 0.01 END AS f64,
@@ -222,7 +222,7 @@ fn fails_on_planes(w: &Workspace, code: i32, args: &[&str]) -> String {
 }
 
 #[test]
-fn row_groups_have_the_rows_that_are_asked_for() {
+fn row_groups_have_the_requested_rows() {
     let w = Workspace::new();
     let planes = sample("planes");
     w.ok(&["convert", &planes, "p.vectile", "--row-group-rows", "1500"]);
@@ -338,7 +338,7 @@ fn columns_and_rows_can_be_chosen_and_sorted() {
 }
 
 #[test]
-fn nulls_sort_as_they_are_asked_to() {
+fn nulls_sort_as_requested() {
     let w = Workspace::new();
     w.write("in.csv", "a,b\n1,x\n,y\n3,z\n");
     for (order, expected) in [

@@ -10,7 +10,7 @@ fn without_compiler(w: &Workspace, args: &[&str]) -> Run {
 }
 
 #[test]
-fn what_there_is_is_shown() {
+fn devices_are_shown() {
     let w = Workspace::new();
     let text = w.ok(&["device"]);
     for word in ["driver ", "NVRTC ", "kernels "] {

@@ -131,7 +131,7 @@ fn bad_scales_are_usage_errors() {
 }
 
 #[test]
-fn nothing_is_overwritten_or_half_made() {
+fn nothing_is_overwritten_or_incomplete() {
     let w = Workspace::new();
     w.write("v/orders.vectile", "precious");
     let error = w.fails(1, &["gen", "tpch", "--scale", "0.001", "--out", "v"]);

@@ -515,7 +515,7 @@ fn messages_name_files_once_and_whole() {
 }
 
 #[test]
-fn missing_files_and_refused_urls_are_told_as_such() {
+fn missing_files_and_refused_urls_are_reported_as_such() {
     let w = Workspace::new();
     let error = w.fails(1, &["sql", "SELECT * FROM 'none.vectile'"]);
     assert!(error.contains("none.vectile: no such file"), "{error}");

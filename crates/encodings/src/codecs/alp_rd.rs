@@ -308,9 +308,9 @@ mod tests {
         for (vector, values) in values.chunks(VECTOR_LEN).enumerate() {
             let mut out = [F::default(); VECTOR_LEN];
             alp_rd.decode(vector, &mut out).unwrap();
-            for (row, (found, value)) in out.iter().zip(values).enumerate() {
+            for (row, (decoded, value)) in out.iter().zip(values).enumerate() {
                 assert_eq!(
-                    found.to_bits64(),
+                    decoded.to_bits64(),
                     value.to_bits64(),
                     "row {row} of vector {vector}"
                 );

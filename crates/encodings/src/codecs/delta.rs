@@ -96,25 +96,25 @@ fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
         std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
     typical.sort_unstable();
     let typical = typical[LANES / 2];
-    let (mut found, mut dropped) = (smallest, 0);
+    let (mut best, mut dropped) = (smallest, 0);
     loop {
         // halfway between the minimum and the typical difference
-        let middle = (found & typical) + ((found ^ typical) >> 1);
+        let middle = (best & typical) + ((best ^ typical) >> 1);
         let below = differences
             .iter()
             .fold(0u64, |count, d| count + u64::from(*d < middle));
-        if middle == found || below > MAX_DROPS {
+        if middle == best || below > MAX_DROPS {
             break;
         }
-        (found, dropped) = (least(middle), below as usize);
+        (best, dropped) = (least(middle), below as usize);
     }
     let largest = differences[1..rows]
         .iter()
         .fold(i64::MIN, |most, d| most.max(*d));
     let bits = |from: i64| bit_length(largest.wrapping_sub(from) as u64);
-    let gain = (bits(smallest) - bits(found)) * LINE_BYTES;
+    let gain = (bits(smallest) - bits(best)) * LINE_BYTES;
     match gain > 2 * MIN_PATCH_GAIN + dropped * patch_bytes(64) {
-        true => found,
+        true => best,
         false => smallest,
     }
 }

@@ -202,11 +202,11 @@ impl Dictionary {
     fn of<'a>(source: &'a Source, children: Children) -> Result<Option<&'a Self>> {
         let limit = source.max_entries.min(MAX_ENTRIES);
         if source.dictionary.get().is_none() {
-            let made = match Distinct::of(source, limit) {
+            let encoded = match Distinct::of(source, limit) {
                 Some(distinct) => Some(Self::make(source, distinct, children)?),
                 None => None,
             };
-            let _ = source.dictionary.set(made);
+            let _ = source.dictionary.set(encoded);
         }
         Ok(source.dictionary.get().and_then(Option::as_ref))
     }
@@ -281,8 +281,8 @@ pub(crate) fn estimate(
         None => None,
     };
     if let Some(distinct) = few {
-        let made = Dictionary::make(source, distinct, children)?;
-        let _ = source.dictionary.set(Some(made));
+        let encoded = Dictionary::make(source, distinct, children)?;
+        let _ = source.dictionary.set(Some(encoded));
     } else if source.wide.is_none() {
         let largest = |offsets: &Offsets| offsets.values.iter().copied().max().unwrap_or(0);
         let range = source

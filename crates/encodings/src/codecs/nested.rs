@@ -495,16 +495,16 @@ impl<C: Child> List<C> {
             self.lengths.decode(selected.vector, 0, &mut values)?;
             let mut next = self.starts[selected.vector] as usize;
             let mut row = 0;
-            selected.for_each(|wanted| {
-                next += values[row..wanted].iter().sum::<u64>() as usize;
-                let end = next + values[wanted] as usize;
-                length(values[wanted] as usize);
+            selected.for_each(|selected_row| {
+                next += values[row..selected_row].iter().sum::<u64>() as usize;
+                let end = next + values[selected_row] as usize;
+                length(values[selected_row] as usize);
                 match ranges.last_mut() {
                     Some(last) if last.end == next => last.end = end,
                     _ => ranges.push(next..end),
                 }
                 next = end;
-                row = wanted + 1;
+                row = selected_row + 1;
             });
         }
         Ok(selection_of(&ranges))

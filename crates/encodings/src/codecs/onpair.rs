@@ -146,17 +146,17 @@ impl Learner {
     /// The longest entry that is a prefix of `text`, which is not empty, and its length.
     fn longest(&self, text: &[u8]) -> (u16, usize) {
         let mut node = u32::from(text[0]);
-        let mut found = (u16::from(text[0]), 1);
+        let mut longest = (u16::from(text[0]), 1);
         for (len, byte) in (2..=ENTRY_BYTES).zip(&text[1..]) {
             match self.next.get(&(node, *byte)) {
                 Some(next) => node = *next,
                 None => break,
             }
             if let Some(entry) = self.entry_at[node as usize] {
-                found = (entry, len);
+                longest = (entry, len);
             }
         }
-        found
+        longest
     }
 
     fn parse(&self, text: &[u8], mut visit: impl FnMut(usize)) {
@@ -197,12 +197,12 @@ impl Learner {
                 self.entry_at.push(None);
             }
         }
-        let place = &mut self.entry_at[node as usize];
-        if place.is_some() {
+        let slot = &mut self.entry_at[node as usize];
+        if slot.is_some() {
             return None;
         }
         let entry = (256 + self.parts.len()) as u16;
-        *place = Some(entry);
+        *slot = Some(entry);
         self.parts.push(parts);
         Some(entry)
     }
@@ -543,8 +543,8 @@ impl Matcher {
         let same_key = &self.texts[start..usize::from(self.starts[key + 1])];
         let last = start + same_key.partition_point(|entry| *entry <= text) - 1;
         let shared = ((self.texts[last] ^ text).leading_zeros() / 8) as usize;
-        let found = self.prefixes[last][shared.min(left) - 1];
-        (found.code(), found.len())
+        let longest = self.prefixes[last][shared.min(left) - 1];
+        (longest.code(), longest.len())
     }
 }
 
@@ -635,10 +635,10 @@ mod tests {
                 for left in [1, 1 + at % ENTRY_BYTES, ENTRY_BYTES] {
                     let (code, len) = matcher.longest(text.first_chunk().unwrap(), left);
                     assert_eq!(strings[usize::from(code)], text[..len]);
-                    let found = strings
+                    let matching = strings
                         .iter()
                         .filter(|string| text[..left].starts_with(string));
-                    assert_eq!(found.map(|string| string.len()).max(), Some(len));
+                    assert_eq!(matching.map(|string| string.len()).max(), Some(len));
                 }
             }
         }

@@ -437,18 +437,18 @@ impl Sequence {
         if ranges.len() <= MAX_RANGES {
             let mut runs = None;
             for (vector, mask) in selection.vectors_mut() {
-                let (mut found, mut range) = ([0; 16], [0; 16]);
+                let (mut members, mut range) = ([0; 16], [0; 16]);
                 for of_set in &ranges {
                     let (low, high) = (of_set[0], of_set[of_set.len() - 1]);
                     self.in_range(vector, low, high, &mut runs, &mut range)?;
-                    found
+                    members
                         .iter_mut()
                         .zip(&range)
-                        .for_each(|(found, range)| *found |= range);
+                        .for_each(|(members, range)| *members |= range);
                 }
                 mask.iter_mut()
-                    .zip(&found)
-                    .for_each(|(mask, found)| *mask &= found ^ flip);
+                    .zip(&members)
+                    .for_each(|(mask, members)| *mask &= members ^ flip);
             }
             return Ok(());
         }
@@ -457,11 +457,11 @@ impl Sequence {
         for (vector, mask) in selection.vectors_mut() {
             self.decode_next(vector, 0, &mut runs, &mut values)?;
             for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
-                let mut found = 0;
+                let mut members = 0;
                 for (bit, value) in values.iter().enumerate() {
-                    found |= u64::from(lookup.contains(*value)) << bit;
+                    members |= u64::from(lookup.contains(*value)) << bit;
                 }
-                *word &= found ^ flip;
+                *word &= members ^ flip;
             }
         }
         Ok(())

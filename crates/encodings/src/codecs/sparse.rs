@@ -36,16 +36,16 @@ pub(crate) fn count_others(values: &[u64]) -> usize {
 
 /// The values other than `most`, their rows, and their number per vector.
 fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
-    let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
+    let (mut others, mut rows, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
         let before = others.len();
         for (row, value) in (0u64..).zip(vector).filter(|(_, value)| **value != most) {
             others.push(*value);
-            places.push(row);
+            rows.push(row);
         }
         counts.push((others.len() - before) as u16);
     }
-    (others, places, counts)
+    (others, rows, counts)
 }
 
 /// Estimated bytes that [`encode`] appends, computed without packing; `None` unless most values are
@@ -54,20 +54,20 @@ pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usi
     if count_others(values) > values.len().div_ceil(2) {
         return None;
     }
-    let (others, places, counts) = others(values, majority(values));
-    let parts = S::size(&others, nesting) + S::size(&places, nesting);
+    let (others, rows, counts) = others(values, majority(values));
+    let parts = S::size(&others, nesting) + S::size(&rows, nesting);
     Some(24 + 2 * counts.len() + parts)
 }
 
 /// Appends `values`.
 pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
     let most = majority(values);
-    let (others, places, counts) = others(values, most);
+    let (others, rows, counts) = others(values, most);
     out.u64(most);
     out.u64(others.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
     out.append(S::encode(&others, nesting));
-    out.append(S::encode(&places, nesting));
+    out.append(S::encode(&rows, nesting));
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
@@ -77,7 +77,7 @@ pub(crate) struct Sparse<S> {
     value: u64,
     starts: Vec<u32>,
     others: S,
-    places: S,
+    rows: S,
 }
 
 impl<S: RunSequence> Sparse<S> {
@@ -105,13 +105,13 @@ impl<S: RunSequence> Sparse<S> {
             value,
             starts,
             others: S::parse(reader, others, nesting)?,
-            places: S::parse(reader, others, nesting)?,
+            rows: S::parse(reader, others, nesting)?,
         })
     }
 
     pub fn describe(&self) -> String {
-        let (others, places) = (self.others.describe(), self.places.describe());
-        format!("sparse({others}, {places})")
+        let (others, rows) = (self.others.describe(), self.rows.describe());
+        format!("sparse({others}, {rows})")
     }
 
     /// The value of most rows.
@@ -166,7 +166,7 @@ impl<S: RunSequence> Sparse<S> {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (mut other, end) = (start(vector), start(vector + 1));
         while other < end {
-            let part = runs.load(&self.others, &self.places, other, end, reference)?;
+            let part = runs.load(&self.others, &self.rows, other, end, reference)?;
             for (value, row) in part.0.iter().zip(part.1) {
                 ensure(*row < VECTOR_LEN as u64, PART, || {
                     format!("row {row} of a vector")

@@ -140,7 +140,7 @@ pub fn repeated(rows: usize, times: usize) -> RecordBatch {
     .unwrap()
 }
 
-/// A column of every type, of `rows` rows, with nulls wherever a type has them.
+/// A column of every type, of `rows` rows, with nulls if a type has them.
 pub fn every_type(rows: usize) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
     let mut add = |array: ArrayRef| columns.push((array.data_type().to_string(), array));

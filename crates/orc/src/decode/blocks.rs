@@ -25,8 +25,8 @@ pub(super) fn in_blocks(
     while left > 0 {
         while block.len() < left.min(BLOCK_VALUES) {
             if !runs.append(left - block.len(), &mut block)? {
-                let found = count - left + block.len();
-                return corrupt(format!("the stream ends after {found} of {count} values"));
+                let decoded = count - left + block.len();
+                return corrupt(format!("the stream ends after {decoded} of {count} values"));
             }
         }
         // a run may go on, for a reader of more values

@@ -105,8 +105,8 @@ impl Decoder {
             Self::Decimals => Values::Decimals(varint::decode_decimals(bytes, count)?),
             Self::Bytes => {
                 ensure(count <= bytes.len(), || {
-                    let found = bytes.len();
-                    format!("{found} bytes in the place of {count}")
+                    let actual = bytes.len();
+                    format!("{actual} bytes in the place of {count}")
                 })?;
                 Values::Bytes(bytes.slice(..count))
             }

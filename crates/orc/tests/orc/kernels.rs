@@ -37,7 +37,7 @@ struct Job {
     input: Bytes,
     from: usize,
     room: usize,
-    tell: Vec<u32>,
+    arguments_of_job: Vec<u32>,
 }
 
 impl Kernels {
@@ -70,25 +70,32 @@ impl Kernels {
             .or_insert_with_key(|source| device.compile(source, name).unwrap().kernel);
         // every job starts at another offset modulo 16 bytes
         let mut input = vec![0x5Au8; SLACK];
-        let mut places = vec![];
+        let mut offsets = vec![];
         let mut room = 0;
         for (number, job) in jobs.iter().enumerate() {
             input.resize(input.len().next_multiple_of(16) + number % 16, 0x5A);
-            places.push((input.len(), room));
+            offsets.push((input.len(), room));
             input.extend_from_slice(&job.input);
             input.resize(input.len() + SLACK, 0x5A);
             room = (room + job.room + 1).next_multiple_of(16);
         }
         let results = jobs.len() * result_words;
-        let told_bytes = jobs.iter().map(|job| 16 + job.tell.len() * 4).sum();
-        let sizes = [input.len(), room, told_bytes, results * 4];
+        let argument_bytes = jobs
+            .iter()
+            .map(|job| 16 + job.arguments_of_job.len() * 4)
+            .sum();
+        let sizes = [input.len(), room, argument_bytes, results * 4];
         let buffers = sizes.map(|bytes| device.allocate(bytes.max(1)).unwrap());
         let [from, to, descriptors, faults] = buffers;
-        let mut told: Vec<u8> = vec![];
-        for (job, (at, place)) in jobs.iter().zip(&places) {
-            told.extend((from + (*at + job.from) as u64).to_le_bytes());
-            told.extend((to + *place as u64).to_le_bytes());
-            told.extend(job.tell.iter().flat_map(|word| word.to_le_bytes()));
+        let mut arguments: Vec<u8> = vec![];
+        for (job, (at, offset)) in jobs.iter().zip(&offsets) {
+            arguments.extend((from + (*at + job.from) as u64).to_le_bytes());
+            arguments.extend((to + *offset as u64).to_le_bytes());
+            arguments.extend(
+                job.arguments_of_job
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes()),
+            );
         }
         let mut output = vec![GUARD; room];
         let mut words = vec![u32::MAX; results];
@@ -106,7 +113,7 @@ impl Kernels {
             args,
         };
         let stream = &mut self.stream;
-        // SAFETY: buffers are as large as what is copied, and live until they are freed; what the kernel is told of
+        // SAFETY: buffers are as large as what is copied, and live until they are freed; the kernel's descriptors
         // lies within them.
         unsafe {
             stream
@@ -114,7 +121,7 @@ impl Kernels {
                 .unwrap();
             stream.copy_in(to, output.as_ptr().cast(), room).unwrap();
             stream
-                .copy_in(descriptors, told.as_ptr(), told.len())
+                .copy_in(descriptors, arguments.as_ptr(), arguments.len())
                 .unwrap();
             stream.launch(kernel.as_ref(), launch).unwrap();
             stream
@@ -125,9 +132,9 @@ impl Kernels {
                 .unwrap();
             buffers.into_iter().for_each(|buffer| device.free(buffer));
         }
-        let jobs = jobs.iter().zip(&places).zip(words.chunks(result_words));
-        let results = jobs.map(|((job, (_, place)), words)| {
-            let (own, guard) = output[*place..].split_at(job.room);
+        let jobs = jobs.iter().zip(&offsets).zip(words.chunks(result_words));
+        let results = jobs.map(|((job, (_, offset)), words)| {
+            let (own, guard) = output[*offset..].split_at(job.room);
             assert_eq!(guard[0], GUARD, "a byte behind the room");
             (own.to_vec(), words.to_vec())
         });
@@ -168,7 +175,7 @@ impl Kernels {
             Job {
                 room: part.count * bytes,
                 from: part.at,
-                tell: vec![
+                arguments_of_job: vec![
                     left as u32,
                     part.skip as u32,
                     part.count as u32,
@@ -295,12 +302,12 @@ fn numbers() -> impl FnMut(usize) -> usize {
     }
 }
 
-fn leaves<'a>(column: &'a Type, found: &mut Vec<&'a Type>) {
-    found.push(column);
+fn leaves<'a>(column: &'a Type, actual: &mut Vec<&'a Type>) {
+    actual.push(column);
     column
         .children
         .iter()
-        .for_each(|child| leaves(child, found));
+        .for_each(|child| leaves(child, actual));
 }
 
 /// The streams of all columns of a file.
@@ -349,15 +356,15 @@ async fn runs_have_the_values_of_the_decoders() {
     for (decoder, parts) in work {
         let (of, value) = kernel_of(decoder).unwrap();
         for parts in parts.chunks(200) {
-            let found = kernels.decode(of, value, parts);
-            for ((bytes, skip, count), found) in parts.iter().zip(found) {
+            let actual = kernels.decode(of, value, parts);
+            for ((bytes, skip, count), actual) in parts.iter().zip(actual) {
                 let expected = expected(decoder, bytes, *skip, *count);
-                let is_wrong = found != expected;
+                let is_wrong = actual != expected;
                 assert!(
                     !is_wrong,
                     "{decoder:?}: {count} values behind {skip} of {bytes:?}"
                 );
-                *compared.entry((of, found.is_some())).or_insert(0) += 1;
+                *compared.entry((of, actual.is_some())).or_insert(0) += 1;
             }
         }
     }
@@ -479,16 +486,16 @@ async fn chunks_are_inflated_as_on_the_cpu() {
     };
     let (mut right, mut faults) = (0, 0);
     for jobs in jobs.chunks(100) {
-        let told = jobs.iter().map(|(_, is_original, bytes, room)| Job {
+        let arguments = jobs.iter().map(|(_, is_original, bytes, room)| Job {
             input: bytes.clone(),
             from: 0,
             room: *room,
-            tell: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
+            arguments_of_job: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
         });
-        let told: Vec<Job> = told.collect();
+        let arguments: Vec<Job> = arguments.collect();
         let source = (INFLATE.concat(), "inflate");
-        let found = kernels.run(source, INFLATE_WARP_BYTES, &told, 2);
-        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(found) {
+        let actual = kernels.run(source, INFLATE_WARP_BYTES, &arguments, 2);
+        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(actual) {
             let expected = expected(*codec, *is_original, bytes);
             let inflated = (result[1] == 0).then(|| &output[..result[0] as usize]);
             assert_eq!(inflated, expected.as_deref(), "{bytes:?}");

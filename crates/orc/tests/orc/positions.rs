@@ -72,13 +72,13 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
                 continue;
             }
             let bytes = stream.inflate_from(position).unwrap();
-            let found = decoder.decode(&bytes, position.values + count).unwrap();
-            let (found, expected) = (
-                part(&found, position.values, count),
+            let actual = decoder.decode(&bytes, position.values + count).unwrap();
+            let (actual, expected) = (
+                part(&actual, position.values, count),
                 part(&all, from, count),
             );
             assert_eq!(
-                found, expected,
+                actual, expected,
                 "{}, {}, {position:?}",
                 column.path, stream.kind
             );

@@ -116,7 +116,7 @@ async fn stripes_and_index_groups_are_pruned() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_number_is_found() {
+async fn nan_is_found() {
     let file = stripes().await;
     let greater = |name| {
         let value: ArrayRef = Arc::new(Float64Array::from(vec![1e9]));

@@ -122,27 +122,27 @@ impl<F: Float> Factors<F> {
     /// Floats ascend with their integers, so this is a search with a good first guess: the nearest
     /// integer, from which steps grow until they bracket the answer.
     fn first_at_least(self, key: i64) -> i64 {
-        let (mut below, mut found) = (-self.limit - 1, self.limit + 1);
+        let (mut below, mut smallest) = (-self.limit - 1, self.limit + 1);
         let mut probe = self
             .to_integer(F::from_key(key))
             .clamp(-self.limit, self.limit);
         let mut step = 1;
         loop {
             let next = if self.to_float(F::unpacked(probe)).key() >= key {
-                found = probe;
-                found - step
+                smallest = probe;
+                smallest - step
             } else {
                 below = probe;
                 below + step
             };
-            if found - below <= 1 {
-                return found;
+            if smallest - below <= 1 {
+                return smallest;
             }
-            let inside = below < next && next < found;
+            let inside = below < next && next < smallest;
             probe = if inside {
                 next
             } else {
-                below + (found - below) / 2
+                below + (smallest - below) / 2
             };
             step = (step * 2).min(2 * self.limit + 2);
         }

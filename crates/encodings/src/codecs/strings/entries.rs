@@ -51,9 +51,9 @@ impl Entries {
                 format!("{count} entries, of which {singles} are bytes"),
             )
         })?;
-        let found = parts.len();
-        ensure(found == (2 * pairs * code_bits).div_ceil(8), PART, || {
-            format!("{found} bytes for {pairs} pairs of {code_bits} bits each")
+        let actual = parts.len();
+        ensure(actual == (2 * pairs * code_bits).div_ceil(8), PART, || {
+            format!("{actual} bytes for {pairs} pairs of {code_bits} bits each")
         })?;
         for pair in 0..pairs {
             let part = |at| {
@@ -80,7 +80,7 @@ impl Entries {
         (8 * ENTRY_BYTES).div_ceil(self.code_bits)
     }
 
-    /// Decompresses the byte ranges `wanted`, which ascend, to the same ranges of `out`; bytes
+    /// Decompresses the byte `ranges`, which ascend, to the same ranges of `out`; bytes
     /// between them are arbitrary. All codes together yield `bytes` bytes, and `out` is longer by a
     /// block's bytes. Returns the end of the decompressed bytes, which differs if there are fewer.
     /// Codes without an entry are corruption, and so are bytes after the last code.
@@ -88,11 +88,11 @@ impl Entries {
         &self,
         codes: &[u8],
         bytes: usize,
-        wanted: &[Range<usize>],
+        ranges: &[Range<usize>],
         out: &mut [u8],
     ) -> Result<usize> {
         let (mut at, mut bit) = (0, 0);
-        for range in wanted {
+        for range in ranges {
             while at < range.end.min(bytes) && bit + self.code_bits <= 8 * codes.len() {
                 if let Some(block) = codes.get(bit / 8..).and_then(|codes| codes.first_chunk()) {
                     let block = u64::from_le_bytes(*block) >> (bit % 8);
@@ -252,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_made_of_earlier_ones() {
-        let found = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
-        let strings: Vec<&[u8]> = (0..7).map(|code| found.entry(code)).collect();
+    fn entries_concatenate_earlier_ones() {
+        let parsed = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
+        let strings: Vec<&[u8]> = (0..7).map(|code| parsed.entry(code)).collect();
         let long = b"abababababababab";
         assert_eq!(
             strings,
@@ -275,37 +275,40 @@ mod tests {
     #[test]
     fn damaged_codes_are_errors_or_bytes() {
         // codes of 3 bits; 6 and 7 have no entries
-        let found = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
+        let parsed = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
         let codes: Vec<u8> = (0..4000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();
         for len in 0..100 {
             let codes = &codes[len * 7..len * 8];
             for bytes in [0, 1, 17, len * 3, len * 40] {
-                for wanted in [0..usize::MAX, 5..9, bytes / 2..bytes, bytes..usize::MAX] {
+                for range in [0..usize::MAX, 5..9, bytes / 2..bytes, bytes..usize::MAX] {
                     let mut out = vec![0; bytes + WINDOW];
-                    if let Ok(end) = found.decompress(codes, bytes, &[wanted], &mut out) {
+                    if let Ok(end) = parsed.decompress(codes, bytes, &[range], &mut out) {
                         assert!(end < bytes + ENTRY_BYTES);
                     }
                 }
-                let _ = found.check(codes, &[bytes as u64]);
+                let _ = parsed.check(codes, &[bytes as u64]);
             }
         }
         // ab, abab, a, a, a
         let codes = [0b00_011_010, 0];
         for lengths in [&[2, 4, 1][..], &[6, 1], &[2, 5, 0], &[0, 7, 1, 1], &[9]] {
-            found.check(&codes, lengths).unwrap();
+            parsed.check(&codes, lengths).unwrap();
         }
         for lengths in [&[1, 5, 1][..], &[4, 4], &[7, 20]] {
-            is_corrupt(found.check(&codes, lengths), "no codes for a string");
+            is_corrupt(parsed.check(&codes, lengths), "no codes for a string");
         }
-        is_corrupt(found.check(&codes, &[1, 1]), "no codes");
-        is_corrupt(found.check(&codes, &[]), "2 bytes behind the codes");
-        is_corrupt(found.check(&[0b111], &[1]), "no codes");
+        is_corrupt(parsed.check(&codes, &[1, 1]), "no codes");
+        is_corrupt(parsed.check(&codes, &[]), "2 bytes behind the codes");
+        is_corrupt(parsed.check(&[0b111], &[1]), "no codes");
         let mut out = [0; 200];
-        is_corrupt(found.decompress(&codes, 2, ALL, &mut out), "1 bytes behind");
         is_corrupt(
-            found.decompress(&[0b111], 1, ALL, &mut out),
+            parsed.decompress(&codes, 2, ALL, &mut out),
+            "1 bytes behind",
+        );
+        is_corrupt(
+            parsed.decompress(&[0b111], 1, ALL, &mut out),
             "code 7 of 6 entries",
         );
     }

@@ -204,12 +204,12 @@ impl Strings {
     ) -> Result<()> {
         let lengths = self.lengths_of(selected.vector, lengths)?;
         for (i, lengths) in lengths.chunks(SPLIT_ROWS).enumerate() {
-            let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
+            let row_mask = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
             let split = selected.vector * VECTOR_LEN / SPLIT_ROWS + i;
-            if wanted == u32::MAX {
+            if row_mask == u32::MAX {
                 self.append_split(split, lengths, scratch, out)?;
-            } else if wanted != 0 {
-                self.append_rows(split, lengths, wanted, scratch, out)?;
+            } else if row_mask != 0 {
+                self.append_rows(split, lengths, row_mask, scratch, out)?;
             }
         }
         Ok(())
@@ -239,10 +239,10 @@ impl Strings {
         }
         let bytes = lengths.iter().sum::<u64>() as usize;
         let behind = bytes..usize::MAX;
-        let found = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
-        ensure(found.len() == bytes, PART, || {
-            let found = found.len();
-            format!("split {split} has {found} bytes, its lengths say {bytes}")
+        let decompressed = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
+        ensure(decompressed.len() == bytes, PART, || {
+            let decompressed = decompressed.len();
+            format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
         })
     }
 
@@ -262,19 +262,19 @@ impl Strings {
         let bytes = end - out.data.len();
         let all = self.decompress(split, bytes, symbols::ALL, scratch)?;
         ensure(all.len() == bytes, PART, || {
-            let found = all.len();
-            format!("split {split} has {found} bytes, its lengths say {bytes}")
+            let decompressed = all.len();
+            format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
         })?;
         out.data.extend_from_slice(all);
         Ok(())
     }
 
-    /// Appends the strings of a split whose bit in `wanted` is set.
+    /// Appends the strings of a split whose bit in `row_mask` is set.
     fn append_rows(
         &self,
         split: usize,
         lengths: &[u64],
-        wanted: u32,
+        row_mask: u32,
         scratch: &mut Vec<u8>,
         out: &mut BytesBuilder,
     ) -> Result<()> {
@@ -286,7 +286,7 @@ impl Strings {
         }
         let mut ranges = [const { 0..0 }; SPLIT_ROWS];
         let mut count = 0;
-        let mut rest = wanted;
+        let mut rest = row_mask;
         while rest != 0 {
             let row = rest.trailing_zeros() as usize;
             ranges[count] = starts[row]..starts[row + 1];
@@ -294,24 +294,24 @@ impl Strings {
             rest &= rest - 1;
         }
         let ranges = &ranges[..count];
-        let found = self.decompress(split, bytes, ranges, scratch)?;
+        let decompressed = self.decompress(split, bytes, ranges, scratch)?;
         for range in ranges {
-            ensure(range.end <= found.len(), PART, || {
-                let found = found.len();
-                format!("split {split} has {found} bytes, its lengths say {bytes}")
+            ensure(range.end <= decompressed.len(), PART, || {
+                let decompressed = decompressed.len();
+                format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
             })?;
-            out.push_of(found, range.clone());
+            out.push_of(decompressed, range.clone());
         }
         Ok(())
     }
 
-    /// Decompresses the ranges `wanted` of a split, which has `bytes` bytes in all. `scratch` is
+    /// Decompresses the byte `ranges` of a split, which has `bytes` bytes in all. `scratch` is
     /// overwritten.
     fn decompress<'a>(
         &'a self,
         split: usize,
         bytes: usize,
-        wanted: &[Range<usize>],
+        ranges: &[Range<usize>],
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
@@ -327,8 +327,8 @@ impl Strings {
         let out = &mut scratch[..bytes + SLACK];
         let end = match &self.vocabulary {
             Vocabulary::Bytes => 0,
-            Vocabulary::Symbols(tables) => tables.decompress(codes, wanted, out)?,
-            Vocabulary::Entries(entries) => entries.decompress(codes, bytes, wanted, out)?,
+            Vocabulary::Symbols(tables) => tables.decompress(codes, ranges, out)?,
+            Vocabulary::Entries(entries) => entries.decompress(codes, bytes, ranges, out)?,
         };
         Ok(&scratch[..end])
     }

@@ -58,12 +58,12 @@ impl Tables {
     pub fn decompress(
         &self,
         codes: &[u8],
-        wanted: &[Range<usize>],
+        byte_ranges: &[Range<usize>],
         out: &mut [u8],
     ) -> Result<usize> {
         match self {
-            Self::One(table) => table.decompress(codes, wanted, out),
-            Self::Two(pair) => pair.decompress(codes, wanted, out),
+            Self::One(table) => table.decompress(codes, byte_ranges, out),
+            Self::Two(pair) => pair.decompress(codes, byte_ranges, out),
         }
     }
 }
@@ -89,13 +89,18 @@ pub(crate) trait Decompress {
         out: &mut [u8],
     ) -> Result<(usize, &'a [u8])>;
 
-    /// Decompresses the byte ranges `wanted`, which ascend, to the same ranges of `out`; bytes between them are
+    /// Decompresses the `byte_ranges`, which ascend, to the same ranges of `out`; bytes between them are
     /// arbitrary. Returns the end of the decompressed bytes. Symbols are written as a whole, so `out` must be [`SLACK`]
     /// bytes longer than all decompressed bytes. Bytes that do not fit, an unknown code and a truncated escape are
     /// corruption.
-    fn decompress(&self, codes: &[u8], wanted: &[Range<usize>], out: &mut [u8]) -> Result<usize> {
+    fn decompress(
+        &self,
+        codes: &[u8],
+        byte_ranges: &[Range<usize>],
+        out: &mut [u8],
+    ) -> Result<usize> {
         let (mut at, mut rest) = (0, codes);
-        for range in wanted {
+        for range in byte_ranges {
             while !rest.is_empty() && at < range.end {
                 if let Some((block, behind)) = rest.split_first_chunk() {
                     if at < range.start
@@ -433,8 +438,8 @@ mod tests {
             assert!(specials.count() > 0, "no code ends within an escape");
             for (text, codes) in texts.iter().zip(twice.iter()) {
                 let mut out = vec![0; text.len() + SLACK];
-                let found = pair.decompress(codes, ALL, &mut out).unwrap();
-                assert_eq!(&out[..found], text);
+                let end = pair.decompress(codes, ALL, &mut out).unwrap();
+                assert_eq!(&out[..end], text);
                 for step in [40, 300, 5000] {
                     let ranges: Vec<_> = (7..text.len() - 20)
                         .step_by(step)
@@ -449,7 +454,7 @@ mod tests {
                 }
                 let cut = &codes[..codes.len() - 1];
                 let short = pair.decompress(cut, ALL, &mut out);
-                assert!(short.is_err() || short.is_ok_and(|found| found < text.len()));
+                assert!(short.is_err() || short.is_ok_and(|end| end < text.len()));
             }
         }
     }
@@ -471,8 +476,8 @@ mod tests {
                 .decompress(codes, ALL, &mut inner)
                 .and_then(|n| {
                     let mut out = vec![0; n * 8 + SLACK];
-                    let found = pair.first.decompress(&inner[..n], ALL, &mut out)?;
-                    Ok(out[..found].to_vec())
+                    let end = pair.first.decompress(&inner[..n], ALL, &mut out)?;
+                    Ok(out[..end].to_vec())
                 });
             let mut out = vec![0; codes.len() * PAIR_BYTES + SLACK];
             let in_one = pair.decompress(codes, ALL, &mut out);
