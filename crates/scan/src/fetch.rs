@@ -88,12 +88,12 @@ impl Fetcher {
     }
 }
 
-/// Filters to evaluate, in order.
+/// A row group in memory.
 pub(crate) struct Group {
     pub(crate) row_group: usize,
     pub(crate) rows: usize,
     pub(crate) columns: Columns,
-    /// What to evaluate, in order.
+    /// The filters to evaluate, in order.
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
     /// Generation of the filters that the conjuncts come from.
     pub(crate) generation: u64,
