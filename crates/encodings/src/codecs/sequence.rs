@@ -175,7 +175,7 @@ const DIFFERENCES_A_BYTE: usize = 16;
 pub(crate) fn with_work(encoding: Encoding, bytes: usize, values: &[u64]) -> usize {
     match encoding {
         Encoding::Rle | Encoding::GpuRfor => bytes + runs(values) / RUNS_A_BYTE,
-        Encoding::Sparse => bytes + sparse::count_others(values) / RUNS_A_BYTE,
+        Encoding::Sparse => bytes + sparse::count_exceptions(values) / RUNS_A_BYTE,
         Encoding::Delta | Encoding::GpuDfor => bytes + values.len() / DIFFERENCES_A_BYTE,
         _ => bytes,
     }
