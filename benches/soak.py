@@ -90,7 +90,7 @@ class Soak:
         return target
 
     def whole_run(self, name):
-        """Seconds of a run that nobody disturbs, and the sizes of its files."""
+        """Seconds of an undisturbed run, and the sizes of its files."""
         target = self.fresh(name)
         start = time.monotonic()
         done = subprocess.run(self.writers(target)[name], capture_output=True, text=True)
@@ -102,7 +102,7 @@ class Soak:
         return seconds, [path.stat().st_size for path in self.visible(target)]
 
     def kill(self, name, after):
-        """What a kill after so many seconds leaves: none, some or all of the rows."""
+        """Kills a run after so many seconds; returns which rows are left: none, some or all."""
         target = self.fresh(name)
         quiet = subprocess.DEVNULL
         process = subprocess.Popen(self.writers(target)[name], stdout=quiet, stderr=quiet)

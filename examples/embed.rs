@@ -26,7 +26,7 @@ async fn main() -> Result<()> {
                     FROM trips WHERE miles > 200000 GROUP BY month ORDER BY month";
     ctx.sql(by_month).await?.show().await?;
 
-    // What was pruned, read and decoded.
+    // Metrics: what was pruned, read and decoded.
     let lookup = "SELECT miles FROM trips WHERE id = 123456";
     ctx.sql(&format!("EXPLAIN ANALYZE {lookup}"))
         .await?

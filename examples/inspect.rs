@@ -1,4 +1,4 @@
-//! Looks into a file without decoding it: `cargo run --example inspect [FILE]`.
+//! Prints a file's metadata without decoding it: `cargo run --example inspect [FILE]`.
 
 use std::error::Error;
 use std::path::PathBuf;

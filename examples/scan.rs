@@ -34,7 +34,7 @@ fn scan(file: Arc<File>) -> Result<Scan, Box<dyn Error>> {
         high: Bound::Unbounded,
         negated: false,
     };
-    // What is no predicate is a test of our own. It is asked about each distinct place once.
+    // Conditions that are no predicate are tests of the caller, evaluated once per distinct value.
     let is_lima = |rows: &RecordBatch| {
         let places = rows.column(0).as_string::<i32>().iter();
         Ok(places
@@ -75,7 +75,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     println!("{rows} trips of Lima");
 
-    // The same on a thread of its own that knows no runtime.
+    // Without a runtime, the scan runs on a thread of its own.
     let first = scan(file)?.with_limit(3).blocking();
     let first = std::thread::spawn(move || first.collect::<Result<Vec<_>, _>>());
     let first = first.join().map_err(|_| "the thread failed")??;

@@ -1,4 +1,5 @@
-//! Writes Arrow batches to a Vectile file, and says what was chosen: `cargo run --example write`.
+//! Writes Arrow batches to a Vectile file, and prints the chosen encodings: `cargo run --example
+//! write`.
 
 use std::error::Error;
 use std::sync::Arc;

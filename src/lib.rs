@@ -1,14 +1,14 @@
 //! Arrow tables that stay compressed and answer SQL.
 //!
-//! This package is what an application depends on: it re-exports the layers.
+//! The package for applications: it re-exports the layers.
 //!
-//! - [`session`]: Vectile tables in a DataFusion session, through SQL or as data frames. What most
-//!   applications need of it is at the root: [`register`] and [`VectileSessionContextExt`].
+//! - [`session`]: Vectile tables in a DataFusion session, through SQL or as data frames. Most
+//!   applications need only [`register`] and [`VectileSessionContextExt`], which are at the root.
 //! - [`file`](mod@file): the container; writing batches, reading footers and row groups.
 //! - [`scan`]: filters and projections of files, or of other containers, without SQL.
 //! - [`encodings`]: encoding, filtering and decoding single columns.
 //!
-//! The feature `gpu`, on by default, puts queries on CUDA devices.
+//! The feature `gpu`, on by default, runs queries on CUDA devices.
 //!
 //! ```
 //! use datafusion::prelude::SessionContext;

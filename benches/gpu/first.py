@@ -13,7 +13,7 @@ more than 1.1 times the better of the others; so does a sum. Exits with 1 if ans
 where the whole query can be on the GPU.
 
 Without --pause, the next run begins as soon as the one before has ended. With it, a process in `auto` waits between
-two runs as long as a user takes to read an answer: it prints more than a pipe holds, which nobody reads for SECONDS.
+two runs as long as a user takes to read an answer: it prints more than a pipe holds, and its output is not read for SECONDS.
 Its other threads go on, so that the background can work. No time includes the pause.
 """
 

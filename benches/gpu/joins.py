@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joins of TPC-H's tables in which rows have several partners, keys of text among others, and averages that say which
-groups are wanted: whole queries on the CPU and with the GPU, which must agree.
+"""Joins of TPC-H's tables in which rows have several matches, including keys of text, and averages that decide which
+groups are returned: whole queries on the CPU and with the GPU, which must agree.
 
     benches/gpu/joins.py [--vectile target/release/vectile] [--scale 10] [--data DIR] [--runs 4]
 

@@ -1,13 +1,13 @@
-// What memory costs that files are read into and copied from: new or reused, pinned by the driver or registered,
-// copied to the device in small or large pieces. docs/lab.md has results.
+// Measures memory that files are read into and copied from: new or reused, pinned by the driver or registered, copied
+// to the device in small or large pieces. docs/lab.md has results.
 //
 //   nvcc -O2 -std=c++17 -o memory benches/gpu/memory.cu -lcuda -lpthread
 //   ./memory FILE
 //
 // FILE should have some gigabytes. At most READ_BYTES of it are read, and once before, so that they are in the page
-// cache. Prints, of ROUNDS measurements, the median and the range. Times of reads and of touching include starting
-// the threads. New memory is as the system gives it, in small or in huge pages. The engine pins memory as
-// `crates/gpu/src/runtime/huge.rs` has it.
+// cache. Prints the median and the range of ROUNDS measurements. Times of reads and of touching include starting the
+// threads. New memory is as the system returns it, in small or in huge pages. The engine pins memory as in
+// `crates/gpu/src/runtime/huge.rs`.
 
 #include <cuda.h>
 #include <fcntl.h>
@@ -61,7 +61,7 @@ void on_threads(size_t count, Work work) {
     for (auto& thread : threads) thread.join();
 }
 
-// A row of the table: times, or speeds where `bytes` are given.
+// A row of the table: times, or speeds if `bytes` is not 0.
 void report(const std::string& name, std::vector<double> values, size_t bytes = 0) {
     for (double& value : values)
         if (bytes) value = (double)bytes / value / 1e6;
@@ -85,7 +85,7 @@ void read_piece(int file, size_t at, char* to, size_t bytes) {
     }
 }
 
-// Reads the file by pieces on several threads. For each piece, `take(thread, at)` makes memory, which `give` gets back.
+// Reads the file by pieces on several threads. Per piece, `take(thread, at)` returns memory, which goes back to `give`.
 template <class Take, class Give>
 void read_all(int file, size_t bytes, size_t threads, Take take, Give give) {
     std::atomic<size_t> next{0};

@@ -39,7 +39,6 @@ from statistics import median_high as median
 
 import sql
 import ssb
-import tiles_ssb
 import tpch
 
 RUNS, SLOW_RUNS, PROCESSES, CONVERSIONS = 9, 4, 3, 2
@@ -69,7 +68,7 @@ COLUMNS = {
         "lo_shipmode": "lo_shipmode <> 'RAIL'",
     },
 }
-# What a query reads of the large table.
+# Columns of the large table that each query reads.
 READS = {
     "tpch/1": "l_quantity,l_extendedprice,l_discount,l_tax,l_returnflag,l_linestatus,l_shipdate",
     "tpch/6": "l_quantity,l_extendedprice,l_discount,l_shipdate",
@@ -86,7 +85,7 @@ BATCH_ROWS = 1 << 16
 
 
 class Bench:
-    """Tables in each format, and what was found."""
+    """Tables in each format, and the results."""
 
     def __init__(self, options, cache):
         self.options = options
@@ -184,7 +183,7 @@ def write_orc(source, groups, target):
 
 
 def plan_of(answer):
-    """What EXPLAIN ANALYZE says."""
+    """The output of EXPLAIN ANALYZE."""
     rows, _ = answer
     return "\n".join(row["plan"] for row in rows)
 
@@ -216,7 +215,7 @@ def sizes(bench):
         for name in forms["orc"]:
             found[name] = {form: megabytes(forms[form][name]) for form in ["orc", "vectile", "parquet"]}
             rows.append((name, [number(mb) for mb in found[name].values()]))
-    tiles_ssb.table("Tables, MB", ["ORC", "Vectile", "Parquet"], rows)
+    sql.table("Tables, MB", ["ORC", "Vectile", "Parquet"], rows)
     bench.results["sizes_mb"] = found
 
 
@@ -286,7 +285,7 @@ def queries(bench):
     titles += ["Vectile, GPU: first", "opened", "later", "kernel", "Parquet, CPU: first"]
     titles += ["CPU first / GPU first", "CPU first / GPU opened", "ORC later / Vectile later"]
     titles += ["orc-rust, reading", "of that / GPU first", "of that / GPU opened"]
-    tiles_ssb.table("Queries, ms", titles, lines)
+    sql.table("Queries, ms", titles, lines)
     print(*dict.fromkeys(reasons), sep="\n")
     bench.results["queries"] = found
 
@@ -313,7 +312,7 @@ def columns(bench):
             line = [number(size / 1e6), number(on), number(off), ratio(off, on), ratio(size / 1e6, on)]
             lines.append((column, line))
     titles = ["MB", "GPU, ms", "CPU, ms", "CPU / GPU", "GPU, GB/s of ORC"]
-    tiles_ssb.table("First query of a column of ORC files", titles, lines)
+    sql.table("First query of a column of ORC files", titles, lines)
     bench.results["columns"] = found
 
 
@@ -336,7 +335,7 @@ def convert(bench):
         target.unlink()
     same("convert", rows)
     lines = [(form, [number(each["seconds"], 2), number(each["mb"])]) for form, each in found.items()]
-    tiles_ssb.table("Converting lineitem to Vectile", ["s", "MB written"], lines)
+    sql.table("Converting lineitem to Vectile", ["s", "MB written"], lines)
     bench.results["convert"] = found
 
 

@@ -152,7 +152,7 @@ def rows(title, x_name, names, series, bound=None, log=False):
 
 
 def tera(case, what="values"):
-    """Of values, or bytes, or bytes written, a second: in 10^12."""
+    """Values, bytes or bytes written per second, in 10^12."""
     return case[what] / case["ms"] / 1e9
 
 

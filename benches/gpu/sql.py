@@ -23,7 +23,7 @@ def text(benchmark, query):
 
 
 def vectile(program, *arguments, **more):
-    """What a command prints, and its log."""
+    """The output of a command, and its log."""
     done = subprocess.run([program, *arguments], capture_output=True, encoding="utf-8", **more)
     if done.returncode != 0:
         sys.exit(f"vectile {' '.join(arguments)[:300]}: {done.stderr}")
@@ -74,3 +74,11 @@ def metrics(plan, name):
     """The values of a metric in a plan, in milliseconds or ones."""
     found = re.findall(rf"\b{name}=([0-9.]+) ?([a-zA-Zµ]*)", plan)
     return [float(number) * UNITS[unit] for number, unit in found]
+
+
+def table(title, names, rows):
+    """Prints lines of (name, numbers) as a Markdown table."""
+    print(f"\n{title}\n\n| | {' | '.join(names)} |\n| --- |{' ---: |' * len(names)}")
+    for name, values in rows:
+        print(f"| {name} | {' | '.join(value if isinstance(value, str) else f'{value:.3g}' for value in values)} |")
+    sys.stdout.flush()

@@ -112,7 +112,7 @@ KEYS = {
 
 
 class Bench:
-    """The command line, its tables, and what was found."""
+    """The command line, its tables, and the results."""
 
     def __init__(self, options):
         self.options = options

@@ -6,8 +6,8 @@ floor, and why what was not fused was not.
                         [--mode auto|on|require] [--runs 4] [--set SETTING=VALUE] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. Every query runs so many times in one process in each of
-the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then twice as if
-nobody had asked before, without kept lookups (`fresh`), and once with EXPLAIN ANALYZE VERBOSE, which tells kernel times,
+the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then twice as a
+new query, without cached key tables (`fresh`), and once with EXPLAIN ANALYZE VERBOSE, which prints kernel times,
 bytes and reasons. Bytes are those of columns that aggregates and
 scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
 with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all, `text`

@@ -1,4 +1,4 @@
-//! Queries over the same tables in several formats, engines taking turns.
+//! Queries over the same tables in several formats, run in turns.
 
 use std::time::Instant;
 
@@ -11,11 +11,11 @@ use crate::session;
 /// A name and a session with the TPC-H tables. The first of a list is compared with the others.
 pub type Engine = (&'static str, SessionContext);
 
-/// What to run.
+/// The arguments of a comparison.
 pub struct Arguments {
     /// TPC-H scale.
     pub scale: f64,
-    /// Runs that count, after one that does not and whose answers are compared.
+    /// Runs that count, after a first one whose answers are compared.
     pub runs: usize,
     /// Numbers of the queries.
     pub queries: Vec<usize>,
@@ -26,7 +26,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// If one is no number.
+    /// If an argument is not a number.
     pub fn parse(args: &[String]) -> Result<Self> {
         Ok(Self {
             scale: args.first().map_or(Ok(1.0), |s| s.parse())?,
@@ -39,7 +39,7 @@ impl Arguments {
     }
 }
 
-/// TPC-H queries.
+/// Compares the TPC-H queries.
 pub async fn tpch(engines: &[Engine], arguments: &Arguments) -> Result<()> {
     println!(
         "TPC-H at scale {}, {} threads, {} runs, hot files; ms: median (least-most)\n",
@@ -125,7 +125,7 @@ pub async fn filters(engines: &[Engine], arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The times of each engine, and whether all gave the same answer.
+/// The times of each engine; true if all gave the same answer.
 async fn race(engines: &[Engine], sql: &str, runs: usize) -> Result<(Vec<Times>, bool)> {
     let mut answers = vec![];
     for (_, ctx) in engines {

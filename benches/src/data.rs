@@ -1,4 +1,4 @@
-//! TPC-H tables as Vectile and as Parquet files, made once and kept in a folder.
+//! TPC-H tables as Vectile and as Parquet files, generated once and kept in a folder.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ pub fn batches(table: &str, scale: f64) -> (SchemaRef, Box<dyn Iterator<Item = R
     }
 }
 
-/// The files of one scale, generated where missing.
+/// The files of one scale; generates missing ones.
 pub async fn tpch(scale: f64) -> Result<PathBuf> {
     let folder = folder().join(format!("tpch-{scale}"));
     std::fs::create_dir_all(&folder)?;
@@ -71,7 +71,7 @@ pub async fn tpch(scale: f64) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Writes Parquet as the `parquet` crate does by default, with zstd(3).
+/// Writes Parquet with the defaults of the `parquet` crate and zstd(3).
 pub fn write_parquet(
     path: &Path,
     schema: SchemaRef,

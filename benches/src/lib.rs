@@ -1,4 +1,5 @@
-//! What the benchmarks share: TPC-H data as files, sessions with equal settings, timing and tables.
+//! Shared code of the benchmarks: TPC-H data as files, sessions with equal settings, timing and
+//! tables.
 
 pub mod compare;
 pub mod data;

@@ -14,7 +14,7 @@ pub fn partitions() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// What all sessions are configured with.
+/// The configuration of all sessions.
 pub fn config() -> SessionConfig {
     SessionConfig::new().with_target_partitions(partitions())
 }

@@ -1,5 +1,5 @@
-//! What the fuzz targets share: whatever the bytes, reading them gives values or a typed error,
-//! in memory and time bounded by their size. A panic, a hang or a crash is a finding.
+//! Shared code of the fuzz targets. Reading any bytes gives values or a typed error, in memory and time bounded by
+//! their size. A panic, a hang or a crash is a finding.
 
 pub mod orc;
 
@@ -16,7 +16,7 @@ use vectile_encodings::{
 };
 use vectile_file::Compression;
 
-/// Types that stand for every branch of the parser.
+/// Types that cover every branch of the parser.
 fn types() -> Vec<DataType> {
     let item = Arc::new(Field::new("item", DataType::Int32, true));
     vec![
@@ -43,12 +43,12 @@ fn types() -> Vec<DataType> {
     ]
 }
 
-/// The most bytes that are decoded here.
+/// The most bytes to decode.
 const MAX_BYTES: u64 = 1 << 26;
-/// What takes more must be refused, unless its chunk is large: none here is.
+/// Larger sizes must be refused, unless the chunk is large: none here is.
 const TOO_LARGE: u64 = 1 << 30;
 
-/// Reads `bytes` as a column chunk of `rows` rows, of a file of format `version`, decodes and filters it.
+/// Reads `bytes` as a column chunk of `rows` rows in a file of format `version`, decodes and filters it.
 pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize, version: u32) {
     if let Ok(zones) = ZoneMap::parse_version(bytes.to_vec().into(), data_type, rows.min(100), version) {
         let _ = zones.merge();
@@ -60,14 +60,14 @@ pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize, version: u32
     let Ok(column) = Column::parse_version(bytes.to_vec().into(), data_type, rows, version) else { return };
     let Ok(size) = column.decoded_bytes(&Selection::all(0, rows)) else { return };
     if (MAX_BYTES..=TOO_LARGE).contains(&size) {
-        // allowed, and too slow here
+        // allowed, but too slow here
         return;
     }
     let Ok(array) = column.decode(0..rows) else { return };
     assert!(size < MAX_BYTES, "{size} bytes are decoded");
     assert_eq!(array.len(), rows);
     if let Ok(actual) = array.to_data().get_slice_memory_size() {
-        // what is decoded is known before, up to what is rounded and shared
+        // the decoded size is known in advance, except for rounding and shared memory
         assert!(actual as u64 <= 4 * size + (1 << 20), "{actual} bytes, {size} were announced");
     }
     let _ = column.decode(rows / 3..rows / 2);
@@ -79,7 +79,7 @@ pub fn read_column(bytes: &[u8], data_type: &DataType, rows: usize, version: u32
     let _ = column.select(&selection);
 }
 
-/// Bytes as they come: the first ones choose type and rows, the rest is the chunk.
+/// Arbitrary bytes: the first ones choose type and rows, the rest is the chunk.
 pub fn any_column(data: &[u8]) {
     let types = types();
     if let [kind, low, high, bytes @ ..] = data {
@@ -89,8 +89,8 @@ pub fn any_column(data: &[u8]) {
     }
 }
 
-/// A well-formed chunk of the encoding that the first byte chooses, made from the next ones, damaged
-/// by the others: each triple is a position and what to change there.
+/// Reads a damaged chunk. The first byte chooses its encoding, the next ones its values, and each triple of the rest is
+/// a position and a change there.
 pub fn damaged(data: &[u8]) {
     let Some(([choice, seed @ ..], damage)) = data.split_first_chunk::<5>() else { return };
     let encoding = Encoding::ALL[usize::from(*choice) % Encoding::ALL.len()];
@@ -106,9 +106,9 @@ pub fn damaged(data: &[u8]) {
     read_column(&bytes, array.data_type(), array.len(), FORMAT_VERSION);
 }
 
-/// A well-formed chunk and what it holds; kept, because encoding takes longer than reading.
+/// A valid chunk and its values; cached, because encoding takes longer than reading.
 fn chunk_for(encoding: Encoding, seed: [u8; 4]) -> Option<(ArrayRef, Vec<u8>)> {
-    // training on text takes so long that fewer chunks find more
+    // training on text takes so long that fewer distinct chunks find more
     let is_trained = matches!(encoding, Encoding::Fsst | Encoding::OnPair);
     let seed = if is_trained { seed.map(|byte| byte & 0xC1) } else { seed };
     type Chunks = HashMap<(Encoding, [u8; 4]), Option<(ArrayRef, Vec<u8>)>>;
@@ -172,8 +172,8 @@ fn array_for(encoding: Encoding, [kind, rows, spread, nulls]: [u8; 4]) -> ArrayR
     }
 }
 
-/// A small file, compressed or not, damaged by `data`: each group of four bytes is a position, a region and what to
-/// change there. The checksum of the footer is mended, so that damage reaches its parser.
+/// Reads a small file, compressed or not, damaged by `data`: each group of four bytes is a position, a region and a
+/// change there. The checksum of the footer is corrected, so that damage reaches its parser.
 pub fn any_file(data: &[u8]) {
     static FILES: std::sync::LazyLock<[Vec<u8>; 2]> =
         std::sync::LazyLock::new(|| [Compression::None, Compression::Zstd].map(small_file));
@@ -236,7 +236,7 @@ async fn read_file(bytes: Vec<u8>) {
     }
 }
 
-/// Offset and length of the footer, and where its checksum is written in hexadecimal.
+/// Offset and length of the footer, and the position of its checksum in hexadecimal.
 fn footer_of(bytes: &[u8]) -> Option<(usize, usize, std::ops::Range<usize>)> {
     let key = b"vectile";
     let tail = bytes.len().saturating_sub(4096);
@@ -267,8 +267,8 @@ fn mend_checksum(bytes: &mut [u8]) {
     }
 }
 
-/// A file of nulls only, whose column is said to be of another type: nulls are of any type, and
-/// those of a wide one are large.
+/// Reads a file of nulls only, whose column claims to be of another type: nulls are valid for any type, and those of a
+/// wide one are large.
 pub fn any_type(data: &[u8]) {
     static FILE: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(file_of_nulls);
     let mut choices = Choices { bytes: data, impossible: true };
@@ -277,7 +277,7 @@ pub fn any_type(data: &[u8]) {
     let Ok(json) = serde_json::to_string(&schema) else { return };
     let mut bytes = FILE.clone();
     let Some((offset, _, _)) = footer_of(&bytes) else { panic!("a fresh file has no footer") };
-    // version, length of the schema, the schema
+    // version, length of the schema, schema
     let (length, start) = number_at(&bytes, offset + 1);
     if json.len() > length {
         return;
@@ -296,7 +296,7 @@ fn put_number(out: &mut Vec<u8>, mut value: u128) {
     out.push(value as u8);
 }
 
-/// A number of the footer, and where the next byte is.
+/// A number of the footer, and the offset of the next byte.
 fn number_at(bytes: &[u8], mut at: usize) -> (usize, usize) {
     let (mut value, mut shift) = (0, 0);
     loop {
@@ -309,7 +309,7 @@ fn number_at(bytes: &[u8], mut at: usize) -> (usize, usize) {
     }
 }
 
-/// With room for the schema of any other type.
+/// A file of nulls with room for the schema of any other type.
 fn file_of_nulls() -> Vec<u8> {
     let room = HashMap::from([("room".to_owned(), "x".repeat(8000))]);
     let field = Field::new("n", DataType::Int32, true).with_metadata(room);
@@ -321,7 +321,7 @@ fn file_of_nulls() -> Vec<u8> {
 /// Bytes that decide, one at a time; zeros at the end.
 struct Choices<'a> {
     bytes: &'a [u8],
-    /// Whether types may be such that no array can have them, which a file's reader refuses.
+    /// True if types may be such that no array can have them; a file's reader refuses those.
     impossible: bool,
 }
 
@@ -332,7 +332,7 @@ impl Choices<'_> {
         *first
     }
 
-    /// A width or length.
+    /// A random width or length.
     fn size(&mut self) -> i32 {
         let size = self.number() as i32;
         if self.impossible { size } else { size & i32::MAX }
@@ -342,7 +342,7 @@ impl Choices<'_> {
         self.byte() % limit
     }
 
-    /// A number that breaks things.
+    /// A number that is likely to reveal faults.
     fn number(&mut self) -> u64 {
         let byte = u64::from(self.byte());
         match byte {
@@ -356,7 +356,7 @@ impl Choices<'_> {
     }
 }
 
-/// A type of at most `levels` levels.
+/// A random type of at most `levels` levels.
 fn type_of(choices: &mut Choices, levels: usize) -> DataType {
     use arrow::datatypes::{UnionFields, UnionMode};
     let simple = types();
@@ -404,8 +404,8 @@ fn type_of(choices: &mut Choices, levels: usize) -> DataType {
     }
 }
 
-/// A chunk that is put together tag by tag, so that nesting, counts and widths are hostile while
-/// most buffers fit: what damage to a written chunk hardly ever makes.
+/// Reads a chunk built tag by tag, so that nesting, counts and widths are hostile while most buffers fit: damage to a
+/// written chunk rarely yields that.
 pub fn built_column(data: &[u8]) {
     let mut choices = Choices { bytes: data, impossible: false };
     let data_type = type_of(&mut choices, 26);
@@ -471,7 +471,7 @@ impl Chunk {
             0 => 1,
             1 => 2,
             2 => choices.byte(),
-            // a column of type Null is of nulls
+            // a column of type Null has only nulls
             _ => u8::from(*data_type == DataType::Null),
         };
         self.header.push(validity);

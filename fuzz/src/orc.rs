@@ -9,13 +9,13 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use vectile_orc::{Codec, Compression, Decoder, File, Sign, Values};
 use vectile_scan::{Container, Fetch};
 
-/// The most values that are asked for.
+/// The most values to decode.
 const MAX_VALUES: usize = 1 << 16;
 
-/// Stripes of more rows are not decoded here: few bytes stand for many rows.
+/// Stripes with more rows are not decoded here: few bytes can encode many rows.
 const MAX_ROWS: usize = 1 << 20;
 
-/// The first byte picks decoder and compression, two more the number of values, and the rest is a stream.
+/// The first byte chooses decoder and compression, two more the number of values, and the rest is a stream.
 pub fn decoders(data: &[u8]) {
     let Some((&[pick, low, high], stream)) = data.split_first_chunk() else { return };
     let decoders = [
@@ -34,7 +34,7 @@ pub fn decoders(data: &[u8]) {
     let count = usize::from(u16::from_le_bytes([low, high])) % MAX_VALUES;
     let codec = Codec::try_new(compression, 1 << 16).expect("a size that blocks have");
     let Ok(bytes) = codec.inflate(&stream.to_vec().into()) else { return };
-    let found = match decoders[usize::from(pick % 8)].decode(&bytes, count) {
+    let decoded = match decoders[usize::from(pick % 8)].decode(&bytes, count) {
         Ok(Values::Bits(bits)) => bits.len(),
         Ok(Values::Small(bytes)) => bytes.len(),
         Ok(Values::Integers(integers)) => integers.len(),
@@ -42,7 +42,7 @@ pub fn decoders(data: &[u8]) {
         Ok(Values::Bytes(bytes)) => bytes.len(),
         Err(_) => return,
     };
-    assert_eq!(found, count);
+    assert_eq!(decoded, count);
 }
 
 /// Files to damage.
@@ -53,16 +53,16 @@ const FILES: [&[u8]; 4] = [
     include_bytes!("../../crates/orc/tests/data/scan.stripes.orc"),
 ];
 
-/// The first byte picks a file. Each five that follow are a place and what goes there; a last one cuts the file.
+/// The first byte chooses a file. Each five that follow are an offset and a replacement; a last one truncates the file.
 pub fn file(data: &[u8]) {
     let Some((&pick, rest)) = data.split_first() else { return };
     let mut bytes = FILES[usize::from(pick) % FILES.len()].to_vec();
     let (damages, cut) = rest.as_chunks();
     for &[a, b, c, d, value] in damages {
-        let place = u32::from_le_bytes([a, b, c, d]) as usize;
-        // from the end, where most of what is parsed lies
-        let place = bytes.len() - 1 - place % bytes.len();
-        bytes[place] = value;
+        let offset = u32::from_le_bytes([a, b, c, d]) as usize;
+        // from the end, where most of the parsed bytes are
+        let offset = bytes.len() - 1 - offset % bytes.len();
+        bytes[offset] = value;
     }
     if let Some(&cut) = cut.first() {
         bytes.truncate(bytes.len().saturating_sub(usize::from(cut)));
@@ -70,7 +70,7 @@ pub fn file(data: &[u8]) {
     read(bytes);
 }
 
-/// Reads all there is in a file.
+/// Reads everything in a file.
 fn read(bytes: Vec<u8>) {
     let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
     let location = Path::from("t.orc");

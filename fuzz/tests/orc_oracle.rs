@@ -1,4 +1,4 @@
-//! Each column of the ORC files that are kept, as `orc-rust` reads it.
+//! Each column of the ORC test files, compared with `orc-rust`.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -31,7 +31,7 @@ fn ours(file: &vectile_orc::File, column: usize) -> ArrayRef {
     concat(&arrays.iter().map(AsRef::as_ref).collect::<Vec<_>>()).unwrap()
 }
 
-/// Arrow takes no NaN for another.
+/// Arrow does not treat NaNs as equal.
 fn bits(array: &ArrayRef) -> ArrayRef {
     match array.as_primitive_opt::<Float64Type>() {
         Some(floats) => Arc::new(floats.unary::<_, arrow::datatypes::UInt64Type>(f64::to_bits)),
@@ -57,10 +57,10 @@ fn columns_are_those_of_orc_rust() {
             if MOMENTS.iter().any(|name| field.name().starts_with(name)) {
                 continue;
             }
-            let (found, expected) = (ours(&file, index), oracle(&path, field.name()));
-            let expected = cast(&expected, found.data_type()).unwrap_or(expected);
-            assert_eq!(found.len(), expected.len(), "{}, {field}", path.display());
-            assert!(bits(&found) == bits(&expected), "{}, {field}", path.display());
+            let (actual, expected) = (ours(&file, index), oracle(&path, field.name()));
+            let expected = cast(&expected, actual.data_type()).unwrap_or(expected);
+            assert_eq!(actual.len(), expected.len(), "{}, {field}", path.display());
+            assert!(bits(&actual) == bits(&expected), "{}, {field}", path.display());
             columns += 1;
         }
     }

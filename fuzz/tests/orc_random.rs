@@ -1,8 +1,8 @@
-//! Random inputs for the targets of ORC, without a fuzzer: `FUZZ_INPUTS` says how many.
+//! Random inputs for the targets of ORC, without a fuzzer: `FUZZ_INPUTS` is their number.
 
 use std::env;
 
-/// Bytes that look random, the same ones each time.
+/// Pseudo-random bytes, equal in each run.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +26,7 @@ fn streams() {
     let mut random = Random(1);
     for _ in 0..100 * inputs() {
         let mut stream = random.bytes(300);
-        // few runs are long if lengths are random, and most chunks are damaged
+        // with random lengths, runs are rarely long and most chunks are damaged
         if let Some(pick) = stream.first_mut().filter(|_| random.next() % 2 == 0) {
             *pick %= 8;
         }
@@ -41,8 +41,8 @@ fn files() {
         let mut damages = vec![random.next() as u8];
         for _ in 0..1 + random.next() % 4 {
             // half of the damage is near the end, where footers are
-            let place = random.next() >> (random.next() % 24);
-            damages.extend((place as u32).to_le_bytes());
+            let offset = random.next() >> (random.next() % 24);
+            damages.extend((offset as u32).to_le_bytes());
             damages.push(random.next() as u8);
         }
         vectile_fuzz::orc::file(&damages);

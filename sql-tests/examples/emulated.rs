@@ -1,8 +1,8 @@
-//! `vectile sql` with a CPU in the place of the GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
+//! `vectile sql` with an emulated GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
 //!
-//! It takes the arguments that the fuzzer gives to `vectile sql`, and no others. `EMULATED_SEED` is the order in which
-//! threads run, see [`CpuDevice::set_seed`]. With `--plain` it is DataFusion alone, without rules of ours: what it gets
-//! wrong too is not ours.
+//! It takes the arguments that the fuzzer passes to `vectile sql`, and no others. `EMULATED_SEED` determines the order
+//! in which threads run, see [`CpuDevice::set_seed`]. With `--plain` it is DataFusion alone, without rules of Vectile:
+//! an answer that is wrong there, too, is DataFusion's.
 
 use std::io::{Write, stdout};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use vectile_datafusion::{Gpu, register_with_gpu};
 use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
-/// As for the threads of the command line: plans are deep.
+/// As in the command line: plans are deep.
 const STACK: usize = 32 << 20;
 
 fn main() -> ExitCode {

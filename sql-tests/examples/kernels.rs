@@ -1,12 +1,12 @@
-//! The kernels of the 13 queries of the Star Schema Benchmark and the 22 of TPC-H, as CUDA C++: for
-//! `benches/gpu/compile.py`, which says how long they take to compile. Needs no GPU.
+//! Writes the kernels of the 13 queries of the Star Schema Benchmark and the 22 of TPC-H as CUDA C++, for
+//! `benches/gpu/compile.py`, which measures their compilation. Needs no GPU.
 //!
 //! ```text
 //! kernels SSB TPCH OUT
 //! ```
 //!
-//! `SSB` and `TPCH` are folders that `vectile gen` filled; `OUT` gets a file for each kernel. Kernels are those of
-//! a large GPU. None runs: whatever comes after a query's first kernel on the GPU is left to the CPU.
+//! `SSB` and `TPCH` are folders that `vectile gen` filled; `OUT` gets a file for each kernel. Kernels are those of a
+//! large GPU. None runs: the CPU does the rest of a query after its first kernel.
 
 use std::collections::BTreeSet;
 use std::env;

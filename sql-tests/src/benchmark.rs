@@ -1,4 +1,4 @@
-//! What the tests of benchmarks share: sessions over files, and answers as text.
+//! Shared code of the benchmark tests: sessions over files, and answers as text.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::package::test_dir;
 /// The rows of an answer, as text.
 pub type Rows = Vec<Vec<String>>;
 
-/// A session with the settings of every session, whatever its files.
+/// A session with the settings of every benchmark session, for any files.
 pub fn benchmark_session(gpu: Option<&GpuRun>) -> Result<SessionContext> {
     let ctx = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(4));
     register_vectile(&ctx, gpu)?;
@@ -42,7 +42,8 @@ pub async fn session_over(
     Ok(ctx)
 }
 
-/// The Parquet files of a folder as ORC files, in a folder below; none without Python and pyarrow.
+/// Converts the Parquet files of a folder to ORC files in a subfolder; `None` without Python and
+/// pyarrow.
 pub fn orc_tables(folder: &Path) -> Result<Option<PathBuf>> {
     let orc = folder.join("orc");
     let script = test_dir().join("../crates/orc/tests/data/write.py");
@@ -68,7 +69,7 @@ pub fn orc_tables(folder: &Path) -> Result<Option<PathBuf>> {
     }
 }
 
-/// The answer to a query, counted for the GPU if there is one.
+/// The answer to a query, counted in `gpu` if there is one.
 pub async fn answer(
     ctx: &SessionContext,
     sql: &str,

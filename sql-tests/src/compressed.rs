@@ -1,4 +1,4 @@
-//! Replaces the tables of a session by tables of the same content in Vectile files.
+//! Replaces the tables of a session by Vectile files with the same content.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,15 +25,15 @@ use crate::gpu::register_vectile;
 /// How the files of replaced tables are written.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// The file format: `vectile`, or another registered one to tell an effect of this harness
-    /// from one of Vectile.
+    /// The file format: `vectile`, or another registered one, to distinguish effects of this
+    /// harness from those of Vectile.
     pub format: String,
     /// Options of that format, as in `OPTIONS (...)` of SQL.
     pub options: HashMap<String, String>,
 }
 
 impl Layout {
-    /// The format that the tests are about, with its defaults. `SQL_TESTS_FORMAT` names another,
+    /// The format under test, with its defaults. `SQL_TESTS_FORMAT` names another,
     /// `SQL_TESTS_ROW_GROUP_ROWS` sets the size of its row groups.
     pub fn from_env() -> Self {
         let layout = Layout {
@@ -53,7 +53,7 @@ impl Layout {
     }
 }
 
-/// Where replaced tables live, and how they get there.
+/// The directory and the options of replaced tables.
 #[derive(Debug)]
 pub struct CompressedTables {
     layout: Layout,
@@ -61,7 +61,7 @@ pub struct CompressedTables {
     tables: AtomicUsize,
 }
 
-/// What a table is, apart from its rows.
+/// The definition of a table, without its rows.
 struct Definition {
     schema: SchemaRef,
     constraints: Option<Constraints>,
@@ -85,28 +85,28 @@ impl CompressedTables {
         &self.layout.format
     }
 
-    /// Whether the plan reads a replaced table.
+    /// Returns true if the plan reads a replaced table.
     pub fn read_by(&self, plan: &LogicalPlan) -> Result<bool> {
-        let mut found = false;
+        let mut reads_ours = false;
         plan.apply_with_subqueries(|node| {
             if let LogicalPlan::TableScan(scan) = node
                 && let Ok(provider) = source_as_provider(&scan.source)
             {
-                found |= self.is_ours(provider.as_ref());
+                reads_ours |= self.is_ours(provider.as_ref());
             }
-            Ok(if found {
+            Ok(if reads_ours {
                 TreeNodeRecursion::Stop
             } else {
                 TreeNodeRecursion::Continue
             })
         })?;
-        Ok(found)
+        Ok(reads_ours)
     }
 
     /// Replaces every in-memory table.
     ///
-    /// `sql` is the statement that made them. A comment in it may pin encodings, as in
-    /// `/* encoding: column=ffor, other=dict */`.
+    /// `sql` is the statement that created them. A comment in it may pin encodings, as in `/*
+    /// encoding: column=ffor, other=dict */`.
     pub async fn replace_in_memory(&self, ctx: &SessionContext, sql: &str) -> Result<()> {
         let mut options = self.layout.options.clone();
         options.extend(pins(sql));
@@ -127,9 +127,9 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// Replaces every table over files of other formats, if it has rows: a test may fill the
-    /// folder of an empty one by and by. Tables that cannot be read stay as they are, because
-    /// the query will say why.
+    /// Replaces every table over files of other formats, if it has rows: a test may fill the folder
+    /// of an empty one later. Tables that cannot be read stay unchanged, because the query will
+    /// report the error.
     pub async fn replace_external(&self, ctx: &SessionContext) -> Result<()> {
         for (schema, name) in tables(ctx) {
             if let Some(provider) = schema.table(&name).await?
@@ -147,7 +147,8 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// The reverse, for statements that only in-memory tables support (DELETE, UPDATE, TRUNCATE).
+    /// Restores in-memory tables, for statements that only those support (DELETE, UPDATE,
+    /// TRUNCATE).
     pub async fn restore_all(&self, ctx: &SessionContext) -> Result<()> {
         for (schema, name) in tables(ctx) {
             let Some(provider) = schema.table(&name).await? else {
@@ -162,7 +163,7 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// Whether the table's files are of our format, written here or by the test itself.
+    /// Returns true if the table's files have our format, written here or by the test itself.
     fn is_ours(&self, provider: &dyn TableProvider) -> bool {
         provider
             .downcast_ref::<ListingTable>()
@@ -294,12 +295,12 @@ fn pins(sql: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether a session has tables.
+/// Returns true if a session has tables.
 pub(crate) fn has_tables(ctx: &SessionContext) -> bool {
     !tables(ctx).is_empty()
 }
 
-/// Every table of every schema but `information_schema`, which lists and does not hold.
+/// Every table of every schema except `information_schema`, which holds none.
 fn tables(ctx: &SessionContext) -> Vec<(Arc<dyn SchemaProvider>, String)> {
     let catalogs = ctx
         .catalog_names()
@@ -322,7 +323,8 @@ fn tables(ctx: &SessionContext) -> Vec<(Arc<dyn SchemaProvider>, String)> {
         .collect()
 }
 
-/// Some schemas of tests are fixed; then deregistering does nothing, or fails.
+/// Returns true if the schema lets a table be replaced: some schemas of tests are fixed, and
+/// deregistering does nothing, or fails.
 fn may_swap(schema: &dyn SchemaProvider, name: &str, table: &Arc<dyn TableProvider>) -> bool {
     match schema.deregister_table(name) {
         Ok(Some(_)) => schema
@@ -347,8 +349,8 @@ async fn read(provider: Arc<dyn TableProvider>) -> Result<Vec<RecordBatch>> {
     Ok(partitions.into_iter().flatten().collect())
 }
 
-/// A session of its own, so that what a test sets (memory limits, batch sizes) does not
-/// reach the writing of its tables.
+/// A separate session, so that a test's settings (memory limits, batch sizes) do not affect the
+/// writing of its tables.
 fn writer_context() -> Result<SessionContext, DataFusionError> {
     let config = SessionConfig::new().with_target_partitions(1);
     let ctx = SessionContext::new_with_config(config);

@@ -20,7 +20,7 @@ use vectile_datafusion::physical_plan;
 use crate::compressed::{CompressedTables, has_tables};
 use crate::gpu::{GpuRun, register_vectile};
 
-/// One session; tables stay as SQL made them, or are kept in Vectile files.
+/// One session; tables are as SQL created them, or in Vectile files.
 #[derive(Clone)]
 pub struct Engine {
     ctx: SessionContext,
@@ -31,7 +31,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// `relative_path` is the test file's; it decides how results are printed.
+    /// `relative_path` is the test file's; it determines how results are printed.
     pub fn new(ctx: SessionContext, relative_path: &Path) -> Self {
         Engine {
             ctx,
@@ -48,12 +48,12 @@ impl Engine {
         self
     }
 
-    /// Whether there are tables before the first statement.
+    /// Returns true if there are tables before the first statement.
     pub fn has_tables(&self) -> bool {
         has_tables(&self.ctx)
     }
 
-    /// Replaces every table, those there are and those that statements create, by Vectile files.
+    /// Replaces every table, existing and future ones, by Vectile files.
     pub async fn with_compressed(mut self, tables: CompressedTables) -> DataFusionResult<Self> {
         register_vectile(&self.ctx, self.gpu.as_ref())?;
         tables.replace_in_memory(&self.ctx, "").await?;
@@ -61,8 +61,8 @@ impl Engine {
         Ok(self)
     }
 
-    /// The format that tests put in place of `$FORMAT`: what suites of statements about files
-    /// (COPY, INSERT, partitions) run on.
+    /// The format that tests substitute for `$FORMAT`, which suites of statements about files
+    /// (COPY, INSERT, partitions) use.
     pub(crate) fn format(&self) -> String {
         match &self.compressed {
             Some(tables) => tables.format().to_ascii_uppercase(),
@@ -70,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// Whether a statement since the last call read a replaced table.
+    /// Returns true if a statement since the last call read a replaced table.
     pub fn take_read_compressed(&self) -> bool {
         self.read_compressed.swap(false, Ordering::Relaxed)
     }
@@ -82,7 +82,7 @@ impl Engine {
             && tables.read_by(&plan)?
         {
             self.read_compressed.store(true, Ordering::Relaxed);
-            // from now on it is kept
+            // from now on the plan is cached
             physical_plan(&state, &plan).await?;
         }
         let plan = physical_plan(&state, &plan).await?;
@@ -135,7 +135,7 @@ impl AsyncDB for Engine {
     }
 }
 
-/// The first word of a statement in lower case, comments skipped.
+/// The first word of a statement in lower case, after comments.
 pub(crate) fn first_word(sql: &str) -> String {
     let lines = sql.lines().map(str::trim);
     let mut lines = lines.skip_while(|line| line.is_empty() || line.starts_with("--"));

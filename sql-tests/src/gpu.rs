@@ -1,4 +1,4 @@
-//! Runs on a GPU, and what was done there.
+//! Runs tests on a GPU, and counts what it did.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,27 +10,27 @@ use datafusion::prelude::SessionContext;
 use vectile_datafusion::{Gpu, GpuMode, VectileOptions, register_with_gpu};
 use vectile_emulator::CpuDevice;
 
-/// The environment variable that has all tests over Vectile files use the machine's GPU; or, if it is `cpu`, a
-/// CPU in the place of one.
+/// The environment variable that makes all tests over Vectile files use the machine's GPU; or, if it is `cpu`, an
+/// emulated one.
 pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
 
-/// How the reason starts why there is no kernel for what a file turned out to hold. Only for such
-/// reasons may something be left to the CPU once it is fused.
+/// The prefix of reasons for a kernel that does not support the content of a file. Only for such reasons may a fused
+/// operator be left to the CPU.
 const UNSUPPORTED: &str = "not for the GPU: ";
 
-/// The GPU of a run of tests, and what it did.
+/// The GPU of a test run, and its counters.
 #[derive(Clone, Debug)]
 pub struct GpuRun {
     gpu: Gpu,
     tally: Arc<Mutex<Tally>>,
 }
 
-/// What came of a query on the GPU.
+/// The result of a query on the GPU.
 #[derive(Clone, Debug)]
 pub struct OnGpu {
-    /// Whether some of it was fused, and nothing of that left to the CPU.
+    /// True if a part of the query was fused, and no fused part was left to the CPU.
     pub stayed: bool,
-    /// How the GPU failed.
+    /// Failures of the GPU.
     pub failures: Vec<String>,
 }
 
@@ -39,20 +39,20 @@ struct Tally {
     queries: usize,
     fused: usize,
     fell_back: usize,
-    /// Lookups that the device has made.
+    /// Key tables that the device has built.
     built: usize,
-    /// How often each reason was given for leaving something to the CPU.
+    /// The number of times each reason was given for leaving an operator to the CPU.
     reasons: BTreeMap<String, usize>,
 }
 
 impl GpuRun {
-    /// On this device.
+    /// Uses this device.
     pub fn new(gpu: Gpu) -> Self {
         let tally = Arc::default();
         Self { gpu, tally }
     }
 
-    /// On what [`GPU_VARIABLE`] says.
+    /// Uses the device that [`GPU_VARIABLE`] names.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl GpuRun {
         }
     }
 
-    /// On a CPU in the place of a GPU.
+    /// Uses an emulated GPU.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl GpuRun {
         Ok(Self::new(Gpu::new(vectile_gpu::Engine::new(device))))
     }
 
-    /// Makes Vectile known to a session, whose queries use the GPU wherever they can.
+    /// Registers Vectile in a session, whose queries use the GPU if they can.
     pub fn register(&self, ctx: &SessionContext) -> Result<()> {
         register_with_gpu(ctx, self.gpu.clone())?;
         let state = ctx.state_ref();
@@ -86,7 +86,7 @@ impl GpuRun {
         let extensions = &mut state.config_mut().options_mut().extensions;
         if let Some(options) = extensions.get_mut::<VectileOptions>() {
             options.gpu = GpuMode::On;
-            // tables of tests are small
+            // test tables are small
             options.gpu_build_from_rows = 0;
         }
         Ok(())
@@ -94,28 +94,28 @@ impl GpuRun {
 
     /// Counts a query that was executed.
     pub fn count(&self, plan: &dyn ExecutionPlan) -> OnGpu {
-        let mut found = Found::default();
-        found.look_at(plan);
+        let mut summary = PlanSummary::default();
+        summary.add_plan(plan);
         let mut tally = self.tally();
-        let failures = found.reasons.iter().filter(|reason| is_failure(reason));
+        let failures = summary.reasons.iter().filter(|reason| is_failure(reason));
         let on_gpu = OnGpu {
-            stayed: found.fused && found.reasons.is_empty(),
+            stayed: summary.fused && summary.reasons.is_empty(),
             failures: failures.map(|reason| failure(reason)).collect(),
         };
         tally.queries += 1;
-        tally.fused += usize::from(found.fused);
-        tally.built += found.built;
-        for reason in found.built_on_cpu {
+        tally.fused += usize::from(summary.fused);
+        tally.built += summary.built;
+        for reason in summary.built_on_cpu {
             *tally.reasons.entry(reason).or_default() += 1;
         }
-        tally.fell_back += usize::from(!found.reasons.is_empty());
-        for reason in found.reasons {
+        tally.fell_back += usize::from(!summary.reasons.is_empty());
+        for reason in summary.reasons {
             *tally.reasons.entry(reason).or_default() += 1;
         }
         on_gpu
     }
 
-    /// What is wrong: nothing was fused, or the GPU failed.
+    /// The failures: nothing was fused, or the GPU failed.
     pub fn failures(&self) -> Vec<String> {
         let tally = self.tally();
         let failed = tally.reasons.keys().filter(|reason| is_failure(reason));
@@ -159,17 +159,17 @@ fn failure(reason: &str) -> String {
     format!("the GPU failed: {reason}")
 }
 
-/// What the metrics of a plan say.
+/// The sum of a plan's metrics.
 #[derive(Default)]
-struct Found {
+struct PlanSummary {
     fused: bool,
     reasons: Vec<String>,
     built: usize,
     built_on_cpu: Vec<String>,
 }
 
-impl Found {
-    fn look_at(&mut self, plan: &dyn ExecutionPlan) {
+impl PlanSummary {
+    fn add_plan(&mut self, plan: &dyn ExecutionPlan) {
         for metric in plan.metrics().iter().flat_map(|metrics| metrics.iter()) {
             match metric.value().name() {
                 "gpu_rows" => self.fused = true,
@@ -184,12 +184,12 @@ impl Found {
             }
         }
         for child in plan.children() {
-            self.look_at(child.as_ref());
+            self.add_plan(child.as_ref());
         }
     }
 }
 
-/// Makes the format known to a session.
+/// Registers the format in a session.
 pub fn register_vectile(ctx: &SessionContext, gpu: Option<&GpuRun>) -> Result<()> {
     match gpu {
         Some(gpu) => gpu.register(ctx),

@@ -1,7 +1,7 @@
-//! The same SQL over plain Arrow tables and over Vectile files.
+//! Runs the same SQL over plain Arrow tables and over Vectile files.
 //!
 //! A sqllogictest file creates its tables in SQL. [`Engine`] runs such a file on DataFusion, either
-//! as it is, or so that after each statement every new table is written to Vectile files and
+//! unchanged, or so that after each statement every new table is written to Vectile files and
 //! replaced by a table over them ([`CompressedTables`]): same name, schema, nullability,
 //! constraints and column defaults. All later statements of the file read, and insert into, the
 //! Vectile table.
@@ -13,7 +13,7 @@
 //! copy of this package's folder, and `SQL_TESTS_PACKAGES` one with the packages
 //! `datafusion-sqllogictest` and `datafusion-datasource-arrow`.
 //!
-//! [`run_file`] gives one [`Outcome`] per record, so that runs can be compared record by record.
+//! [`run_file`] returns one [`Outcome`] per record, so that runs can be compared record by record.
 
 mod benchmark;
 mod compressed;
@@ -29,4 +29,4 @@ pub use engine::Engine;
 pub use gpu::{GPU_VARIABLE, GpuRun, OnGpu, register_vectile};
 pub use package::{Sandbox, package_dir, test_dir};
 pub use random::Random;
-pub use run::{FileRun, Outcome, Ran, complete_file, run_file, same_rows, statements};
+pub use run::{FileRun, Outcome, RecordRun, complete_file, run_file, same_rows, statements};

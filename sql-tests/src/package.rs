@@ -1,4 +1,4 @@
-//! Finds the packages of DataFusion on this machine and lays out the folder its tests expect.
+//! Finds the packages of DataFusion on this machine and creates the folder that its tests expect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ pub fn test_dir() -> PathBuf {
     named.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
 }
 
-/// Where cargo keeps the sources of a dependency.
+/// The folder of a dependency's sources in cargo's cache.
 pub fn package_dir(name: &str) -> Result<PathBuf> {
     if let Some(packages) = std::env::var_os("SQL_TESTS_PACKAGES") {
         return Ok(Path::new(&packages).join(name));
     }
-    // of this machine's platform: packages that only others need were not downloaded
+    // only for this machine's platform: packages for others were not downloaded
     let version = cargo(&["-vV"])?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| exec_datafusion_err!("cargo does not name its platform"))?;
@@ -45,7 +45,7 @@ pub fn package_dir(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// What cargo answers.
+/// The output of a cargo command.
 fn cargo(arguments: &[&str]) -> Result<String> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let output = Command::new(cargo)
@@ -66,8 +66,8 @@ pub struct Sandbox {
 }
 
 impl Sandbox {
-    /// Copies the test files. Data that is not in the package is taken from a checkout of
-    /// DataFusion with its submodules if `DATAFUSION_CHECKOUT` names one.
+    /// Copies the test files. Data missing in the package comes from a checkout of DataFusion with
+    /// its submodules if `DATAFUSION_CHECKOUT` names one.
     pub fn try_new() -> Result<Self> {
         let package = package_dir("datafusion-sqllogictest")?;
         let sandbox = Sandbox {
@@ -93,7 +93,7 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// The folder that the test files take for the current one.
+    /// The folder that the test files expect as the current one.
     pub fn working_dir(&self) -> PathBuf {
         self.path("datafusion/sqllogictest")
     }

@@ -1,11 +1,11 @@
-//! Numbers for tests that make up their data.
+//! Random numbers for tests that generate their data.
 
-/// Numbers that look random and are always the same (SplitMix64).
+/// Pseudo-random numbers (SplitMix64), equal for equal seeds.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers of this seed.
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -24,21 +24,21 @@ impl Random {
         (self.number() % end.max(1) as u64) as usize
     }
 
-    /// True in so many of a hundred cases.
+    /// True in `percent` of a hundred cases.
     pub fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
 
-    /// One of several.
+    /// Picks one of several.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.below(from.len())]
     }
 
-    /// One of several, each as often as its weight says.
+    /// Picks one of several, with probabilities by weight.
     ///
     /// # Panics
     ///
@@ -46,9 +46,9 @@ impl Random {
     pub fn weighted<T: Copy>(&mut self, from: &[(usize, T)]) -> T {
         let mut left = self.below(from.iter().map(|(weight, _)| weight).sum());
         let picked = from.iter().find(|(weight, _)| {
-            let found = left < *weight;
+            let is_chosen = left < *weight;
             left = left.saturating_sub(*weight);
-            found
+            is_chosen
         });
         picked.expect("a weight").1
     }

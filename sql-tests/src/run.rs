@@ -16,19 +16,19 @@ use sqllogictest::{
 
 use crate::engine::{Engine, first_word};
 
-/// A record that takes longer hangs.
+/// A record that takes longer counts as hung.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// What came of one record.
+/// The outcome of one record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// As the file expects, in order; or in another order where the query asks for none.
+    /// As the file expects, in order; or in another order if the query has none.
     Agrees,
     /// Not run: plans are expected to differ.
     PlanText,
     /// Other rows than expected.
     OtherRows {
-        /// What the query is, to judge whether the order of rows matters.
+        /// The query, to decide if the order of rows matters.
         sql: String,
         /// The rows, one per line.
         actual: String,
@@ -39,19 +39,19 @@ pub enum Outcome {
     Fails(String),
 }
 
-/// One record and what came of it.
+/// One record and its outcome.
 #[derive(Debug)]
-pub struct Ran {
-    /// The line, or the included file and its line: how lists and people name a record.
-    pub place: String,
-    /// What came of it.
+pub struct RecordRun {
+    /// The line, or the included file and its line: the name of a record in lists and reports.
+    pub location: String,
+    /// Its outcome.
     pub outcome: Outcome,
-    /// Whether it read a table in Vectile files.
+    /// True if it read a table in Vectile files.
     pub read_compressed: bool,
 }
 
 /// All statements and queries of a file, in order.
-pub type FileRun = Vec<Ran>;
+pub type FileRun = Vec<RecordRun>;
 
 /// Runs all records of a file; a record that fails does not stop the next one.
 pub async fn run_file(path: &Path, engine: &Engine) -> Result<FileRun> {
@@ -70,9 +70,9 @@ pub async fn run_file(path: &Path, engine: &Engine) -> Result<FileRun> {
             },
         };
         let read_compressed = engine.take_read_compressed();
-        if let Some((place, _)) = judged {
-            runs.push(Ran {
-                place,
+        if let Some((location, _)) = judged {
+            runs.push(RecordRun {
+                location,
                 outcome,
                 read_compressed,
             });
@@ -92,7 +92,7 @@ pub fn statements(path: &Path) -> Result<Vec<String>> {
         .collect())
 }
 
-/// Rewrites the expected answers of a file by those of the engine.
+/// Replaces the expected answers in a file by those of the engine.
 pub async fn complete_file(path: &Path, engine: &Engine) -> Result<()> {
     let mut runner = new_runner(engine);
     let completed = runner.update_test_file(
@@ -107,7 +107,7 @@ pub async fn complete_file(path: &Path, engine: &Engine) -> Result<()> {
         .map_err(|e| exec_datafusion_err!("completing {}: {e}", path.display()))
 }
 
-/// Whether two results hold the same rows, in the same order if the query asks for one.
+/// Returns true if two results hold the same rows, in the same order if the query has one.
 pub fn same_rows(sql: &str, expected: &str, actual: &str) -> bool {
     let ordered =
         |rows: &str| -> Vec<String> { rows.lines().map(|row| row.trim_end().to_owned()).collect() };
@@ -139,7 +139,7 @@ fn parse(path: &Path) -> Result<Vec<Record<DFColumnType>>> {
     parse_file(path).map_err(|e| DataFusionError::External(Box::new(e)))
 }
 
-/// Place and SQL of the records that have an outcome.
+/// The location and SQL of records that have an outcome.
 fn judged(record: &Record<DFColumnType>, path: &Path) -> Option<(String, String)> {
     let (Record::Statement { loc, sql, .. }
     | Record::Query { loc, sql, .. }
@@ -151,11 +151,11 @@ fn judged(record: &Record<DFColumnType>, path: &Path) -> Option<(String, String)
     let included = Path::new(loc.file())
         .file_name()
         .filter(|_| Path::new(loc.file()) != path);
-    let place = match included {
+    let location = match included {
         Some(file) => format!("{}:{line}", file.to_string_lossy()),
         None => line.to_string(),
     };
-    Some((place, sql.clone()))
+    Some((location, sql.clone()))
 }
 
 async fn run_record(
@@ -198,7 +198,7 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         .to_owned()
 }
 
-/// Whether the statement has an ORDER BY of its own; one in a subquery orders nothing.
+/// Returns true if the statement has an ORDER BY of its own; one in a subquery orders nothing.
 fn orders_rows(sql: &str) -> bool {
     let Ok(statements) = DFParser::parse_sql(sql) else {
         return sql.to_ascii_lowercase().contains("order by");

@@ -6,7 +6,7 @@
 //!
 //! `cargo test -p vectile-sql-tests --test datafusion -- joins window/` runs the files whose path
 //! contains one of the words. `tpch/` runs only when named so, or when `INCLUDE_TPCH` is set: its
-//! answers take as long as all other files, and `tests/tpch.rs` asks the same queries.
+//! answers take as long as all other files, and `tests/tpch.rs` runs the same queries.
 //! `VECTILE_TEST_GPU=1` runs the queries over Vectile files on the GPU.
 
 #[path = "datafusion/data.rs"]
@@ -102,7 +102,7 @@ async fn run_all(words: &[String], threads: usize) -> Result<Report> {
     Ok(Report::new(reports, &list))
 }
 
-/// The `.slt` files below `test_files` that were asked for, the longest first.
+/// The selected `.slt` files below `test_files`, the longest first.
 fn test_files(words: &[String]) -> Result<Vec<PathBuf>> {
     let mut files = vec![];
     for path in read_dir_recursive("test_files")? {
@@ -120,7 +120,7 @@ fn test_files(words: &[String]) -> Result<Vec<PathBuf>> {
     Ok(files.into_iter().map(|(_, relative)| relative).collect())
 }
 
-/// The runs on plain and on replaced tables; none when the file has no tables.
+/// Runs a file on plain and on replaced tables; `None` if it has no tables.
 async fn run_both(relative: &Path, gpu: Option<GpuRun>) -> Result<Option<(FileRun, FileRun)>> {
     let path = Path::new("test_files").join(relative);
     let plain = context(relative).await?;
@@ -139,7 +139,7 @@ async fn run_both(relative: &Path, gpu: Option<GpuRun>) -> Result<Option<(FileRu
     Ok(Some((expected, actual)))
 }
 
-/// DataFusion's own set-up for this file, which panics when it lacks data.
+/// DataFusion's own setup for this file, which panics if data is missing.
 async fn context(relative: &Path) -> Result<TestContext> {
     let context = AssertUnwindSafe(TestContext::try_new_for_test_file(relative)).catch_unwind();
     let missing = || exec_datafusion_err!("its session needs data that is not in the package");

@@ -1,8 +1,8 @@
-//! The Star Schema Benchmark: the 13 queries over Vectile files give the known answers of scale 1, and over ORC files
+//! The Star Schema Benchmark: the 13 queries over Vectile files return the known answers of scale 1, and over ORC files
 //! those of Parquet.
 //!
-//! `ssb/q*.csv` has the answers in the order that the queries ask for, which has no ties. They are
-//! those of DuckDB over the same tables. `VECTILE_TEST_GPU=1` runs the queries on the GPU.
+//! `ssb/q*.csv` has the answers in the order of the queries, which has no ties. They are those of DuckDB over the same
+//! tables. `VECTILE_TEST_GPU=1` runs the queries on the GPU.
 
 use std::fmt;
 use std::future::Future;
@@ -27,7 +27,7 @@ const QUERIES: [&str; 13] = [
     "1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3",
 ];
 
-/// Orders of `lineorder` in ORC files, which are written by one thread: a tenth of all.
+/// Orders of `lineorder` in ORC files, which one thread writes: a tenth of all.
 const ORC_ORDERS: u64 = 150_000;
 
 #[test]
@@ -93,7 +93,7 @@ async fn compare_orc() -> Result<()> {
         let sql = text(query, "sql")?;
         let (_, mut expected) = answer(&parquet, &sql, None).await?;
         let (_, mut rows) = answer(&orc, &sql, gpu.as_ref()).await?;
-        // Ties in a query's own order may come either way.
+        // Ties in a query's own order may appear in any order.
         expected.sort_unstable();
         rows.sort_unstable();
         assert_eq!(rows, expected, "query {query}");

@@ -14,10 +14,10 @@ use vectile_sql_tests::{
     test_dir,
 };
 
-/// Fewer rows than any table of size has, so that a table has several row groups and a ragged end.
+/// Fewer rows than any larger test table, so that a table has several row groups and a short last one.
 const SMALL_ROW_GROUP: &str = "2048";
 
-/// Suites with so many kernels that a C++ compiler takes minutes; for them it takes a GPU.
+/// Suites with so many kernels that a C++ compiler takes minutes; they run only on a GPU.
 const OF_MANY_KERNELS: &str = "predicates_";
 
 #[test]
@@ -70,7 +70,7 @@ fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>)
         .enable_all()
         .build()
         .expect("a runtime");
-    // At once: most of the time on a GPU goes into compiling kernels.
+    // In parallel: most of the time on a GPU goes into compiling kernels.
     let runs: Vec<_> = suites
         .into_iter()
         .map(|path| {
@@ -146,7 +146,7 @@ async fn run_suite(
     for run in runs {
         match run.outcome {
             Outcome::Agrees => {}
-            Outcome::PlanText => failures.push(format!("{name}:{}: an EXPLAIN", run.place)),
+            Outcome::PlanText => failures.push(format!("{name}:{}: an EXPLAIN", run.location)),
             Outcome::OtherRows { message, .. } | Outcome::Fails(message) => failures.push(message),
         }
     }

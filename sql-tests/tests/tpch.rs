@@ -1,8 +1,7 @@
-//! TPC-H: the 22 queries over Vectile files, and over ORC files, give the answers of DataFusion over Parquet, exactly.
+//! TPC-H: the 22 queries over Vectile files, and over ORC files, return exactly the answers of DataFusion over Parquet.
 //!
-//! The queries are those of the specification with its validation parameters. All their columns
-//! are integers, decimals, dates and text, so no answer has a rounding error to allow for.
-//! `VECTILE_TEST_GPU=1` runs them on the GPU.
+//! The queries are those of the specification with its validation parameters. All their columns are integers, decimals,
+//! dates and text, so answers have no rounding errors. `VECTILE_TEST_GPU=1` runs them on the GPU.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -69,7 +68,7 @@ async fn compare() -> Result<()> {
     for number in 1..=22 {
         let sql = query(number)?;
         let (expected_schema, mut expected) = answer(&sessions[0], &sql, None).await?;
-        // Ties in a query's own order may come either way.
+        // Ties in a query's own order may appear in any order.
         expected.sort_unstable();
         assert!(!expected.is_empty(), "query {number} has no rows");
         for (session, (_, options)) in sessions.iter().zip(&copies).skip(1) {

@@ -35,7 +35,7 @@ fn hundredths(random: &mut Random, width: u32) -> Vec<f64> {
     bits.iter().map(|x| *x as f64 / 100.0).collect()
 }
 
-/// With so many other values in each vector.
+/// A case with this many exceptions in each vector.
 pub fn with_exceptions(
     mut values: Vec<f64>,
     exceptions: usize,

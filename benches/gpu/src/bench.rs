@@ -1,4 +1,4 @@
-//! Columns on the device, timing, checking, and what is printed of it.
+//! Columns on the device, timing, checks, and output.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,27 +17,27 @@ use vectile_gpu::{
 };
 
 use crate::bounds::{self, Bounds};
-use crate::data::GROUP_ROWS;
-use crate::text;
+use crate::data::{GROUP_ROWS, text_bytes};
+use crate::timing::median;
 
 pub type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-/// Values a second that unpacking and comparing comes to on an H200 where bytes are few: the other
-/// floor, beside that of reading.
+/// Values per second of unpacking and comparing on an H200 if bytes are few: the other lower bound on time, besides
+/// reading.
 pub const VALUES_PER_S: f64 = 4.4e12;
 
-/// Times that a kernel is measured; one in the middle counts.
+/// Measurements per kernel; the median counts.
 pub const RUNS: usize = 11;
-/// Not counted.
+/// Runs before those that count.
 const WARM_UPS: usize = 2;
-/// Compressed bytes that a case has at least, so that the caches of the device hold a fraction.
+/// The least compressed bytes of a case, so that the caches of the device hold only a fraction.
 const LEAST_BYTES: usize = 1 << 30;
 const LEAST_GROUPS: usize = 64;
 const MOST_GROUPS: usize = (1 << 32) / GROUP_ROWS;
-/// Row groups that are decompressed at least.
+/// The least row groups that are decompressed.
 const DECOMPRESSED_GROUPS: usize = 1024;
 
-/// A GPU, and what it can do.
+/// A GPU and its measured limits.
 pub struct Bench {
     pub engine: Arc<Engine>,
     pub bandwidth: Bandwidth,
@@ -46,11 +46,11 @@ pub struct Bench {
     loaded: usize,
 }
 
-/// Columns, and what a kernel does with them.
+/// Columns, and the work of a kernel on them.
 pub struct Case {
     pub part: &'static str,
     pub name: String,
-    /// What a plot has to know.
+    /// Facts for the plot.
     pub facts: Value,
     /// A row group.
     pub arrays: Vec<ArrayRef>,
@@ -111,7 +111,7 @@ impl Case {
         })
     }
 
-    /// Rows of the row group that pass, found by the CPU.
+    /// The mask of the row group's rows that pass, computed by the CPU.
     fn passing(&self, filter: &Filter) -> Result<BooleanArray> {
         Ok(match filter {
             Filter::Constant(value) => BooleanArray::from(vec![*value; self.rows()]),
@@ -126,7 +126,7 @@ impl Case {
         })
     }
 
-    /// That counts, and sums of a column without a filter, are what the CPU makes of the row group.
+    /// Checks that counts, and sums of a column without a filter, equal the CPU's over the row group.
     fn check(&self, totals: &[Total], copies: usize) -> Result<()> {
         let total = totals.first().ok_or("no total")?;
         let count = self.passing(&self.filter)?.true_count() * copies;
@@ -173,7 +173,7 @@ impl Encoded {
     }
 }
 
-/// An array as its encoding has it.
+/// Encodes and parses an array.
 pub fn column(array: &ArrayRef, pin: Option<Encoding>) -> Result<Column> {
     pinned(array, pin.map(Pin::One))
 }
@@ -188,7 +188,7 @@ pub fn pinned(array: &ArrayRef, pin: Option<Pin>) -> Result<Column> {
 }
 
 impl Bench {
-    /// On the first GPU. Writes a line of JSON for each case to a file.
+    /// Opens the first GPU. Appends a line of JSON per case to a file.
     pub fn open(json: Option<&Path>) -> Result<Self> {
         let driver: Arc<dyn Driver> = Cuda::open(0)?;
         let bandwidth = measure(driver.as_ref())?;
@@ -233,7 +233,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// A line of JSON.
+    /// Appends a line of JSON.
     pub fn record(&mut self, part: &str, mut facts: Value) -> Result<()> {
         if let Some(file) = &mut self.json {
             facts["part"] = part.into();
@@ -264,7 +264,7 @@ impl Bench {
         Ok(self.engine.load(key, image)?)
     }
 
-    /// Median kernel time in milliseconds of aggregating the groups, and what came out.
+    /// Median kernel time in milliseconds of aggregating the groups, and the result.
     pub fn aggregate(
         &self,
         pipeline: &Arc<Pipeline>,
@@ -281,17 +281,17 @@ impl Bench {
         Ok((median(&mut times[WARM_UPS..]), totals))
     }
 
-    /// Milliseconds that reading so many bytes takes.
+    /// Milliseconds to read this many bytes.
     pub fn reading(&self, bytes: usize) -> f64 {
         bytes as f64 / self.bandwidth.read_bytes_per_s * 1e3
     }
 
-    /// The least milliseconds of a kernel that decodes values from so many bytes.
+    /// The lower bound, in milliseconds, of a kernel that decodes values from this many bytes.
     pub fn floor(&self, bytes: usize, values: usize) -> f64 {
         self.reading(bytes).max(values as f64 / VALUES_PER_S * 1e3)
     }
 
-    /// The head of the table that [`Bench::filter`] prints lines of.
+    /// Prints the header of the table that [`Bench::filter`] adds lines to.
     pub fn header(&self, title: &str) {
         println!("\n{title}");
         println!(
@@ -310,7 +310,7 @@ impl Bench {
         );
     }
 
-    /// Measures a filter or an aggregate over row groups that are on the device.
+    /// Measures a filter or an aggregate over row groups on the device.
     pub fn filter(&mut self, case: &Case) -> Result<()> {
         let encoded = case.encoded()?;
         let copies = LEAST_BYTES.div_ceil(encoded.bytes());
@@ -352,7 +352,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The head of the table that [`Bench::decompress`] prints lines of.
+    /// Prints the header of the table that [`Bench::decompress`] adds lines to.
     pub fn decompression_header(&self, title: &str) {
         println!(
             "\n{title}: {:.2} TB/s can be written",
@@ -364,19 +364,19 @@ impl Bench {
         );
     }
 
-    /// Measures writing all values of a column to device memory. Its floor is that of reading what is
-    /// read, and writing what is written.
+    /// Measures writing all values of a column to device memory. The lower bound is the time to read the input and
+    /// write the output.
     pub fn decompress(&mut self, case: &Case) -> Result<()> {
         let encoded = case.encoded()?;
         let array = &case.arrays[0];
         let nulls = if array.null_count() > 0 { 1 } else { 0 };
         let group_out = match case.value_bytes() {
-            // with the lengths of strings
-            0 => text::bytes_of(array) + case.rows() * (4 + nulls),
+            // includes the lengths of strings
+            0 => text_bytes(array) + case.rows() * (4 + nulls),
             bytes => case.rows() * (bytes + nulls),
         };
         let copies = match case.value_bytes() {
-            // of text, a launch gives less than 2 GiB
+            // a launch returns less than 2 GiB of text
             0 => (LEAST_BYTES * 3 / 2).div_ceil(group_out),
             _ => LEAST_BYTES
                 .div_ceil(group_out + encoded.bytes())
@@ -396,9 +396,9 @@ impl Bench {
         let writing = out as f64 / self.bounds.write * 1e3;
         let floor = self.reading(bytes) + writing;
         let rows = case.rows() * copies;
-        // of text, without lengths
+        // text without lengths
         let values_out = match case.value_bytes() {
-            0 => text::bytes_of(array) * copies,
+            0 => text_bytes(array) * copies,
             _ => out,
         };
         println!(
@@ -441,7 +441,7 @@ impl Bench {
     }
 }
 
-/// That the first and the last row group came back.
+/// Checks the values of the first and the last row group.
 fn check_values(name: &str, array: &ArrayRef, groups: &[Rows], copies: usize) -> Result<()> {
     let same = |rows: &Rows| {
         let out = rows.columns.first()?;
@@ -457,9 +457,4 @@ fn check_values(name: &str, array: &ArrayRef, groups: &[Rows], copies: usize) ->
         true => Ok(()),
         false => Err(format!("{name}: not the values that were encoded").into()),
     }
-}
-
-pub fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }

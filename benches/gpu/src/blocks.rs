@@ -52,7 +52,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let mut sorted = values.clone();
         sorted.sort_unstable();
         let bound = |at: usize| i32_of(&[sorted[at]]);
-        // unsorted, or whole vectors would be decided
+        // unsorted, or zone maps would decide whole vectors
         let range = between(0, bound(GROUP_ROWS / 4), bound(GROUP_ROWS / 2));
         for pin in pins {
             bench.filter(&Case {

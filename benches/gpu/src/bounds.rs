@@ -1,12 +1,13 @@
-//! How fast a kernel that does nothing else writes device memory, and copies it.
+//! The speed of a kernel that only writes device memory, or copies it.
 
 use std::sync::Arc;
 
 use vectile_gpu::{Driver, Kernel, Launch, Result, Stream};
 
-use crate::bench::median;
+use crate::timing::median;
 
-/// 16 bytes at a time, by neighbouring threads. Arguments: to, from, number of 16-byte pieces.
+/// 16 bytes at a time, by neighbouring threads. Arguments: destination, source, number of 16-byte
+/// pieces.
 const SOURCE: &str = r#"
 typedef unsigned long long u64;
 struct Args { u64 word[3]; };
@@ -33,14 +34,14 @@ extern "C" __global__ void __launch_bounds__(512) copy_all(const Args args) {
 const BYTES: usize = 2 << 30;
 const ROUNDS: usize = 11;
 
-/// Bytes a second.
+/// Speeds in bytes per second.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Written by a kernel that reads nothing.
+    /// Writing by a kernel that reads nothing.
     pub write: f64,
-    /// Written by a kernel that reads as many: half of what it moves.
+    /// Writing by a kernel that reads as much: half of the bytes moved.
     pub copy: f64,
-    /// Written by the driver, filling memory with zeros.
+    /// Writing by the driver, which fills memory with zeros.
     pub fill: f64,
 }
 

@@ -3,7 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Decimal128Array, Float64Array, Int32Array, Int64Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array};
+use arrow::compute;
+use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 use vectile_gpu::plan::{Aggregate, Filter, Output};
 
@@ -22,12 +24,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// One of `low` to `high`.
+    /// A number from `low` to `high`.
     pub fn within(&mut self, low: i64, high: i64) -> i64 {
         low + (self.next() % (high - low + 1) as u64) as i64
     }
 
-    /// A row group of numbers of so many bits.
+    /// A row group of numbers of `width` bits.
     pub fn bits(&mut self, width: u32) -> Vec<i64> {
         let top = (1u64 << width) - 1;
         (0..GROUP_ROWS)
@@ -48,7 +50,7 @@ pub fn f64s(values: Vec<f64>) -> ArrayRef {
     Arc::new(Float64Array::from(values))
 }
 
-/// Decimals of 15 digits, 2 behind the point, as TPC-H has them.
+/// Decimals of 15 digits, 2 after the point, as in TPC-H.
 pub fn decimals(values: Vec<i128>) -> ArrayRef {
     let array = Decimal128Array::from(values).with_precision_and_scale(15, 2);
     Arc::new(array.unwrap_or_else(|error| panic!("{error}")))
@@ -66,4 +68,17 @@ pub fn between(column: usize, low: ArrayRef, high: ArrayRef) -> Filter {
 
 pub fn count() -> Output {
     Output::Aggregates(vec![Aggregate::CountRows])
+}
+
+/// Bytes of the strings of an array; 0 for other types.
+pub fn text_bytes(array: &ArrayRef) -> usize {
+    let lengths = compute::kernels::length::length(array);
+    let bytes = |lengths: ArrayRef| match lengths.data_type() {
+        DataType::Int32 => {
+            let lengths = lengths.as_primitive::<arrow::datatypes::Int32Type>();
+            compute::sum(lengths).map_or(0, |sum| i64::from(sum) as usize)
+        }
+        _ => 0,
+    };
+    lengths.map_or(0, bytes)
 }

@@ -9,7 +9,7 @@ use vectile_encodings::Encoding;
 use crate::bench::{Bench, Case, Result};
 use crate::data::{Random, between, count, decimals, i32s, i64s};
 
-/// What numbers start from, so that there is a reference.
+/// The smallest number, not 0 so that there is a reference.
 const LEAST: i64 = -1000;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -18,7 +18,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     for width in 1..=32 {
         let values: Vec<i64> = random.bits(width).iter().map(|x| x + LEAST).collect();
         let top = (1i64 << width) - 1;
-        // not all of them, or no value would be looked at
+        // not all of them, or no value would be compared
         let high = (top / 2 + 1).min(top - 1);
         let bounds = [top / 4 + LEAST, high + LEAST];
         let mut types = vec!["i64"];

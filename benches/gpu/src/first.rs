@@ -10,23 +10,24 @@ use std::time::Instant;
 use serde_json::json;
 use vectile_gpu::{Batch, CACHE_VARIABLE, ChunkKey, Cuda, Engine, Group};
 
-use crate::bench::{Bench, Result, median};
+use crate::bench::{Bench, Result};
 use crate::q6;
+use crate::timing::median;
 
-/// The argument by which this program is started again.
+/// The argument with which this program starts itself.
 pub const CHILD: &str = "first-query";
 const ROUNDS: usize = 5;
 const GROUPS: usize = 64;
 
-/// Milliseconds that a process took.
+/// Times of a process in milliseconds.
 #[derive(Clone, Copy)]
 struct Times {
     /// Opening the device.
     open: f64,
-    /// Making the first kernel, and the first query as a whole.
+    /// Creating the first kernel, and the first query as a whole.
     first: [f64; 2],
-    /// The same of the second query.
-    again: [f64; 2],
+    /// Times of the second query.
+    second: [f64; 2],
 }
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -43,12 +44,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         compiled.push(start(cache.path())?);
         from_disk.push(start(cache.path())?);
     }
-    let again = |times: &Times| [0.0, times.again[0], times.again[1]];
+    let second = |times: &Times| [0.0, times.second[0], times.second[1]];
     let first = |times: &Times| [times.open, times.first[0], times.first[1]];
     let cases: [(&str, Vec<[f64; 3]>); 3] = [
         ("compiled", compiled.iter().map(first).collect()),
         ("on disk", from_disk.iter().map(first).collect()),
-        ("in memory", from_disk.iter().map(again).collect()),
+        ("in memory", from_disk.iter().map(second).collect()),
     ];
     for (name, times) in cases {
         let [open, kernel, whole] =
@@ -75,13 +76,13 @@ fn start(cache: &Path) -> Result<Times> {
         [open, a, b, c, d] => Ok(Times {
             open,
             first: [a, b],
-            again: [c, d],
+            second: [c, d],
         }),
         _ => Err(String::from_utf8_lossy(&out.stderr).into()),
     }
 }
 
-/// What the started program does: prints its times.
+/// The work of the started process: prints its times.
 pub fn child() -> Result<()> {
     let (images, pipeline) = q6::query()?;
     let start = Instant::now();

@@ -1,5 +1,4 @@
-//! Kernel times over columns that are resident on the device, beside the time that reading their
-//! bytes takes.
+//! Measures kernels over columns that are resident on the device, and compares with the time to read their bytes.
 //!
 //! ```text
 //! kernels [PART]... [--json FILE] [--data DIRECTORY] [--encodings NAME,...]
@@ -43,6 +42,7 @@ mod runs;
 mod star;
 mod text;
 mod tiles;
+mod timing;
 mod values;
 
 use std::env;
@@ -73,7 +73,7 @@ const PARTS: [Part; 15] = [
         tiles::run(bench, &options.encodings)
     }),
 ];
-/// It takes longer than the others, so it has to be asked for.
+/// The part that runs only if it is named, as it takes longer than the others.
 const TILES: &str = "tiles";
 
 struct Options {
@@ -116,7 +116,7 @@ impl Options {
     fn wants(&self, part: &str) -> bool {
         match self.parts.is_empty() {
             true => part != TILES,
-            false => self.parts.iter().any(|wanted| wanted == part),
+            false => self.parts.iter().any(|selected| selected == part),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Streams of ORC in device memory: runs decoded, and Deflate inflated. A warp has a part of 128 KiB of output.
+//! Streams of ORC in device memory: decodes runs, and inflates Deflate. A warp has a part of 128 KiB of output.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -8,23 +8,24 @@ use serde_json::json;
 use vectile_gpu::{Cuda, Driver, Kernel, Launch, Stream};
 use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, RunLength};
 
-use crate::bench::{Bench, RUNS, Result, median};
+use crate::bench::{Bench, RUNS, Result};
 use crate::data::Random;
+use crate::timing::median;
 
 /// Bytes of output of a part.
 const PART_BYTES: usize = 128 << 10;
-/// Parts that differ.
+/// Distinct parts.
 const DISTINCT: usize = 64;
-/// Bytes of output in all.
+/// Total bytes of output.
 const BYTES: usize = 2 << 30;
-/// What kernels may read before and behind a stream.
+/// Bytes that kernels may read before and after a stream.
 const SLACK: usize = 16;
 const WARPS: u32 = 4;
-/// No kernel writes so many of them in a row.
+/// No kernel writes this many of them in a row.
 const POISON: u8 = 0xA7;
 
-/// A part: the stream, and what it decodes to.
-struct Part {
+/// A part: the stream, and its decoded bytes.
+struct StreamPart {
     stream: Vec<u8>,
     output: Vec<u8>,
 }
@@ -38,7 +39,7 @@ struct Case {
     warp_bytes: u32,
     result_words: usize,
     value_bytes: usize,
-    parts: Vec<Part>,
+    parts: Vec<StreamPart>,
 }
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -61,11 +62,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
     let kernel = device.compile(&case.source, case.kernel)?.kernel;
     let count = BYTES / PART_BYTES;
-    let (mut input, mut told) = (vec![], vec![]);
-    let mut places = vec![];
+    let (mut input, mut arguments) = (vec![], vec![]);
+    let mut offsets = vec![];
     for number in 0..count {
         input.resize(input.len() + SLACK, 0);
-        places.push(input.len());
+        offsets.push(input.len());
         input.extend_from_slice(&case.parts[number % DISTINCT].stream);
     }
     input.resize(input.len() + SLACK, 0);
@@ -82,16 +83,16 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
     let &[from, to, descriptors, results] = &buffers[..] else {
         return Err("four buffers".into());
     };
-    for (number, place) in places.iter().enumerate() {
+    for (number, offset) in offsets.iter().enumerate() {
         let part = &case.parts[number % DISTINCT];
         let values = (part.output.len() / case.value_bytes) as u64;
         let bytes = part.stream.len() as u64;
-        told.extend([from + *place as u64, to + (number * PART_BYTES) as u64]);
+        arguments.extend([from + *offset as u64, to + (number * PART_BYTES) as u64]);
         match case.kernel {
-            // bytes, room, whether they are original
-            "inflate" => told.extend([bytes | values << 32, 0]),
-            // bytes, values to skip, values, the last chunk, where the next part begins
-            _ => told.extend([bytes, values, u32::MAX.into()]),
+            // bytes, capacity, and a flag for original chunks
+            "inflate" => arguments.extend([bytes | values << 32, 0]),
+            // bytes, values to skip, values, the last chunk, start of the next part
+            _ => arguments.extend([bytes, values, u32::MAX.into()]),
         }
     }
     let mut stream = device.stream()?;
@@ -110,10 +111,10 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
     };
     let mut output = vec![0u8; BYTES];
     let mut words = vec![0u32; count * case.result_words];
-    // SAFETY: buffers have the sizes of what is copied and of what the kernel is told, and live until the end.
+    // SAFETY: buffers have the sizes of the copies and of the kernel's descriptors, and live until the end.
     let times = unsafe {
         stream.copy_in(from, input.as_ptr(), input.len())?;
-        stream.copy_in(descriptors, told.as_ptr().cast(), told.len() * 8)?;
+        stream.copy_in(descriptors, arguments.as_ptr().cast(), arguments.len() * 8)?;
         stream.fill(to, POISON, BYTES)?;
         let times = timed(stream.as_mut(), kernel.as_ref(), launch);
         stream.copy_out(output.as_mut_ptr(), to, BYTES)?;
@@ -123,14 +124,14 @@ fn measure(bench: &mut Bench, device: &dyn Driver, case: &Case) -> Result<()> {
         times
     };
     let mut times = times?;
-    for (number, (found, words)) in output
+    for (number, (actual, words)) in output
         .chunks(PART_BYTES)
         .zip(words.chunks(case.result_words))
         .enumerate()
     {
         let expected = &case.parts[number % DISTINCT].output;
         let fault = words.last().copied().unwrap_or_default();
-        if fault != 0 || found != &expected[..] {
+        if fault != 0 || actual != &expected[..] {
             let name = case.name;
             return Err(format!("{name}: part {number} is wrong, fault {fault}").into());
         }
@@ -186,21 +187,25 @@ fn runs() -> Vec<Case> {
     let v2 = RunLength::V2 { is_signed: false };
     let mut random = Random(7);
     let mut cases = vec![];
-    let mut add =
-        |name, format, of: RunLength, value, value_bytes, make: &mut dyn FnMut(usize) -> Part| {
-            cases.push(Case {
-                name,
-                format,
-                source: of.kernel(value),
-                kernel: "decode_runs",
-                warp_bytes: of.warp_bytes(),
-                result_words: 1,
-                value_bytes,
-                parts: (0..DISTINCT)
-                    .map(|_| make(PART_BYTES / value_bytes))
-                    .collect(),
-            });
-        };
+    let mut add = |name,
+                   format,
+                   of: RunLength,
+                   value,
+                   value_bytes,
+                   make: &mut dyn FnMut(usize) -> StreamPart| {
+        cases.push(Case {
+            name,
+            format,
+            source: of.kernel(value),
+            kernel: "decode_runs",
+            warp_bytes: of.warp_bytes(),
+            result_words: 1,
+            value_bytes,
+            parts: (0..DISTINCT)
+                .map(|_| make(PART_BYTES / value_bytes))
+                .collect(),
+        });
+    };
     let long = |random: &mut Random, most: usize| -> (usize, u64) {
         let run = random.within(most as i64 / 2, most as i64) as usize;
         (run, random.within(0, 1 << 20) as u64)
@@ -303,12 +308,12 @@ fn runs() -> Vec<Case> {
     cases
 }
 
-/// A part of so many values, made by runs, each of which may be longer than what is left.
+/// A part with this many values, made of runs, each of which may be longer than the rest.
 fn part(
     values: usize,
     value_bytes: usize,
     mut add: impl FnMut(usize, &mut Vec<u8>, &mut Vec<u64>),
-) -> Part {
+) -> StreamPart {
     let (mut stream, mut out) = (vec![], vec![]);
     while out.len() < values {
         add(values - out.len(), &mut stream, &mut out);
@@ -317,7 +322,7 @@ fn part(
     let output = out
         .iter()
         .flat_map(|value| value.to_le_bytes().into_iter().take(value_bytes));
-    Part {
+    StreamPart {
         stream,
         output: output.collect(),
     }
@@ -359,7 +364,7 @@ fn literals_v1(values: &[u64], stream: &mut Vec<u8>, out: &mut Vec<u64>) {
     out.extend(values);
 }
 
-/// The first bytes of a run of version 2, but for short repeats.
+/// The first bytes of a run of version 2, except for short repeats.
 fn head_v2(kind: usize, code: usize, values: usize, stream: &mut Vec<u8>) {
     let length = values - 1;
     stream.extend([(kind << 6 | code << 1 | length >> 8) as u8, length as u8]);
@@ -377,14 +382,14 @@ fn run_v2(run: usize, value: u64, stream: &mut Vec<u8>, out: &mut Vec<u64>) {
     out.resize(out.len() + run, value);
 }
 
-/// Of a width of at most 24 bits.
+/// A direct run with a width of at most 24 bits.
 fn direct_v2(values: &[u64], width: usize, stream: &mut Vec<u8>, out: &mut Vec<u64>) {
     head_v2(1, width - 1, values.len(), stream);
     pack(values, width, stream);
     out.extend(values);
 }
 
-/// Steps of 8 bits.
+/// A delta run with steps of 8 bits.
 fn deltas_v2(first: u64, steps: &[u64], stream: &mut Vec<u8>, out: &mut Vec<u64>) {
     head_v2(3, 7, steps.len() + 1, stream);
     varint(first, stream);
@@ -437,7 +442,7 @@ fn chunks() -> Result<Vec<Case>> {
             let mut encoder = DeflateEncoder::new(vec![], flate2::Compression::new(6));
             encoder.write_all(&output)?;
             let stream = encoder.finish()?;
-            Ok(Part { stream, output })
+            Ok(StreamPart { stream, output })
         });
         cases.push(Case {
             name,

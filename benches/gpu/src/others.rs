@@ -116,7 +116,7 @@ pub fn rising(random: &mut Random, most: i64) -> ArrayRef {
     i64s(values.collect())
 }
 
-/// Numbers below 1000 in runs of that mean length.
+/// Numbers below 1000 in runs of the mean length `mean`.
 pub fn runs(random: &mut Random, mean: i64) -> ArrayRef {
     let mut values = vec![];
     while values.len() < GROUP_ROWS {

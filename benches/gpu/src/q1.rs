@@ -1,5 +1,5 @@
-//! TPC-H Q1 over columns like those of `lineitem`: eight aggregates of four decimals, of the few groups that two
-//! columns of text make.
+//! TPC-H Q1 over columns like those of `lineitem`: eight aggregates of four decimals, for the few groups of two columns
+//! of text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,11 +13,12 @@ use vectile_gpu::plan::{
 };
 use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
 
-use crate::bench::{Bench, RUNS, Result, column, median};
+use crate::bench::{Bench, RUNS, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
+use crate::timing::median;
 
 const ROWS: usize = 60_000_000;
-/// Days since 1970 of the first and the last date of shipping, and of the last that counts.
+/// The first and the last date of shipping, in days since 1970.
 const DAYS: [i64; 2] = [8037, 10561];
 const LAST_DAY: i32 = 10471;
 /// From this day on, items are open.
@@ -114,11 +115,11 @@ fn date(day: i32) -> ArrayRef {
     Arc::new(Date32Array::from(vec![day]))
 }
 
-/// What comes out, by flag and status.
+/// The result, by flag and status.
 type Answer = Vec<(String, Vec<i128>)>;
 
-/// Bytes on the device, median milliseconds of the kernel, the answer. Text is a dictionary in any case: else
-/// nothing can be grouped by it.
+/// Bytes on the device, median milliseconds of the kernel, the answer. Text is always a dictionary: otherwise it cannot
+/// be grouped by.
 pub fn measure(
     bench: &mut Bench,
     pipeline: &Arc<Pipeline>,
@@ -171,7 +172,7 @@ fn run_once(execution: &mut Execution, groups: &[Group]) -> Result<Answer> {
     Ok(answer)
 }
 
-/// The answer, by the CPU.
+/// The answer computed by the CPU.
 fn answer(arrays: &[ArrayRef]) -> Result<Answer> {
     let dates = arrays[0].as_primitive::<Date32Type>();
     let numbers: Vec<_> = arrays[1..5]

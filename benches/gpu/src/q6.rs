@@ -8,8 +8,9 @@ use serde_json::json;
 use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
 use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Error, Group};
 
-use crate::bench::{Bench, Result, column, median};
+use crate::bench::{Bench, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
+use crate::timing::median;
 
 const ROWS: usize = 600_000_000;
 /// Bytes of host memory that hold all columns.
@@ -45,7 +46,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     cold(bench, &images, &pipeline, copies)
 }
 
-/// The columns of a row group, and what is asked.
+/// The columns of a row group, and the query.
 pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     let mut random = Random(5);
     let (mut prices, mut quantities, mut discounts) = (vec![], vec![], vec![]);
@@ -85,7 +86,7 @@ pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     Ok((images, Arc::new(pipeline)))
 }
 
-/// The same with the columns in host memory: they cross the link while kernels run.
+/// The same query with the columns in host memory: they cross the link while kernels run.
 fn cold(
     bench: &mut Bench,
     images: &[DeviceChunk],
@@ -100,7 +101,7 @@ fn cold(
     };
     let mut keys = vec![];
     let mut bytes = 0;
-    // where the device has no room, chunks stay in host memory
+    // without room on the device, chunks stay in host memory
     bench.engine.set_memory_limit(0);
     for row_group in 0..copies {
         for (index, image) in images.iter().enumerate() {

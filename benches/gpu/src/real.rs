@@ -1,5 +1,5 @@
-//! The numbers of the sample tables: filter and count, then full decompression; as the writer encodes
-//! them, floats also as `alp`, and plain.
+//! The numbers of the sample tables: filter and count, then full decompression; as the writer encodes them, floats also
+//! as `alp`, and plain.
 
 use std::fs::File;
 use std::path::Path;
@@ -16,11 +16,11 @@ use crate::data::{GROUP_ROWS, between, count};
 
 const TABLES: [&str; 4] = ["flights", "weather", "planes", "airports"];
 
-/// A column of a table, made to fill a row group.
+/// A column of a table, repeated to fill a row group.
 struct Real {
     name: String,
     array: ArrayRef,
-    /// How the column itself is encoded, and what it is compared with.
+    /// Encodings to measure: the writer's, and those to compare with.
     pins: Vec<Option<Encoding>>,
 }
 
@@ -49,8 +49,8 @@ pub fn run(bench: &mut Bench, directory: &Path) -> Result<()> {
 impl Real {
     fn new(name: String, array: &ArrayRef) -> Result<Self> {
         let chosen = column(array, None)?.encoding();
-        // a whole row group is encoded as the writer would; a smaller table as itself, not as what
-        // repeats in the copies
+        // a whole row group is encoded as the writer would; a smaller table by itself, so that the repetition of copies
+        // does not count
         let mut pins = match array.len() >= GROUP_ROWS {
             true => vec![None],
             false => vec![Some(chosen)],
@@ -105,7 +105,7 @@ fn read(directory: &Path, table: &str) -> Result<Vec<Real>> {
     let fields = schema.fields().iter().zip(batch.columns());
     let mut columns = vec![];
     for (field, array) in fields.filter(|(field, _)| field.data_type().is_primitive()) {
-        // of a constant there is nothing to decode
+        // there is nothing to decode in a constant
         if column(array, None)?.encoding() != Encoding::Constant {
             columns.push(Real::new(format!("{table}.{}", field.name()), array)?);
         }

@@ -12,7 +12,7 @@ use crate::bench::{Bench, Case, Result};
 use crate::data::{GROUP_ROWS, Random, between, count, f64s, i64s};
 use crate::others;
 
-/// A column, how it is stored, and what it is compared with.
+/// A column, its encoding, and those to compare with.
 struct Measured {
     name: String,
     array: ArrayRef,
@@ -116,7 +116,7 @@ fn integers(name: String, array: ArrayRef) -> Measured {
     }
 }
 
-/// Runs of 1 to 7 rows, 64 of the same length one after the other.
+/// Runs of 1 to 7 rows; 64 consecutive ones have the same length.
 fn nested(random: &mut Random) -> ArrayRef {
     let mut values = vec![];
     while values.len() < GROUP_ROWS {

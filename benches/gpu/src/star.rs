@@ -1,5 +1,5 @@
-//! Star joins over random columns of the shape of the Star Schema Benchmark at scale 20: one query of
-//! each flight, over encoded columns and over plain ones.
+//! Star joins over random columns of the shape of the Star Schema Benchmark at scale 20: one query of each flight, over
+//! encoded columns and over plain ones.
 
 use std::sync::Arc;
 
@@ -10,16 +10,17 @@ use vectile_encodings::{Encoding, Pin};
 use vectile_gpu::plan::{
     Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
 };
-use vectile_gpu::{Batch, KeyTable, DeviceChunk, Group};
+use vectile_gpu::{Batch, DeviceChunk, Group, KeyTable};
 
-use crate::bench::{Bench, RUNS, Result, median, pinned};
+use crate::bench::{Bench, RUNS, Result, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
+use crate::timing::median;
 
 const ROWS: usize = 120_000_000;
 const CUSTOMERS: i32 = 600_000;
 const SUPPLIERS: i32 = 40_000;
 const PARTS: i32 = 1_000_000;
-/// Rows of an order, at most.
+/// The most rows of an order.
 const LINES: i64 = 7;
 /// The days from 1992 to 1998, months of 30 days.
 const DAYS: i32 = 7 * 360;
@@ -129,7 +130,7 @@ fn columns(lines: i64) -> Vec<ArrayRef> {
     ]
 }
 
-/// Some of the keys from 1 on, each with a code below `count`.
+/// Random keys from 1 on, each with a code below `count`.
 fn some(keys: i32, one_in: u64, count: u32, seed: u64) -> Result<Arc<KeyTable>> {
     let mut random = Random(seed);
     let chosen: Vec<i32> = (1..=keys).filter(|_| random.next() % one_in == 0).collect();
@@ -216,7 +217,7 @@ fn queries() -> Result<Vec<Query>> {
     Ok(vec![first, second, third, fourth])
 }
 
-/// What comes out, in any order.
+/// The result, in any order.
 type Answer = Vec<(Vec<u32>, i128)>;
 
 /// Bytes on the device, median milliseconds of the kernel, the answer.

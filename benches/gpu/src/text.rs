@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute;
 use arrow::datatypes::DataType;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -15,14 +15,15 @@ use vectile_encodings::{Compressor, EncodeOptions, Encoding, Splits, Uncompresse
 use vectile_gpu::Engine;
 use vectile_gpu::plan::{Expr, Filter, Output};
 
-use crate::bench::{Bench, Case, RUNS, Result, median};
-use crate::data::GROUP_ROWS;
+use crate::bench::{Bench, Case, RUNS, Result};
+use crate::data::{GROUP_ROWS, text_bytes};
+use crate::timing::median;
 
-/// Columns of less text are left out.
+/// The least text of a column; smaller ones are skipped.
 const LEAST_BYTES: usize = 1 << 20;
-/// Text that goes from host memory to the device and back as codes, at least.
+/// The least text that goes from host memory to the device and back as codes.
 const BYTES_FROM_HOST: usize = 4 << 30;
-/// Row groups that are compressed as one, too: a small one leaves most of the device idle.
+/// Row groups that are also compressed as one: a small one leaves most of the device idle.
 const LARGE_GROUPS: usize = 4;
 const PINS: [Encoding; 2] = [Encoding::Fsst, Encoding::OnPair];
 
@@ -89,22 +90,22 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
                 Ok((start.elapsed().as_secs_f64() * 1e3, bytes))
             };
             let (cpu_ms, by_cpu) = ms_of(&own)?;
-            let (ms, again) = ms_of(&with_device)?;
-            if again != by_device {
+            let (ms, repeated) = ms_of(&with_device)?;
+            if repeated != by_device {
                 return Err(format!("{name}, {pin}: not the codes of the first time").into());
             }
             let (text, of_cpu) = (
-                bytes_of(array),
+                text_bytes(array),
                 by_device.len() as f64 / by_cpu.len() as f64,
             );
             let ratio = text as f64 / by_device.len() as f64;
-            // of two symbol tables, there are two
-            let found = measuring
-                .found
+            // two measurements if there are two symbol tables
+            let measurements = measuring
+                .measurements
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            let kernel_ms: f64 = found.iter().map(|(kernel_ms, _)| kernel_ms).sum();
-            let seconds_per_byte: f64 = found.iter().map(|(_, seconds)| seconds).sum();
+            let kernel_ms: f64 = measurements.iter().map(|(kernel_ms, _)| kernel_ms).sum();
+            let seconds_per_byte: f64 = measurements.iter().map(|(_, seconds)| seconds).sum();
             let (gb_per_s, many) = (
                 text as f64 / kernel_ms / 1e6,
                 1e-9 / seconds_per_byte * text as f64,
@@ -124,7 +125,7 @@ fn compression(bench: &mut Bench, columns: &[(String, ArrayRef)]) -> Result<()> 
     Ok(())
 }
 
-/// Has the device compress.
+/// Lets the device compress.
 #[derive(Debug)]
 struct Plainly(Arc<Engine>);
 
@@ -134,13 +135,13 @@ impl Compressor for Plainly {
     }
 }
 
-/// Has the device compress, time and again.
+/// Lets the device compress repeatedly, and measures it.
 #[derive(Debug)]
 struct Measuring {
     engine: Arc<Engine>,
     threads: usize,
-    /// Milliseconds of kernels, and seconds for all of it when there is much else, for each column of strings.
-    found: Mutex<Vec<(f64, f64)>>,
+    /// Milliseconds of kernels, and seconds of the whole call, per column of strings.
+    measurements: Mutex<Vec<(f64, f64)>>,
 }
 
 impl Measuring {
@@ -148,7 +149,7 @@ impl Measuring {
         Self {
             engine,
             threads,
-            found: Mutex::default(),
+            measurements: Mutex::default(),
         }
     }
 
@@ -176,8 +177,11 @@ impl Measuring {
             })?;
             seconds = start.elapsed().as_secs_f64() / (rounds * self.threads) as f64;
         }
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.push((median(&mut kernel_ms), seconds));
+        let mut measurements = self
+            .measurements
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        measurements.push((median(&mut kernel_ms), seconds));
         Ok(compress()?.splits)
     }
 }
@@ -191,20 +195,7 @@ impl Compressor for Measuring {
     }
 }
 
-/// Bytes of text.
-pub fn bytes_of(array: &ArrayRef) -> usize {
-    let lengths = compute::kernels::length::length(array);
-    let bytes = |lengths: ArrayRef| match lengths.data_type() {
-        DataType::Int32 => {
-            let lengths = lengths.as_primitive::<arrow::datatypes::Int32Type>();
-            compute::sum(lengths).map_or(0, |sum| i64::from(sum) as usize)
-        }
-        _ => 0,
-    };
-    lengths.map_or(0, bytes)
-}
-
-/// The columns of a table with much text, each made to fill a row group.
+/// The columns of a table with much text, each repeated to fill a row group.
 fn read(path: &Path) -> Result<Vec<(String, ArrayRef)>> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path)?)?;
     let schema = reader.schema().clone();
@@ -217,7 +208,7 @@ fn read(path: &Path) -> Result<Vec<(String, ArrayRef)>> {
     let mut columns = vec![];
     for (field, array) in texts {
         let array = compute::cast(array, &DataType::Utf8)?;
-        if array.len() > 0 && bytes_of(&array) >= LEAST_BYTES {
+        if array.len() > 0 && text_bytes(&array) >= LEAST_BYTES {
             let copies = vec![array.as_ref(); GROUP_ROWS.div_ceil(array.len())];
             let array = compute::concat(&copies)?.slice(0, GROUP_ROWS);
             columns.push((format!("{table}.{}", field.name()), array));

@@ -1,5 +1,5 @@
-//! Integers as the published evaluation of tile-based encodings has them: filtered, added up and fully decompressed,
-//! in each of several encodings. `tiles.cu` measures the published ones with the same data.
+//! The integers of the published evaluation of tile-based encodings: filtered, summed and fully decompressed, in each
+//! of several encodings. `tiles.cu` measures the published ones with the same data.
 
 use arrow::array::ArrayRef;
 use serde_json::json;
@@ -9,11 +9,11 @@ use vectile_gpu::plan::{Aggregate, Expr, Filter, Output};
 use crate::bench::{Bench, Case, Result};
 use crate::data::{GROUP_ROWS, Random, between, count, i32s};
 
-/// Of which a row group is the middle.
+/// Rows of the sorted column; a row group is its middle.
 const SORTED_ROWS: u64 = 250_000_000;
 const ZIPF_DISTINCT: usize = 1 << 20;
 
-/// A row group of a distribution, of which `x` is the parameter.
+/// A row group of a distribution with parameter `x`.
 struct Data {
     figure: &'static str,
     name: &'static str,
@@ -96,18 +96,18 @@ fn measure(bench: &mut Bench, encodings: &[Encoding], data: &Data) -> Result<()>
     Ok(())
 }
 
-/// From 0 to 1, without 1.
+/// A uniform number in 0..1.
 fn share(random: &mut Random) -> f64 {
     (random.next() >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// Of mean 0 and deviation 1.
+/// A normal number with mean 0 and deviation 1.
 fn normal(random: &mut Random) -> f64 {
     let radius = (-2.0 * (1.0 - share(random)).ln()).sqrt();
     radius * (std::f64::consts::TAU * share(random)).cos()
 }
 
-/// Ranks of which the k-th is as frequent as `k^-exponent`.
+/// Ranks; the k-th is as frequent as `k^-exponent`.
 fn zipf(random: &mut Random, exponent: f64) -> Vec<u32> {
     let mut below = vec![];
     let mut sum = 0.0;

@@ -8,9 +8,10 @@ use vectile_encodings::Encoding;
 use vectile_gpu::DeviceChunk;
 use vectile_gpu::plan::{Expr, Filter, Output, Pipeline};
 
-use crate::bench::{Bench, Case, Result, column, median};
+use crate::bench::{Bench, Case, Result, column};
 use crate::data::{Random, between, f64s, i32s, i64s};
 use crate::others::{rising, runs};
+use crate::timing::median;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let mut random = Random(6);
@@ -50,7 +51,7 @@ fn decompression(bench: &mut Bench, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Of two columns.
+/// Selected rows of two columns.
 fn selected(bench: &mut Bench, random: &mut Random) -> Result<()> {
     println!("\nselected rows returned to the host, two columns of 64-bit integers, 12 bits each");
     println!(

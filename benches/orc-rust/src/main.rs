@@ -1,4 +1,4 @@
-//! How long `orc-rust` takes to read columns of ORC files: what any engine that reads by it takes at least.
+//! Measures `orc-rust` reading columns of ORC files: the least time of any engine that uses it.
 //!
 //! `cargo run --release -- PATH [COLUMN,COLUMN]...`, where PATH is a file or a directory of them. Files are read by as
 //! many threads as there are cores. Prints, for each list of columns, the rows and the least milliseconds of three runs.
@@ -14,7 +14,7 @@ use orc_rust::arrow_reader::ArrowReaderBuilder;
 use orc_rust::projection::ProjectionMask;
 
 const RUNS: usize = 3;
-/// As DataFusion asks for them.
+/// DataFusion's batch size.
 const BATCH_ROWS: usize = 8192;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Reads columns of all files; gives the number of rows.
+/// Reads columns of all files; returns the number of rows.
 fn read_all(files: &[PathBuf], columns: &[&str]) -> Result<usize> {
     let left = Mutex::new(files.iter());
     let next = || left.lock().map(|mut left| left.next()).unwrap_or_default();

@@ -30,7 +30,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// Takes turns.
+/// Runs both in turns.
 fn race(runs: usize, ours: &mut dyn FnMut(), theirs: &mut dyn FnMut()) -> (Times, Times) {
     let time = |work: &mut dyn FnMut()| -> Duration {
         let start = Instant::now();

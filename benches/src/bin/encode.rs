@@ -15,7 +15,7 @@ const ROW_GROUP_ROWS: usize = 1 << 18;
 const BATCH_ROWS: usize = 8192;
 const RUNS: usize = 3;
 
-/// Bytes of the values of an array, those of strings outside of their views included.
+/// Bytes of the values of an array, including strings outside of their views.
 fn arrow_bytes(array: &ArrayRef) -> Result<usize> {
     let outside = match array.as_string_view_opt() {
         Some(strings) => strings.total_buffer_bytes_used(),
@@ -29,7 +29,7 @@ struct Row {
     encoding: String,
     arrow: usize,
     encoded: usize,
-    /// Of `encode`, what choosing takes, about.
+    /// Estimated time of `encode` spent on choosing.
     choose: f64,
     encode: f64,
     zones: f64,
@@ -59,7 +59,7 @@ fn main() -> Result<()> {
     for start in (0..all.num_rows()).step_by(ROW_GROUP_ROWS) {
         let group = all.slice(start, ROW_GROUP_ROWS.min(all.num_rows() - start));
         for (array, row) in group.columns().iter().zip(&mut columns) {
-            // a copy of its own, so that memory is that of these rows
+            // a separate copy, so that its memory is that of these rows
             let array = arrow::compute::concat(&[array.as_ref(), array.slice(0, 0).as_ref()])?;
             row.arrow += arrow_bytes(&array)?;
             let best = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {

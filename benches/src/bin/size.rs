@@ -70,7 +70,7 @@ impl Totals {
     }
 }
 
-/// A table of each file in `texts`, of its lines, by both writers; and their names.
+/// Writes a table of the lines of each file in `texts`, by both writers; returns their names.
 async fn text_tables(texts: &Path) -> Result<(PathBuf, Vec<String>)> {
     let folder = data::folder().join("texts");
     std::fs::create_dir_all(&folder)?;
@@ -99,7 +99,7 @@ async fn text_tables(texts: &Path) -> Result<(PathBuf, Vec<String>)> {
     Ok((folder, names))
 }
 
-/// The sample tables, written again by both writers from the shipped Parquet files.
+/// The sample tables, rewritten by both writers from the shipped Parquet files.
 async fn sample_data() -> Result<PathBuf> {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../data/nycflights13");
     let folder = data::folder().join("nycflights13");

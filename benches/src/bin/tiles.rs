@@ -1,4 +1,4 @@
-//! Claim: on the CPU, the tile-based encodings are about as fast as those they stand for.
+//! Claim: on the CPU, the tile-based encodings are about as fast as those they replace.
 //!
 //! `cargo run --release --bin tiles -- [RUNS]`, default 25. A million values on one core: decoded to Arrow arrays of 8192
 //! rows, and filtered by a range. Encodings take turns. Arrays are compared.
@@ -25,7 +25,7 @@ fn random(seed: u64) -> impl FnMut() -> u64 {
     }
 }
 
-/// A column in an encoding, and how long it takes to decode and to filter.
+/// A column in an encoding, and its times to decode and to filter.
 struct Raced {
     column: Column,
     bytes: usize,
@@ -49,7 +49,7 @@ impl Raced {
         }
     }
 
-    /// A turn; the rows that are kept.
+    /// Runs once; returns the number of rows kept.
     fn run(&mut self, range: &Predicate) -> usize {
         let start = Instant::now();
         for first in (0..VALUES).step_by(BATCH_ROWS) {
@@ -66,7 +66,7 @@ impl Raced {
     }
 }
 
-/// A row for an array: `ours` and the one of the family.
+/// A row for an array: `ours` and the encoding of the same family.
 fn race(runs: usize, name: &str, values: &[i64], is_wide: bool, of: [Encoding; 2]) -> Vec<String> {
     let array_of = |values: &[i64]| -> ArrayRef {
         match is_wide {

@@ -1,8 +1,8 @@
 //! Claim: TPC-H and selective filters over Vectile are ahead of Vortex through vortex-datafusion.
 //!
 //! `cargo run --release -- (tpch | filters) [SCALE [RUNS [QUERY,QUERY,...]]]`, default 1 5. Vortex
-//! files are written once by its own sink, from the Parquet files, with its defaults, and stand
-//! beside them.
+//! files are written once by its own sink, from the Parquet files, with its defaults, and are
+//! stored beside them.
 
 use std::path::Path;
 use std::sync::Arc;

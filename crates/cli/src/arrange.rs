@@ -1,4 +1,4 @@
-//! What `convert` takes over of its inputs: which columns, which rows, and in which order.
+//! The column, row and order options of `convert`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -24,7 +24,7 @@ use crate::copy::{Batches, timed};
 use crate::error::{CliError, Result};
 use crate::progress::Progress;
 
-/// Sorting takes so much memory at most, beside what reading and writing take.
+/// Memory for sorting, in addition to that of reading and writing.
 pub const SORT_BYTES: usize = 1 << 30;
 
 /// Which columns and rows to take over, and in which order.
@@ -86,7 +86,7 @@ impl FromStr for SortKeys {
     }
 }
 
-/// What to do with the rows of a table.
+/// The operations on the rows of a table.
 #[derive(Debug)]
 pub struct Arrangement {
     /// The columns to read: those to write, then those that only the condition and the order need.
@@ -106,7 +106,7 @@ impl ArrangeArgs {
         }
     }
 
-    /// What they mean for a table of `schema`.
+    /// Resolves the options for a table of `schema`.
     pub fn of(&self, context: &SessionContext, schema: &SchemaRef) -> Result<Arrangement> {
         let mut columns = match &self.columns {
             Some(columns) => columns.indices("--columns", schema)?,
@@ -144,7 +144,7 @@ pub fn column_of(field: &Field) -> Expr {
     Expr::Column(Column::new_unqualified(field.name()))
 }
 
-/// The condition; `needed` gets its columns.
+/// Parses the condition; adds its columns to `needed`.
 fn condition(
     context: &SessionContext,
     text: &str,
@@ -188,18 +188,18 @@ fn not_a_condition(text: &str, error: CliError) -> CliError {
         .hint("a condition is SQL, such as \"year = 2013 AND name LIKE 'A%'\"; names with capitals need double quotes")
 }
 
-/// Rows that are arranged.
+/// Arranged rows.
 pub struct Arranged {
     /// The rows.
     pub batches: Batches,
-    /// What counts them where they are written.
+    /// Counts rows as they are written.
     pub progress: Progress,
-    /// The nanoseconds that reading takes, if more was done with the rows.
+    /// Nanoseconds spent on reading, if rows were also filtered or sorted.
     pub reading: Option<Arc<AtomicU64>>,
 }
 
 impl Arrangement {
-    /// What rows to write fulfil, if it is the same whenever a row is asked.
+    /// The condition on rows to write, if its result for a row never changes.
     pub fn condition_of_rows(&self) -> Option<&Expr> {
         let depends_on_rows_alone = |expr: &Expr| match expr {
             Expr::ScalarFunction(function) => {
@@ -214,8 +214,8 @@ impl Arrangement {
         self.condition.as_ref().filter(is_wanted)
     }
 
-    /// The rows to write, to the file `name`, of what may be `rows` rows. Sorting takes the memory that `context`
-    /// has, and then the disk.
+    /// Arranges `batches` of about `rows` rows for the file `name`. Sorting takes the memory that `context` has, and
+    /// then the disk.
     pub async fn apply(
         self,
         context: &SessionContext,
@@ -232,7 +232,7 @@ impl Arrangement {
         }
         let reading = Arc::new(AtomicU64::new(0));
         let progress = Progress::rows(name, rows);
-        // Rows come out of a sort when all have been read; otherwise those read are counted alone.
+        // A sort outputs rows only after it has read all; otherwise only rows read are counted.
         let writing = match self.order.is_empty() {
             true => Progress::hidden(),
             false => Progress::later(name, None),
@@ -297,11 +297,11 @@ impl PartitionStream for Once {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        let again = || {
+        let second_read = || {
             let error = CliError::failed("the inputs can be read only once");
             futures::stream::once(async { Err(error) }).boxed()
         };
-        let batches = batches.unwrap_or_else(again);
+        let batches = batches.unwrap_or_else(second_read);
         let batches = batches.map_err(|error| DataFusionError::External(Box::new(error)));
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),
@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// With memory for a part of the rows only.
+    /// Memory suffices for a part of the rows only.
     #[tokio::test(flavor = "multi_thread")]
     async fn sorting_goes_on_to_disk() {
         const ROWS: i64 = 1 << 20;

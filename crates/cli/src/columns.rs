@@ -1,4 +1,4 @@
-//! Columns as options name them.
+//! Column names in options.
 
 use std::str::FromStr;
 
@@ -24,7 +24,7 @@ impl FromStr for ColumnList {
 }
 
 impl ColumnList {
-    /// Where they are in `schema`. `option` named them.
+    /// The indices of the columns in `schema`. Errors name `option`.
     pub fn indices(&self, option: &str, schema: &SchemaRef) -> Result<Vec<usize>> {
         let mut indices = Vec::with_capacity(self.0.len());
         for name in &self.0 {
@@ -39,17 +39,17 @@ impl ColumnList {
     }
 }
 
-/// What is between two commas.
+/// The text between two commas.
 pub struct Item {
     /// Without white space around it and without quotes.
     text: String,
     is_quoted: bool,
-    /// Behind the quotes.
+    /// The text after the closing quote.
     rest: String,
 }
 
 impl Item {
-    /// The name, and the words behind it that are among `known`, in lower case.
+    /// The name, and the words after it that are in `known`, in lower case.
     pub fn name_and_words(self, known: &[&str]) -> Result<(String, Vec<String>), String> {
         let mut words = Vec::new();
         let mut left = match self.is_quoted {
@@ -73,7 +73,7 @@ impl Item {
     }
 }
 
-/// What is between the commas of `text`.
+/// Splits `text` at commas outside of quotes.
 pub fn items(text: &str) -> Result<Vec<Item>, String> {
     let mut items = Vec::new();
     let mut rest = Some(text);
@@ -109,7 +109,7 @@ pub fn items(text: &str) -> Result<Vec<Item>, String> {
     Ok(items)
 }
 
-/// What is before the first comma and, if there is one, after it.
+/// The text before the first comma and, if there is one, after it.
 fn cut(text: &str) -> (&str, Option<&str>) {
     match text.split_once(',') {
         Some((before, after)) => (before, Some(after)),
@@ -117,7 +117,7 @@ fn cut(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// The text up to the closing quote, in which two quotes stand for one, and what follows.
+/// The text up to the closing quote, with doubled quotes reduced to one, and the text after it.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let mut name = String::new();
     let mut rest = text;
@@ -134,7 +134,7 @@ fn unquote(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Where the column of that name is. Case may differ if no other column has the name then.
+/// The index of the column of that name. Case may differ if no other column then has the name.
 pub fn column_named(option: &str, schema: &SchemaRef, name: &str) -> Result<usize> {
     if let Ok(index) = schema.index_of(name) {
         return Ok(index);
@@ -147,7 +147,7 @@ pub fn column_named(option: &str, schema: &SchemaRef, name: &str) -> Result<usiz
     }
 }
 
-/// The error that `option` names a column that is not there.
+/// The error for a column in `option` that does not exist.
 pub fn no_column(option: &str, schema: &SchemaRef, name: &str) -> CliError {
     let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
     let distance = |other: &str| levenshtein(&name.to_lowercase(), &other.to_lowercase());

@@ -1,4 +1,4 @@
-//! Whether a GPU compresses text that is written.
+//! Compression of text on a GPU.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use vectile_encodings::Compressor;
 /// The option of commands that write tables.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct GpuArgs {
-    /// Whether a GPU compresses the text of Vectile files
+    /// Use of a GPU to compress the text of Vectile files
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = When::Auto)]
     gpu: When,
 }
@@ -25,7 +25,7 @@ enum When {
 }
 
 impl GpuArgs {
-    /// What compresses text beside the CPU.
+    /// The compressor to use besides the CPU.
     pub fn compressor(self) -> Option<Arc<dyn Compressor>> {
         Gpu::of_machine().compressor(match self.gpu {
             When::Auto => GpuMode::Auto,

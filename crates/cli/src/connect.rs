@@ -16,8 +16,8 @@ use url::Url;
 use crate::error::{CliError, Result};
 use crate::store;
 
-/// The object store behind `url`, registered on first use. `options` are those of a
-/// `CREATE EXTERNAL TABLE` or `COPY`; the ones that are not about the store are left alone.
+/// The object store of `url`, registered on first use. `options` are those of a `CREATE EXTERNAL TABLE` or `COPY`;
+/// options that are not for the store are ignored.
 pub async fn object_store(
     context: &SessionContext,
     url: &Url,

@@ -1,5 +1,5 @@
-//! Panics of the crates that decode other formats, contained where the program reads with them: on
-//! damaged files they fail so in places where an error would do.
+//! Contains panics of the crates that decode other formats: on damaged files they panic where they
+//! should return an error.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,11 +14,11 @@ use futures::stream::{BoxStream, StreamExt};
 use crate::error::{CliError, Result};
 
 thread_local! {
-    /// Whether what this thread runs is contained: its panics are not printed then.
+    /// True while this thread runs contained work, whose panics are not printed.
     static CONTAINED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The future, its panics as errors.
+/// The future, with panics converted to errors.
 pub async fn contain<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     let mut future = pin!(future);
     std::future::poll_fn(|context| match caught(|| future.as_mut().poll(context)) {
@@ -28,7 +28,7 @@ pub async fn contain<T>(future: impl Future<Output = Result<T>>) -> Result<T> {
     .await
 }
 
-/// The stream, its panics as errors; it ends with the first of them.
+/// The stream, with panics converted to errors; it ends with the first of them.
 pub fn contain_stream<T: Send + 'static>(
     stream: BoxStream<'static, Result<T>>,
 ) -> BoxStream<'static, Result<T>> {
@@ -42,8 +42,8 @@ pub fn contain_stream<T: Send + 'static>(
     items.boxed()
 }
 
-/// What `work` returns, or an error if it panics. After that nothing that it left half done may be
-/// used again: callers drop it.
+/// Runs `work`, and converts a panic to an error. After a panic, callers drop all state that `work`
+/// had: it may be incomplete.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

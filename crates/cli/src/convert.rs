@@ -132,7 +132,7 @@ pub async fn run(args: ConvertArgs, interrupt: &Interrupt) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Files to put one after the other into one file.
+/// Files to concatenate into one file.
 struct Conversion {
     files: Vec<InputFile>,
     output: Output,
@@ -167,7 +167,7 @@ async fn plan(
     Ok(conversions)
 }
 
-/// The kind of the one file that OUT is; `None` if OUT is a directory.
+/// The kind of OUT if it is a file; `None` if OUT is a directory.
 fn one_file_kind(args: &ConvertArgs, inputs: &[Input]) -> Result<Option<FileKind>> {
     let out = &args.output;
     if out.ends_with('/') || std::path::Path::new(out).is_dir() {
@@ -220,7 +220,7 @@ fn file_by_file(
             .hint("convert them into different directories"));
         }
         let output = output(args, out.join(&name)?, FileKind::plain(format))?;
-        // A tree stays a tree: what its directories say is not repeated in the files.
+        // Directories are preserved: partition columns are not repeated in the files.
         let file = InputFile {
             partitions: Vec::new(),
             ..file
@@ -329,12 +329,12 @@ fn check_pins(pins: &HashMap<String, Pin>, schema: &SchemaRef) -> Result<()> {
     }
 }
 
-/// An input whose schema is known and whose rows have not been asked for.
+/// An input with a known schema, before its rows are read.
 struct OpenFile {
     file: InputFile,
     schema: SchemaRef,
     table: Arc<ListingTable>,
-    /// Plans for some of the columns each, in turn.
+    /// Plans that each read some of the columns.
     parts: Vec<Arc<dyn ExecutionPlan>>,
     rows: Option<u64>,
 }
@@ -370,7 +370,7 @@ impl OpenFile {
             merge_schemas(&[(file.display(), Arc::clone(schema))])?;
         }
         if is_parquet {
-            schema = None; // the session says how some types are read
+            schema = None; // the session determines how some types are read
         }
         let table = Arc::new(file.table(context, schema).await?);
         let schema = table.schema();
@@ -390,17 +390,17 @@ impl OpenFile {
         Ok((table, schema, parts))
     }
 
-    /// Leaves out the columns that `wanted` does not have.
-    fn narrow(&mut self, context: &SessionContext, wanted: &Schema) -> Result<()> {
-        let is_wanted = |field: &FieldRef| wanted.index_of(field.name()).is_ok();
-        if self.schema.fields().iter().all(is_wanted) {
+    /// Drops the columns that are not in `target`.
+    fn narrow(&mut self, context: &SessionContext, target: &Schema) -> Result<()> {
+        let is_in_target = |field: &FieldRef| target.index_of(field.name()).is_ok();
+        if self.schema.fields().iter().all(is_in_target) {
             return Ok(());
         }
         let mut narrowed = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let fields = part.schema();
             let columns = fields.fields().iter().enumerate();
-            let columns = columns.filter(|(_, field)| is_wanted(field));
+            let columns = columns.filter(|(_, field)| is_in_target(field));
             let columns = columns.map(|(index, field)| {
                 let column: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), index));
                 (column, field.name().clone())
@@ -409,12 +409,12 @@ impl OpenFile {
             let has_columns = !columns.is_empty();
             let part: Arc<dyn ExecutionPlan> =
                 Arc::new(ProjectionExec::try_new(columns, Arc::clone(part))?);
-            // into the scan, which reads no other columns then
+            // pushes the projection into the scan, which then reads no other columns
             let config = context.copied_config();
             let part = ProjectionPushdown::new().optimize(part, config.options())?;
             narrowed.push((has_columns, part));
         }
-        // Of a file without such a column, the rows are still to be counted.
+        // Rows of a file with none of the columns must still be counted.
         if narrowed.iter().any(|(has_columns, _)| *has_columns) {
             narrowed.retain(|(has_columns, _)| *has_columns);
         } else {
@@ -422,18 +422,18 @@ impl OpenFile {
         }
         self.parts = narrowed.into_iter().map(|(_, part)| part).collect();
         let kept = self.schema.fields().iter().enumerate();
-        let kept = kept.filter(|(_, field)| is_wanted(field));
+        let kept = kept.filter(|(_, field)| is_in_target(field));
         let kept: Vec<usize> = kept.map(|(index, _)| index).collect();
         self.schema = Arc::new(self.schema.project(&kept)?);
         Ok(())
     }
 
-    /// Leaves out rows for which `condition`, of columns of `wanted`, is not true, as a query would: what statistics
-    /// and filters rule out is not read. A file whose columns are others, or of other types, is read in full.
+    /// Drops rows for which `condition`, on columns of `target`, is not true, as in a query: row groups and pages that
+    /// statistics and filters rule out are not read. A file with other columns or types is read in full.
     async fn prune(
         &mut self,
         context: &SessionContext,
-        wanted: &Schema,
+        target: &Schema,
         condition: &Expr,
     ) -> Result<()> {
         let data_type = |schema: &Schema, column: &str| {
@@ -442,7 +442,7 @@ impl OpenFile {
         };
         let is_own = |column: &&LogicalColumn| {
             let own = data_type(&self.schema, column.name());
-            own.is_some() && own == data_type(wanted, column.name())
+            own.is_some() && own == data_type(target, column.name())
         };
         let columns = condition.column_refs();
         if columns.is_empty() || !columns.iter().all(is_own) {
@@ -457,7 +457,7 @@ impl OpenFile {
             let part_of_rows = rows.clone().select(columns)?;
             *part = part_of_rows.create_physical_plan().await?;
         }
-        // how many are left is not known
+        // the number of remaining rows is not known
         self.rows = None;
         Ok(())
     }
@@ -481,7 +481,7 @@ fn cannot_read(file: &InputFile, error: CliError) -> CliError {
     error.of_file(&file.display()).context("cannot read")
 }
 
-/// The number of rows, where the file says it.
+/// The number of rows, if the file has it.
 fn row_count(plan: &dyn ExecutionPlan) -> Option<u64> {
     let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new());
     let statistics = statistics.ok()?;
@@ -515,7 +515,7 @@ mod tests {
     use super::*;
     use crate::writer::TableWriter;
 
-    /// A few kilobytes with what formats treat differently: numbers, texts, dictionaries, lists.
+    /// A few kilobytes of types that formats treat differently: numbers, texts, dictionaries, lists.
     const TABLE: &str = "
       SELECT value AS n, concat('text ', value) AS s, value % 2 = 0 AS b,
         arrow_cast(concat('k', value % 3), 'Dictionary(Int32, Utf8)') AS d,
@@ -541,9 +541,9 @@ mod tests {
         writer.finish().await.unwrap();
     }
 
-    /// What `where` leaves out is not read, whatever the format, and rows are the same as without it.
+    /// Row groups and pages that `where` excludes are not read in any format, and the rows equal those without pruning.
     #[tokio::test(flavor = "multi_thread")]
-    async fn row_groups_and_pages_without_wanted_rows_are_not_read() {
+    async fn row_groups_and_pages_without_matching_rows_are_not_read() {
         let context = session::for_copying().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let rows = "SELECT value AS n, concat('text ', value) AS s FROM range(20000)";
@@ -583,8 +583,8 @@ mod tests {
                 ("n BETWEEN 100 AND 200 AND random() >= 0.0", 0),
                 ("n BETWEEN 100 AND 200 AND now() IS NOT NULL", 0),
             ] {
-                let found = Input::find(&context, path, None).await.unwrap();
-                let file = found.files.into_iter().next().unwrap();
+                let input = Input::find(&context, path, None).await.unwrap();
+                let file = input.files.into_iter().next().unwrap();
                 let mut open = OpenFile::open_with(&context, file, 2).await.unwrap();
                 let args = ArrangeArgs::only_where(condition);
                 let arrangement = args.of(&context, &open.schema).unwrap();
@@ -625,7 +625,7 @@ mod tests {
         }
     }
 
-    /// The sum of a metric over the nodes of a plan; of pruning metrics: what was pruned.
+    /// The sum of a metric over the nodes of a plan; for pruning metrics, the pruned part.
     fn metric_of(plan: &Arc<dyn ExecutionPlan>, name: &str) -> usize {
         let metrics = plan.metrics().unwrap_or_default();
         let named = metrics.iter().map(|metric| metric.value());
@@ -640,11 +640,11 @@ mod tests {
         own.sum::<usize>() + children.map(|child| metric_of(child, name)).sum::<usize>()
     }
 
-    /// The rows of a file of which so many tasks read columns.
+    /// The rows of a file whose columns `readers` tasks read.
     async fn read(context: &SessionContext, path: &Path, readers: usize) -> Result<RecordBatch> {
-        let found = Input::find(context, path.to_str().unwrap(), None).await?;
+        let input = Input::find(context, path.to_str().unwrap(), None).await?;
         let mut opened = Vec::new();
-        for file in found.files {
+        for file in input.files {
             let open = OpenFile::open_with(context, file, readers).await?;
             let is_parquet = open.file.kind.format == Format::Parquet;
             assert_eq!(open.parts.len(), if is_parquet { readers } else { 1 });
@@ -679,13 +679,12 @@ mod tests {
         }
     }
 
-    /// Whatever byte of a file is wrong: it is read, or the error names the file. Nothing panics,
-    /// and nothing takes the process down.
+    /// For each damaged byte of a file: it is read, or the error names the file. Nothing panics or ends the process.
     #[tokio::test(flavor = "multi_thread")]
     async fn damaged_files_are_errors() {
         let context = session::for_copying().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        // Several readers take longer, and differ little.
+        // Several readers take longer, and their results differ little.
         for (extension, readers, step) in [
             ("arrow", 1, 2),
             ("arrows", 1, 2),

@@ -1,4 +1,4 @@
-//! Moves a stream of batches into a file: the loop that every import and export shares.
+//! Moves a stream of batches into a file: the common loop of imports and exports.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 use crate::writer::{Output, StagedTable, Summary, TableWriter};
 
-/// Batches on their way to a writer.
+/// Batches for a writer.
 pub type Batches = BoxStream<'static, Result<RecordBatch>>;
 
-/// Batches that may wait between reader and writer; enough for either to keep going.
+/// Batches buffered between reader and writer; enough to keep both busy.
 const BATCHES_IN_FLIGHT: usize = 4;
 
 /// Writes all of `batches` into one file. On any error, and on Ctrl-C, no file is left.
@@ -69,13 +69,13 @@ async fn write_all(
     while let Some(batch) = batches.try_next().await? {
         writer.write(&batch).await?;
         progress.advance(batch.num_rows());
-        // A chance for the interrupt: a busy loop need not wait for anything by itself.
+        // Lets the interrupt through: a busy loop may never wait.
         tokio::task::yield_now().await;
     }
     Ok(())
 }
 
-/// The same batches; the nanoseconds that they take add up in `reading`.
+/// Passes batches on; adds the nanoseconds they take to `reading`.
 pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     let batches = futures::stream::unfold((batches, reading), |(mut batches, reading)| async {
         let started = Instant::now();
@@ -86,7 +86,7 @@ pub fn timed(batches: Batches, reading: Arc<AtomicU64>) -> Batches {
     batches.boxed()
 }
 
-/// The same batches up to the first error. Streams need not bear to be asked after that, nor after their end.
+/// Passes batches on up to the first error. Streams may not support polls after an error or their end.
 pub fn until_error(batches: Batches) -> Batches {
     let batches = futures::stream::unfold(Some(batches), |batches| async {
         let mut batches = batches?;
@@ -112,7 +112,7 @@ pub fn read_ahead(batches: Batches) -> Batches {
     let ahead = futures::stream::unfold((receiver, reader), |(mut receiver, mut reader)| async {
         match receiver.recv().await {
             Some(batch) => Some((batch, (receiver, reader))),
-            // The channel also closes when the reader panics: that is not the end of the data.
+            // The channel also closes if the reader panics, which is not the end of the data.
             None => match reader.join_next().await {
                 Some(Err(error)) if error.is_panic() => {
                     let failed = CliError::failed(format!("reading stopped: {error}"));

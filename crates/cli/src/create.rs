@@ -1,4 +1,5 @@
-//! A file that must not be there yet: of several programs that make it, one does, the others fail.
+//! Creates a file that must not exist yet: of several programs that create it, one succeeds and the
+//! others fail.
 
 use std::fmt;
 use std::fs::File;
@@ -17,20 +18,20 @@ use object_store::{
 };
 use tokio::task::spawn_blocking;
 
-/// The store of one object, which it makes but does not replace.
+/// A store of one object, which it creates but does not replace.
 ///
-/// Locally, and where a store takes an object in one request and knows the condition, this is
-/// exact. Stores take no condition with the last of several parts: there, whether the object exists
-/// is asked right before.
+/// This is exact for local files, and for stores that take an object in one request and support the
+/// condition. Stores support no condition on the last of several parts: there, the existence of the
+/// object is checked just before it.
 #[derive(Debug)]
 pub struct CreateOnly {
     store: Arc<dyn ObjectStore>,
-    /// Where the object is on this machine, if it is.
+    /// The path of the object, if it is a local file.
     local: Option<PathBuf>,
 }
 
 impl CreateOnly {
-    /// As `store`, for an object that is at `local` if it is a file of this machine.
+    /// Wraps `store` for an object; `local` is its path if it is a local file.
     pub fn new(store: Arc<dyn ObjectStore>, local: Option<PathBuf>) -> Self {
         CreateOnly { store, local }
     }
@@ -117,7 +118,7 @@ impl fmt::Display for CreateOnly {
     }
 }
 
-/// An upload that asks whether the object exists before it is complete.
+/// An upload that checks that the object does not exist before it completes.
 #[derive(Debug)]
 struct CheckedUpload {
     upload: Box<dyn MultipartUpload>,
@@ -133,7 +134,7 @@ impl MultipartUpload for CheckedUpload {
 
     async fn complete(&mut self) -> Result<PutResult> {
         if let Err(error) = check_absent(self.store.as_ref(), &self.location).await {
-            // The first error says more than one of cleaning up.
+            // The first error says more than one of the cleanup.
             let _ = self.upload.abort().await;
             return Err(error);
         }
@@ -145,7 +146,7 @@ impl MultipartUpload for CheckedUpload {
     }
 }
 
-/// As errors name it.
+/// The store's name in errors.
 const STORE: &str = "LocalFileSystem";
 
 /// A file under another name, `NAME#1` like those of `object_store`, which its listings pass over.
@@ -153,7 +154,7 @@ const STORE: &str = "LocalFileSystem";
 struct LocalUpload {
     file: Arc<File>,
     path: PathBuf,
-    /// The other name, until the file has its own or is gone.
+    /// The temporary name, until the file is renamed or removed.
     staged: Option<PathBuf>,
     offset: u64,
 }
@@ -224,7 +225,7 @@ impl MultipartUpload for LocalUpload {
 impl Drop for LocalUpload {
     fn drop(&mut self) {
         if let Some(staged) = self.staged.take() {
-            // There is nobody to tell.
+            // Nothing can report this error.
             let _ = std::fs::remove_file(staged);
         }
     }
@@ -238,7 +239,7 @@ fn ended() -> Error {
     }
 }
 
-/// Gives a file its name if no other has it.
+/// Gives a file its name if no other file has it.
 fn name(staged: &FsPath, path: &FsPath) -> io::Result<()> {
     match std::fs::hard_link(staged, path) {
         Ok(()) => std::fs::remove_file(staged),
@@ -264,7 +265,7 @@ fn write_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs `work`, which waits for a disk, on a thread that may wait.
+/// Runs `work`, which waits for a disk, on a thread that may block.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -288,7 +289,7 @@ mod tests {
     use object_store::local::LocalFileSystem;
     use object_store::memory::InMemory;
 
-    /// Another makes the object after the upload to it has started.
+    /// Another writer creates the object after the upload to it has started.
     async fn race(store: Arc<dyn ObjectStore>, local: Option<PathBuf>, location: &Path) {
         let ours = CreateOnly::new(Arc::clone(&store), local);
         let mut upload = ours.put_multipart(location).await.unwrap();
@@ -313,8 +314,8 @@ mod tests {
             upload.put_part(part.into()).await.unwrap();
         }
         upload.complete().await.unwrap();
-        let made = store.get(location).await.unwrap().bytes().await.unwrap();
-        assert_eq!(made, "by us");
+        let created = store.get(location).await.unwrap().bytes().await.unwrap();
+        assert_eq!(created, "by us");
     }
 
     #[tokio::test]

@@ -62,7 +62,7 @@ static SAMPLES: [Sample; 5] = [
     sample!("weather"),
 ];
 
-/// What one would ask of these tables, and the SQL that answers it.
+/// Questions about these tables, and the SQL that answers them.
 const QUESTIONS: [(&str, &str); 5] = [
     (
         "Which airlines were late, and how often?",

@@ -1,4 +1,4 @@
-//! `vectile device`: the GPUs of this machine, and whether queries can use them.
+//! `vectile device`: the GPUs of this machine, and their usability for queries.
 
 use std::io::Write;
 
@@ -47,11 +47,11 @@ pub fn run(args: &DeviceArgs) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Whether queries can use a GPU.
+/// The result of the check: a device that queries use, or the reasons against.
 enum Verdict {
-    /// The device of that number.
+    /// The device of this index.
     Used(usize),
-    /// None, and why.
+    /// None, with the reason.
     Unused(String),
 }
 
@@ -62,7 +62,7 @@ impl Verdict {
         }
         let mut reasons = survey.obstacles();
         let failures = devices.iter().filter_map(|device| device.failure.clone());
-        // A compiler that is missing is what every device fails with, too.
+        // A missing compiler is also the failure of every device.
         let failures = failures.filter(|failure| !reasons.iter().any(|it| failure.contains(it)));
         let failures: Vec<String> = failures.collect();
         reasons.extend(failures);
@@ -70,12 +70,12 @@ impl Verdict {
     }
 }
 
-/// A device that the driver shows.
+/// A device that the driver reports.
 struct Device {
     info: DeviceInfo,
     free: Option<u64>,
     bandwidth: Option<Bandwidth>,
-    /// Why it cannot be used.
+    /// The reason it cannot be used.
     failure: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Device {
         self.free = Some(cuda.free_memory()?);
         if !args.no_measure {
             self.bandwidth = match measure(&*cuda) {
-                // Others use the device: it works all the same.
+                // Other processes use the memory; the device works all the same.
                 Err(Error::OutOfMemory { .. }) => None,
                 measured => Some(measured?),
             };

@@ -1,8 +1,8 @@
 //! One dictionary per column, or field of one, for a whole Arrow IPC file.
 //!
 //! The IPC file format allows a dictionary to grow but not to be replaced, while the tables we copy
-//! have a dictionary per row group. So the values seen so far are kept in order, new ones appended,
-//! and each batch's keys rewritten.
+//! have a dictionary per row group. So the values seen so far are kept in order, new ones are
+//! appended, and each batch's keys are rewritten.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::error::{CliError, Result};
 /// The dictionaries of a table's columns.
 pub struct GrowingDictionaries(Vec<Growing>);
 
-/// The dictionaries of a type.
+/// The growing dictionaries of a type.
 enum Growing {
-    /// It has none.
+    /// The type has none.
     None,
-    /// It is one.
+    /// The type is a dictionary.
     Dictionary(Box<Dictionary>),
-    /// Those of its children, in their order.
+    /// The dictionaries of its children, in order.
     Within(Vec<Growing>),
 }
 
@@ -35,7 +35,7 @@ struct Dictionary {
     values: ArrayRef,
     converter: RowConverter,
     keys: HashMap<OwnedRow, u64>,
-    /// The dictionaries of its values.
+    /// The dictionaries within its values.
     within: Growing,
 }
 
@@ -46,7 +46,7 @@ impl GrowingDictionaries {
         GrowingDictionaries(fields.map(|field| Growing::of(field.data_type())).collect())
     }
 
-    /// The same rows with keys into the grown dictionaries.
+    /// Rewrites the keys of a batch to the grown dictionaries.
     pub fn grow(&mut self, batch: &RecordBatch) -> Result<RecordBatch> {
         let columns = batch.columns().iter().zip(&mut self.0);
         let columns = columns.map(|(column, growing)| match growing {
@@ -62,7 +62,7 @@ impl Growing {
     fn of(data_type: &DataType) -> Self {
         let children: Vec<&DataType> = match data_type {
             DataType::Dictionary(_, values) => {
-                // values that have no rows to compare keep the dictionaries that they have
+                // values whose rows cannot be compared keep the dictionaries that they have
                 let dictionary = Dictionary::new(values).ok();
                 return dictionary.map_or(Self::None, |of| Self::Dictionary(Box::new(of)));
             }
@@ -86,7 +86,7 @@ impl Growing {
         }
     }
 
-    /// The same rows with keys into the grown dictionaries.
+    /// Rewrites the keys of an array to the grown dictionaries.
     fn rewrite(&mut self, array: ArrayData) -> Result<ArrayData> {
         match self {
             Self::None => Ok(array),
@@ -119,7 +119,7 @@ impl Dictionary {
         let keys = cast_exactly(&keys, dictionary.keys().data_type())?;
         let data = keys.to_data().into_builder();
         let data = data.data_type(column.data_type().clone());
-        // values that were joined may have other dictionaries than before
+        // joined values may have other dictionaries than before
         let values = self.within.rewrite(self.values.to_data())?;
         Ok(data.add_child_data(values).build()?)
     }

@@ -1,4 +1,4 @@
-//! What can go wrong on the command line, and the exit code that says so.
+//! Errors of the command line, and their exit codes.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,21 +17,21 @@ pub type Result<T, E = CliError> = std::result::Result<T, E>;
 /// Exit code after Ctrl-C, as shells have it: 128 and the number of the signal.
 pub const INTERRUPTED: i32 = 130;
 
-/// An error as the person at the terminal meets it: what happened, and what to do next.
+/// An error for the user: what happened, and what to do next.
 #[derive(Debug)]
 pub enum CliError {
     /// The command line itself is wrong. Exit code 2.
     Usage(String),
-    /// The query or the data is at fault, or the machine is. Exit code 1.
+    /// The query, the data or the machine is at fault. Exit code 1.
     Failed {
-        /// What happened, and to what.
+        /// The failure, and the file or table it concerns.
         message: String,
-        /// What to do about it, where that is known.
+        /// A remedy, if one is known.
         hint: Option<String>,
     },
     /// Ctrl-C or a termination request. Exit code 130.
     Interrupted,
-    /// Whoever read our output has had enough (`vectile ... | head`). Not an error: exit code 0.
+    /// The reader of our output has closed it (`vectile ... | head`). Not an error: exit code 0.
     BrokenPipe,
 }
 
@@ -44,7 +44,7 @@ impl CliError {
         }
     }
 
-    /// Says what to do next; keeps a hint that is already there.
+    /// Adds a remedy, unless there is one already.
     pub fn hint(mut self, text: impl Into<String>) -> Self {
         if let CliError::Failed { hint, .. } = &mut self {
             hint.get_or_insert_with(|| text.into());
@@ -52,7 +52,7 @@ impl CliError {
         self
     }
 
-    /// Puts what was being done in front of the message.
+    /// Prefixes the message with the operation that failed.
     pub fn context(mut self, doing: impl fmt::Display) -> Self {
         if let CliError::Failed { message, .. } = &mut self {
             *message = format!("{doing}: {message}");
@@ -60,7 +60,7 @@ impl CliError {
         self
     }
 
-    /// Puts the file's name in front of the message, unless the message has it.
+    /// Prefixes the message with the file's name, unless the message has it.
     pub fn of_file(self, file: &str) -> Self {
         let name = file.rsplit('/').next().unwrap_or(file);
         match &self {
@@ -69,15 +69,15 @@ impl CliError {
         }
     }
 
-    /// A fault of this program.
+    /// A bug in this program.
     pub fn internal(error: &dyn std::error::Error) -> Self {
         CliError::failed(format!("internal error: {error}"))
     }
 
-    /// Says what went wrong; returns the exit code of it.
+    /// Prints the error; returns its exit code.
     pub fn report(&self) -> ExitCode {
         if !matches!(self, CliError::BrokenPipe) {
-            // If even standard error is gone, the exit code is all there is to say.
+            // If even standard error is closed, only the exit code reports the error.
             let error = self.to_string();
             drop(writeln!(io::stderr(), "{}", printable(&error)));
         }
@@ -122,14 +122,14 @@ impl From<io::Error> for CliError {
     }
 }
 
-/// How `std::io` puts the error that ends `vectile ... | head`.
+/// The text of `std::io` for the error that ends `vectile ... | head`.
 const BROKEN_PIPE: &str = "Broken pipe";
 
 impl From<ArrowError> for CliError {
     fn from(error: ArrowError) -> Self {
         match error {
             ArrowError::IoError(_, source) => source.into(),
-            // The CSV writer keeps only the text of what went wrong below it.
+            // The CSV writer keeps only the text of the underlying error.
             ArrowError::CsvError(text) if text.contains(BROKEN_PIPE) => CliError::BrokenPipe,
             ArrowError::ExternalError(source) => match source.downcast::<DataFusionError>() {
                 Ok(error) => (*error).into(),
@@ -171,7 +171,7 @@ impl From<DataFusionError> for CliError {
             DataFusionError::ArrowError(source, _) => (*source).into(),
             DataFusionError::ObjectStore(source) => (*source).into(),
             DataFusionError::Diagnostic(_, inner) => (*inner).into(),
-            // Which rule of the planner met the error is of no use to whoever wrote the query.
+            // The name of the planner's rule is of no use to the author of the query.
             DataFusionError::Context(text, inner) if text.starts_with("Optimizer rule") => {
                 (*inner).into()
             }
@@ -189,7 +189,7 @@ impl From<DataFusionError> for CliError {
     }
 }
 
-/// What went wrong, without the layers that it came through.
+/// The message of the innermost relevant error.
 fn message(error: &DataFusionError) -> String {
     match error {
         DataFusionError::Plan(text) => text.replace(DEFAULT_SCHEMA, "'"),
@@ -208,7 +208,7 @@ fn message(error: &DataFusionError) -> String {
     }
 }
 
-/// Where tables are that have no other place; nobody wrote that.
+/// The schema of tables without one; users did not write it.
 const DEFAULT_SCHEMA: &str = "'datafusion.public.";
 
 fn external(error: &(dyn std::error::Error + Send + Sync + 'static)) -> String {
@@ -230,8 +230,8 @@ impl CliError {
     }
 }
 
-/// Object stores name the files of this machine without the `/` that paths start with. A path in a message
-/// that is there only with one gets it back.
+/// Restores the leading `/` of local paths in a message: object stores omit it. Applies to paths that exist only with
+/// it.
 fn rooted(message: &str) -> String {
     let ends = |c: char| c.is_whitespace() || matches!(c, '\'' | '"' | ',' | ')' | '(' | '`');
     let fix = |word: &str| {
@@ -251,7 +251,7 @@ fn rooted(message: &str) -> String {
     text
 }
 
-/// What to do next about errors whose text comes from below.
+/// Remedies for errors whose text comes from libraries.
 fn known_hint(message: &str) -> Option<&'static str> {
     const HINTS: &[(&str, &str)] = &[
         (
@@ -291,7 +291,7 @@ fn known_hint(message: &str) -> Option<&'static str> {
         .map(|(_, hint)| *hint)
 }
 
-/// An error and its sources on one line, without the repetition that many error types bring.
+/// An error and its sources on one line, without the repetition in many error types.
 pub fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

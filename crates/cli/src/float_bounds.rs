@@ -1,8 +1,8 @@
-//! Scans of Parquet files that trust no bounds of floats.
+//! Scans of Parquet files that ignore bounds of floats.
 //!
-//! Bounds in Parquet files leave NaN out, which sorts beyond all numbers. DataFusion 55.2 nevertheless takes a column
-//! whose bounds are equal for a constant, answers `min` and `max` from bounds, and rules row groups and pages out by
-//! them. So a rule takes these bounds from what a plan knows of its files, and from their metadata when they are read.
+//! Bounds in Parquet files exclude NaN, which sorts above all numbers. DataFusion 55.2 nevertheless treats a column
+//! with equal bounds as constant, answers `min` and `max` from bounds, and prunes row groups and pages by them. So a
+//! rule removes these bounds from the statistics of a plan, and from metadata as it is read.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use parquet::file::statistics::Statistics as ChunkStatistics;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// The rule. It goes before those of DataFusion, the first of which answers `min` and `max`.
+/// The optimizer rule. It runs before those of DataFusion, the first of which answers `min` and `max`.
 #[derive(Debug)]
 pub struct DistrustFloatBounds;
 
@@ -94,7 +94,7 @@ fn known(statistics: &Statistics, schema: &Schema) -> Arc<Statistics> {
     Arc::new(statistics)
 }
 
-/// Floats; and types of several columns, which have no bounds in Parquet files.
+/// True for floats, and for types of several columns, which have no bounds in Parquet files.
 fn may_hold_nan(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(_, values) => may_hold_nan(values),
@@ -103,14 +103,14 @@ fn may_hold_nan(data_type: &DataType) -> bool {
     }
 }
 
-/// The source, of whose files no bounds of floats are read.
+/// A source that reads no bounds of floats from its files.
 fn without_bounds(source: &ParquetSource) -> ParquetSource {
     match source.parquet_file_reader_factory() {
         Some(readers) => {
             let readers = Arc::new(BoundlessReaders(Arc::clone(readers)));
             source.clone().with_parquet_file_reader_factory(readers)
         }
-        // It makes its readers itself. Tables of files have none such.
+        // It creates its readers itself. Tables of files have no such source.
         None => {
             let mut options = source.table_parquet_options().clone();
             options.global.pruning = false;
@@ -120,7 +120,7 @@ fn without_bounds(source: &ParquetSource) -> ParquetSource {
     }
 }
 
-/// Makes readers of files whose columns of floats have no bounds.
+/// Creates readers of files without bounds of floats.
 #[derive(Debug)]
 struct BoundlessReaders(Arc<dyn ParquetFileReaderFactory>);
 
@@ -162,7 +162,7 @@ impl AsyncFileReader for BoundlessReader {
     }
 }
 
-/// The metadata without bounds of floats, of row groups and of pages. Where each page is stays known.
+/// The metadata without bounds of floats, for row groups and pages. Positions of pages are kept.
 fn without_float_bounds(metadata: Arc<ParquetMetaData>) -> ParquetResult<Arc<ParquetMetaData>> {
     let mut row_groups = metadata.row_groups().iter();
     if !row_groups.any(|group| group.columns().iter().any(has_float_bounds)) {
@@ -180,7 +180,7 @@ fn without_float_bounds(metadata: Arc<ParquetMetaData>) -> ParquetResult<Arc<Par
                 continue;
             }
             *column = without_bounds_of(column)?;
-            // What is not there would otherwise be read now.
+            // Missing pages would otherwise be read now.
             if let Some(pages) = pages {
                 *pages = ColumnIndexMetaData::NONE;
             }
@@ -235,7 +235,7 @@ mod tests {
     use crate::session;
     use crate::source::Input;
 
-    /// NaN now and then, in every row group, among equal numbers and among others.
+    /// Occasional NaN, in every row group, among equal numbers and among others.
     const ROWS: &str = "
       SELECT n, x, same, arrow_cast(x, 'Float32') AS f32, arrow_cast(same, 'Float16') AS f16,
         arrow_cast(x, 'Dictionary(Int32, Float64)') AS dict, named_struct('x', x) AS pair
@@ -301,9 +301,9 @@ mod tests {
                 context.register_table("t", Arc::clone(table)).unwrap();
                 expected.push(answer(&context, query).await);
             }
-            let found = expected.split_off(QUERIES.len());
-            for ((expected, found), query) in expected.iter().zip(&found).zip(QUERIES) {
-                assert_eq!(found, expected, "{name}: {query}");
+            let actual = expected.split_off(QUERIES.len());
+            for ((expected, actual), query) in expected.iter().zip(&actual).zip(QUERIES) {
+                assert_eq!(actual, expected, "{name}: {query}");
             }
         }
     }

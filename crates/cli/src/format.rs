@@ -1,4 +1,4 @@
-//! The file formats the program reads and writes, and how a file name tells them apart.
+//! The file formats the program reads and writes, and their file names.
 
 use std::str::FromStr;
 
@@ -73,7 +73,7 @@ impl FileKind {
         }
     }
 
-    /// What a file's name says it is: `flights.csv.gz` is gzip-compressed CSV.
+    /// The kind of a file by its name: `flights.csv.gz` is gzip-compressed CSV.
     pub fn of_path(path: &str) -> Option<Self> {
         let (stem, compression) = split_compression(path);
         let (_, extension) = stem.rsplit_once('.')?;
@@ -86,7 +86,7 @@ impl FileKind {
         })
     }
 
-    /// As `of_path`, with the format fixed: only the compression comes from the name.
+    /// As `of_path`, with a fixed format: only the compression comes from the name.
     pub fn with_format(path: &str, format: Format) -> Self {
         match split_compression(path) {
             (_, compression) if format.may_be_compressed() => FileKind {
@@ -108,7 +108,7 @@ pub fn known_extension(path: &str) -> &str {
     path.get(start..).unwrap_or("")
 }
 
-/// Every extension there is, for error messages.
+/// All known extensions, for error messages.
 pub fn all_extensions() -> String {
     let names: Vec<String> = EXTENSIONS.iter().map(|(e, _)| format!(".{e}")).collect();
     names.join(", ")

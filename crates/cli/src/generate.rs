@@ -199,7 +199,7 @@ async fn publish(mut tables: Vec<StagedTable>) -> Result<Vec<(String, Summary)>>
             Err(error) => {
                 abort(tables.collect()).await;
                 for destination in new {
-                    // The error that led here is the one to report.
+                    // Report the error that led here instead of this one.
                     drop(destination.store.delete(&destination.path).await);
                 }
                 return Err(error);

@@ -1,5 +1,5 @@
-//! Types of the columns of CSV files, from all of their rows, so that no value changes: what does not come back as it
-//! was written stays text.
+//! Infers types of the columns of CSV files from all of their rows, so that no value changes: values that would not be
+//! written back as they were read stay text.
 
 use std::sync::Arc;
 
@@ -16,25 +16,25 @@ use datafusion::error::{DataFusionError, Result};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt};
 
-/// The names of columns are in so many bytes at the beginning of a file.
+/// The header of a file must end within this many bytes.
 const MOST_HEADER_BYTES: usize = 1 << 20;
 
-/// Digits of the integers that are exact: those of 128 bits.
+/// The most digits of exact integers: those of 128 bits.
 const MOST_DIGITS: u8 = 38;
 
-/// Integers from this on are not all floats.
+/// From this integer on, floats skip some.
 const INEXACT: i128 = 1 << f64::MANTISSA_DIGITS;
 
-/// What is known of the columns of CSV files that are one table.
+/// Facts about the columns of CSV files that form one table.
 #[derive(Debug, Default)]
 pub struct Columns {
     columns: Vec<(String, Facts)>,
-    /// A value has a line end.
+    /// True if a value has a line end.
     pub has_line_ends: bool,
 }
 
 impl Columns {
-    /// Learns from up to `rows` rows of a file.
+    /// Adds up to `rows` rows of a file.
     pub async fn read(
         &mut self,
         format: &Format,
@@ -53,8 +53,11 @@ impl Columns {
         let fields = names.fields().iter();
         let texts = fields.map(|field| Field::new(field.name(), DataType::Utf8, true));
         let texts = Arc::new(Schema::new(texts.collect::<Vec<_>>()));
-        let places = texts.fields().iter().map(|field| self.place(field.name()));
-        let places: Vec<usize> = places.collect();
+        let indices = texts
+            .fields()
+            .iter()
+            .map(|field| self.column_index(field.name()));
+        let indices: Vec<usize> = indices.collect();
 
         let decoder = ReaderBuilder::new(texts).with_format(format.clone());
         let mut decoder = decoder.build_decoder();
@@ -68,12 +71,12 @@ impl Columns {
             };
             let batch = batch.slice(0, batch.num_rows().min(rows - read));
             read += batch.num_rows();
-            self.note(&batch, &places);
+            self.note(&batch, &indices);
         }
         Ok(read)
     }
 
-    fn place(&mut self, name: &str) -> usize {
+    fn column_index(&mut self, name: &str) -> usize {
         let known = self.columns.iter().position(|(known, _)| known == name);
         known.unwrap_or_else(|| {
             self.columns.push((name.to_owned(), Facts::default()));
@@ -81,11 +84,12 @@ impl Columns {
         })
     }
 
-    fn note(&mut self, batch: &RecordBatch, places: &[usize]) {
-        for (column, place) in batch.columns().iter().zip(places) {
-            let (Some((_, facts)), Some(texts)) =
-                (self.columns.get_mut(*place), column.as_string_opt::<i32>())
-            else {
+    fn note(&mut self, batch: &RecordBatch, indices: &[usize]) {
+        for (column, column_index) in batch.columns().iter().zip(indices) {
+            let (Some((_, facts)), Some(texts)) = (
+                self.columns.get_mut(*column_index),
+                column.as_string_opt::<i32>(),
+            ) else {
                 continue;
             };
             self.has_line_ends |= texts.value_data().contains(&b'\n');
@@ -95,7 +99,7 @@ impl Columns {
         }
     }
 
-    /// The schema that holds every value.
+    /// The schema that represents every value.
     pub fn schema(&self) -> SchemaRef {
         let fields = self.columns.iter();
         let fields = fields.map(|(name, facts)| Field::new(name, facts.data_type(), true));
@@ -114,7 +118,7 @@ async fn next_batch(
         {
             *buffered = more;
         }
-        // Of no bytes at the end, it completes the last row.
+        // An empty last buffer completes the last row.
         match decoder.decode(buffered)? {
             0 => break,
             decoded => buffered.advance(decoded),
@@ -123,7 +127,7 @@ async fn next_batch(
     Ok(decoder.flush()?)
 }
 
-/// What the values of a column have in common.
+/// Facts about the values of a column.
 #[derive(Debug, Default)]
 pub struct Facts {
     has_text: bool,
@@ -134,14 +138,14 @@ pub struct Facts {
     integers: Option<(i128, i128)>,
     /// The finest unit of timestamps.
     unit: Option<TimeUnit>,
-    /// A date or time is none that 64 bits of nanoseconds hold.
+    /// True if a date or time does not fit 64 bits of nanoseconds.
     beyond_nanoseconds: bool,
-    /// An integer with more digits than any type has.
+    /// An integer with more digits than any type supports.
     too_long: Option<String>,
 }
 
 impl Facts {
-    /// Takes a value, which is not null, into account.
+    /// Adds a value, which is not null.
     pub fn note(&mut self, text: &str) {
         if self.has_text {
             return;
@@ -165,7 +169,7 @@ impl Facts {
         }
     }
 
-    /// The type that holds every value as it was written; null without any.
+    /// The type that represents every value exactly as written; null without values.
     pub fn data_type(&self) -> DataType {
         let numbers = self.has_floats || self.integers.is_some();
         let times = self.has_dates || self.unit.is_some();
@@ -178,7 +182,7 @@ impl Facts {
         }
     }
 
-    /// The type of numbers; none if a float would round an integer.
+    /// The type of numbers; `None` if a float would round an integer.
     pub fn number(&self) -> Option<DataType> {
         match (self.has_floats, self.integers) {
             (true, None) => Some(DataType::Float64),
@@ -188,7 +192,7 @@ impl Facts {
         }
     }
 
-    /// Takes a number of a JSON file into account, which may also be written as a float.
+    /// Adds a number of a JSON file, which may also be written as a float.
     pub fn note_number(&mut self, text: &str) {
         match Kind::of(text) {
             Kind::Integer(_) => self.note(text),
@@ -212,7 +216,7 @@ impl Facts {
         }
     }
 
-    /// An integer that may not be a float, if there is one.
+    /// An integer that a float would round, if there is one.
     pub fn inexact(&self) -> Option<i128> {
         let (least, greatest) = self.integers?;
         [least, greatest]
@@ -240,7 +244,7 @@ fn integer_type((least, greatest): (i128, i128)) -> DataType {
     }
 }
 
-/// What a text is, if that can be written as the same text again, up to the zeros of a fraction.
+/// The type of a text, if a value of that type is written as the same text, apart from trailing zeros of a fraction.
 enum Kind {
     Boolean,
     Integer(i128),
@@ -270,7 +274,7 @@ impl Kind {
     fn number(text: &str) -> Option<Self> {
         let unsigned = text.strip_prefix('-').unwrap_or(text);
         let (whole, rest) = digits(unsigned);
-        // 007 is the name of somebody.
+        // 007 is a name, not a number.
         if whole.len() > 1 && whole.starts_with('0') {
             return None;
         }
@@ -313,7 +317,7 @@ impl Kind {
             Some(7..=9) => TimeUnit::Nanosecond,
             Some(_) => return None,
         };
-        // A time of another zone would come back as that of UTC.
+        // A time in another zone would be written back in UTC.
         let zone = fraction.map_or(rest, |(_, zone)| zone);
         let utc: Tz = "+00:00".parse().ok()?;
         let is_time = matches!(zone, "" | "Z") && string_to_datetime(&utc, text).is_ok();
@@ -321,20 +325,20 @@ impl Kind {
     }
 }
 
-/// The digits at the beginning, and what follows them.
+/// The leading digits, and the text after them.
 fn digits(text: &str) -> (&str, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     text.split_at(end.unwrap_or(text.len()))
 }
 
-/// Whether the text has digits where the pattern has `d`, and is the same elsewhere.
+/// Returns true if the text has digits where the pattern has `d`, and is equal elsewhere.
 fn is_like(text: &str, pattern: &str) -> bool {
-    let mut places = text.bytes().zip(pattern.bytes());
-    let is_same = |(byte, wanted): (u8, u8)| match wanted {
+    let mut pairs = text.bytes().zip(pattern.bytes());
+    let is_same = |(byte, symbol): (u8, u8)| match symbol {
         b'd' => byte.is_ascii_digit(),
-        wanted => byte == wanted,
+        symbol => byte == symbol,
     };
-    text.len() == pattern.len() && places.all(is_same)
+    text.len() == pattern.len() && pairs.all(is_same)
 }
 
 #[cfg(test)]

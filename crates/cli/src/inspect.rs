@@ -1,4 +1,4 @@
-//! `vectile inspect`: what a Vectile file holds, how it is encoded, and what else it could be.
+//! `vectile inspect`: the content of a Vectile file, its encodings, and their alternatives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -76,8 +76,7 @@ fn single_file(path: &str, input: Input) -> Result<InputFile> {
 /// file, and all of a small one.
 const SAMPLED_ROW_GROUPS: usize = 4;
 
-/// Everything `inspect` has to say about a file. The JSON form: fields may be added, never
-/// renamed or removed.
+/// The full report on a file. In the JSON form, fields may be added, never renamed or removed.
 #[derive(Debug, Serialize)]
 struct Report {
     file: String,
@@ -123,7 +122,7 @@ struct ColumnReport {
     /// False if `min` and `max` are only bounds (long strings are cut).
     exact: bool,
     chunks: Vec<ChunkReport>,
-    /// Of the sampled row groups, without zone maps.
+    /// Bytes of the sampled row groups, without zone maps.
     sampled_bytes: u64,
     alternatives: Vec<Alternative>,
 }
@@ -132,7 +131,7 @@ struct ColumnReport {
 struct ChunkReport {
     row_group: usize,
     encoding: String,
-    /// How the encoded values are compressed as a whole.
+    /// Compression of the encoded values as a whole.
     compression: String,
     arrow_bytes: u64,
     encoded_bytes: u64,
@@ -233,7 +232,7 @@ impl ColumnReport {
         })
     }
 
-    /// Decodes the sampled row groups, one at a time, and sums what each encoding would take.
+    /// Decodes the sampled row groups, one at a time, and sums the size in each encoding.
     async fn estimate(
         &mut self,
         file: &InputFile,
@@ -307,7 +306,7 @@ async fn read_column(
     decoded.map_err(|error| CliError::from(metadata.error(row_group, column, error)))
 }
 
-/// A zone map summed up.
+/// A zone map merged to one zone.
 struct Extremes {
     min: Option<String>,
     max: Option<String>,
@@ -343,7 +342,7 @@ fn first_value(values: &dyn Array) -> Result<Option<String>> {
     };
     Ok(Some(match format(values) {
         Ok(text) => text,
-        // dates and times beyond the calendar are there as numbers
+        // dates and times beyond the calendar are printed as numbers
         Err(error) => match cast(values, &DataType::Int64) {
             Ok(number) => format(&number)?,
             Err(_) => return Err(error.into()),
@@ -432,7 +431,7 @@ impl Report {
         table
     }
 
-    /// A column of the table per encoding; what was chosen for most rows is marked.
+    /// A column of the table per encoding; marks the one chosen for most rows.
     fn alternatives_table(&self) -> TextTable {
         let all = self.columns.iter().flat_map(|column| &column.alternatives);
         let names: BTreeSet<&str> = all
@@ -493,7 +492,7 @@ impl ColumnReport {
     }
 }
 
-/// Long values would push the table off the screen.
+/// Longer values would make the table wider than the screen.
 const LONGEST_VALUE: usize = 24;
 
 fn shortened(value: Option<&str>) -> String {

@@ -1,8 +1,8 @@
-//! Looks at a file of another format before it is read: what its crate would get wrong without a
-//! word, or take the process down with, is an error here.
+//! Checks a file of another format before it is read. Faults that its crate would ignore silently,
+//! or that would end the process, are errors here.
 //!
-//! Readers of Arrow and Parquet files trust the lengths that a file states: one that is too large
-//! to be allocated ends the process. So every length has to fit into the file first.
+//! Readers of Arrow and Parquet files trust the lengths in a file: one too large to allocate ends
+//! the process. So every length must first fit the file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::error::{CliError, Result};
 use crate::format::Format;
 use crate::source::InputFile;
 
-/// Checks the file, as far as its format needs it; returns its schema, with every column, if the
-/// format's reader would merge columns of one name.
+/// Checks the file, as far as its format needs it. Returns its schema, with every column, if the
+/// format's reader would merge columns of the same name.
 pub async fn check(file: &InputFile) -> Result<Option<SchemaRef>> {
     let schema = match file.kind.format {
         Format::Parquet => parquet_schema(file).await?,
@@ -52,7 +52,7 @@ async fn parquet_schema(file: &InputFile) -> Result<Schema> {
     )?)
 }
 
-/// Where a column's parts begin, and how long they are.
+/// The start and length of a column's parts.
 fn parquet_ranges(column: &ColumnChunkMetaData) -> impl Iterator<Item = (i64, i64)> {
     let start = column.dictionary_page_offset();
     let start = start.unwrap_or_else(|| column.data_page_offset());
@@ -77,14 +77,14 @@ fn damaged(what: impl std::fmt::Display) -> CliError {
     CliError::failed(format!("the file is damaged: {what}"))
 }
 
-/// With what an Arrow IPC file begins and ends; a stream does not.
+/// The first and last bytes of an Arrow IPC file; a stream does not have them.
 const MAGIC: &[u8] = b"ARROW1";
 
-/// What precedes the length of a message, unless it was written by an old version.
+/// The marker before the length of a message, except from an old version.
 const CONTINUATION: [u8; 4] = [0xff; 4];
 
 async fn arrow_schema(file: &InputFile) -> Result<Schema> {
-    let source = Source { file };
+    let source = CheckedFile { file };
     let magic = source
         .read(0..file.meta.size.min(MAGIC.len() as u64))
         .await?;
@@ -94,12 +94,12 @@ async fn arrow_schema(file: &InputFile) -> Result<Schema> {
     }
 }
 
-/// An Arrow file, of which ranges are read.
-struct Source<'a> {
+/// An Arrow file that is read by ranges.
+struct CheckedFile<'a> {
     file: &'a InputFile,
 }
 
-impl Source<'_> {
+impl CheckedFile<'_> {
     async fn read(&self, range: Range<u64>) -> Result<Bytes> {
         let location = &self.file.meta.location;
         if range.is_empty() {
@@ -108,7 +108,7 @@ impl Source<'_> {
         Ok(self.file.store.get_range(location, range).await?)
     }
 
-    /// The bytes at `start`, if there are so many.
+    /// Reads `len` bytes at `start`; an error if the file is shorter.
     async fn read_part(&self, start: i64, len: i64) -> Result<Bytes> {
         match fits(start, len, self.file.meta.size) {
             true => self.read(start as u64..(start + len) as u64).await,
@@ -116,7 +116,7 @@ impl Source<'_> {
         }
     }
 
-    /// Messages, then a footer that says where they are, its length, and the magic again.
+    /// Checks messages, then a footer with their positions, its length, and the magic again.
     async fn check_file(&self) -> Result<Schema> {
         let end = (self.file.meta.size as i64).saturating_sub(MAGIC.len() as i64 + 4);
         let tail = self.read_part(end, MAGIC.len() as i64 + 4).await?;
@@ -147,7 +147,7 @@ impl Source<'_> {
             .await
     }
 
-    /// The schema's message, and the others, one after the other.
+    /// Checks the schema's message, and the others in sequence.
     async fn check_stream(&self) -> Result<Schema> {
         let mut schema = None;
         let mut at = 0;
@@ -170,15 +170,15 @@ impl Source<'_> {
             let message = root_as_message(&metadata).map_err(damaged)?;
             self.check_body(&message, at, message.bodyLength()).await?;
             at += message.bodyLength();
-            if let (None, Some(found)) = (&schema, message.header_as_schema()) {
-                schema = Some(fb_to_schema(found));
+            if let (None, Some(message_schema)) = (&schema, message.header_as_schema()) {
+                schema = Some(fb_to_schema(message_schema));
             }
         }
         schema.ok_or_else(|| damaged("it has no schema"))
     }
 
-    /// Checks that a message's body is in the file and its buffers are in the body, and what
-    /// compressed ones say that they become.
+    /// Checks that a message's body is in the file and its buffers are in the body, and the
+    /// decompressed sizes of compressed buffers.
     async fn check_body(&self, message: &Message<'_>, start: i64, len: i64) -> Result<()> {
         if !fits(start, len, self.file.meta.size) {
             return Err(damaged("a batch lies outside of the file"));
@@ -201,7 +201,8 @@ impl Source<'_> {
         self.check_sizes(&batch, start, &buffers).await
     }
 
-    /// A compressed buffer begins with its length when it is not, or -1 if it never was.
+    /// Checks sizes: a compressed buffer begins with its decompressed length, or -1 if it is stored
+    /// uncompressed.
     async fn check_sizes(
         &self,
         batch: &RecordBatch<'_>,
@@ -231,7 +232,7 @@ impl Source<'_> {
     }
 }
 
-/// The most bytes that a compressed byte can become.
+/// The most bytes that a compressed byte can expand to.
 fn most_per_byte(codec: CompressionType) -> i64 {
     match codec {
         CompressionType::LZ4_FRAME => 255, // a byte of a match's length

@@ -1,4 +1,4 @@
-//! Ctrl-C and requests to end, as something commands can wait for.
+//! Ctrl-C and termination requests, which commands can wait for.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use crate::error::{CliError, INTERRUPTED, Result};
 /// Time for cancelled work to clean up after itself.
 const CANCEL_TIME: Duration = Duration::from_millis(200);
 
-/// Time for a command to end by itself. A query may compute for long without looking up.
+/// Time for a command to end by itself. A query may compute for long without a check.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Time for a shell to cancel its statement.
 const SHELL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Resolves once the work is to stop.
+/// Resolves when the work must stop.
 #[derive(Clone, Debug)]
 pub struct Interrupt(watch::Receiver<bool>);
 
-/// Stops the work that waits for the `Interrupt` it came with.
+/// Stops the work that waits for the corresponding `Interrupt`.
 #[derive(Debug)]
 pub struct Stop(watch::Sender<bool>);
 
 impl Interrupt {
     /// Starts listening to the user. From now on Ctrl-C no longer ends the process by itself: the
-    /// first one asks the command to clean up and end; the process ends at once on a second one,
+    /// first one requests that the command cleans up and ends; the process ends at once on a second one,
     /// or if the command takes too long.
     ///
     /// # Errors
     ///
-    /// Those of the system when it gives no thread to listen on.
+    /// If the system cannot create a thread to listen on.
     pub fn listen() -> Result<Self> {
         let asked = async {
             tokio::select! {
@@ -41,7 +41,7 @@ impl Interrupt {
         Self::start(asked, PATIENCE)
     }
 
-    /// As [`listen`](Self::listen), to requests that the process ends, which Ctrl-C is not in a shell.
+    /// As [`listen`](Self::listen), for termination requests only: in a shell, Ctrl-C is not one.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Interrupt {
             runtime.block_on(async {
                 asked.await;
                 sender.send_replace(true);
-                // A terminal that is closed may send more than one SIGHUP.
+                // Closing a terminal may send more than one SIGHUP.
                 tokio::select! {
                     () = ctrl_c() => (),
                     () = tokio::time::sleep(patience) => (),
@@ -74,7 +74,7 @@ impl Interrupt {
         Ok(Interrupt(receiver))
     }
 
-    /// An interrupt that also comes when the program itself stops this part of its work.
+    /// An interrupt that the program itself can also trigger for this part of its work.
     pub fn or_stop(&self) -> (Interrupt, Stop) {
         let (sender, receiver) = watch::channel(false);
         let stop = Stop(sender.clone());
@@ -88,8 +88,8 @@ impl Interrupt {
         (Interrupt(receiver), stop)
     }
 
-    /// Does `work` unless interrupted. What it was doing is cancelled by dropping it; there is
-    /// a moment then for files that it was writing to be removed.
+    /// Runs `work` unless interrupted. An interrupt drops the work, and waits a moment for the files that it was
+    /// writing to be removed.
     pub async fn or<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             result = work => result,
@@ -100,7 +100,7 @@ impl Interrupt {
         }
     }
 
-    /// Whether it was requested.
+    /// Returns true if an interrupt was requested.
     pub fn is_requested(&self) -> bool {
         *self.0.borrow()
     }
@@ -144,8 +144,8 @@ async fn end_requested() {
     .await;
 }
 
-/// Whether the process was started so that the signal has no effect on it, as by `nohup`. Where the system does not say,
-/// the signal keeps what effect it has.
+/// Returns true if the process was started with the signal ignored, as by `nohup`; false if the system cannot say, so
+/// that the signal keeps its effect.
 #[cfg(unix)]
 fn is_ignored(signal: tokio::signal::unix::SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

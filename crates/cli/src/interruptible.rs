@@ -1,5 +1,5 @@
-//! Joins that end when they are told to. Cancelling a query drops what waits; but a join may compute for
-//! minutes without waiting: over rows of which its filter keeps none, or that an aggregate takes at once.
+//! Joins that end on cancellation. Cancelling a query drops tasks that wait; but a join may compute for minutes without
+//! waiting: on rows of which its filter keeps none, or that an aggregate consumes at once.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,12 +22,12 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 
 use crate::error::CliError;
 
-/// Ends the joins of every statement that was planned before.
+/// Ends the joins of every statement planned so far.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicU64>);
 
 impl Cancel {
-    /// Ends them.
+    /// Ends the joins.
     pub fn cancel(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -37,7 +37,7 @@ impl Cancel {
     }
 }
 
-/// Makes joins give way after some batches, and their filters fail once cancelled.
+/// Makes joins yield after some batches, and their filters fail once cancelled.
 #[derive(Debug)]
 pub struct InterruptibleJoins(pub Cancel);
 
@@ -61,7 +61,7 @@ impl PhysicalOptimizerRule for InterruptibleJoins {
 
 impl InterruptibleJoins {
     fn rewrite(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
-        // What runs on a GPU has been compiled from the plan as it is.
+        // The GPU's pipelines were compiled from the plan as it is.
         if ["FusedAggregateExec", "GpuJoinExec"].contains(&plan.name()) {
             return Ok(Transformed::no(plan));
         }
@@ -122,7 +122,7 @@ impl InterruptibleJoins {
     }
 }
 
-/// An expression that fails once it is cancelled.
+/// An expression that fails once cancelled.
 #[derive(Debug)]
 struct Interruptible {
     inner: Arc<dyn PhysicalExpr>,

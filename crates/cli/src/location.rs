@@ -1,4 +1,4 @@
-//! Turns what a user types - paths, globs, URLs - into object store locations.
+//! Parses paths, globs and URLs into object store locations.
 
 use std::collections::HashMap;
 use std::path::{Component, Path as FsPath, PathBuf, is_separator};
@@ -15,11 +15,11 @@ use crate::connect::object_store;
 use crate::create::CreateOnly;
 use crate::error::{CliError, Result};
 
-/// Where something is to be read: a file, a directory, or a glob over one.
+/// Parses an input: a file, a directory, or a glob over one.
 pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
-    // A file that is really there is itself, whatever characters its name has.
-    if let Ok(found) = FsPath::new(text).metadata() {
-        if !found.is_file() && !found.is_dir() {
+    // A file that exists is itself, regardless of the characters in its name.
+    if let Ok(file_metadata) = FsPath::new(text).metadata() {
+        if !file_metadata.is_file() && !file_metadata.is_dir() {
             return Err(CliError::failed(format!(
                 "{text} is no file: tables are read more than once"
             ))
@@ -43,11 +43,11 @@ pub fn parse_source(text: &str) -> Result<ListingTableUrl> {
     }
 }
 
-/// What begins a glob in a part of a path.
+/// The characters that begin a glob in a part of a path.
 const GLOB_STARTS: [char; 3] = ['?', '*', '['];
 
-/// Splits a path before its first part that has a glob and is not a directory that exists. `None` if it has no such
-/// part, or ends like a directory: a glob is of files.
+/// Splits a path before its first part that has a glob and is not an existing directory. `None` if it has no such part,
+/// or ends like a directory: a glob matches files.
 fn split_glob(path: &str) -> Option<(&str, &str)> {
     if path.ends_with(is_separator) {
         return None;
@@ -67,8 +67,8 @@ fn split_glob(path: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// Whether `url` has no glob, or one that takes `location`. A `*` stands for a part of a name, `**` for directories of
-/// any depth; those of partitions, `key=value`, are passed over.
+/// Returns true if `url` has no glob, or one that matches `location`. A `*` matches a part of a name, `**` directories
+/// of any depth; partition directories, `key=value`, are skipped.
 pub fn takes(url: &ListingTableUrl, location: &Path) -> bool {
     let Some(glob) = url.get_glob() else {
         return true;
@@ -84,9 +84,9 @@ pub fn takes(url: &ListingTableUrl, location: &Path) -> bool {
     glob.matches_with(&names.join("/"), options)
 }
 
-/// The path `text` as a URL, unless DataFusion takes it for that path anyway: a statement that names one file or
-/// directory means it, whatever characters its name has.
-pub fn one_place(text: &str) -> Result<String> {
+/// The path `text` as a URL, unless DataFusion interprets it as that path anyway: a statement that names one file or
+/// directory means it, regardless of the characters in its name.
+pub fn literal_url(text: &str) -> Result<String> {
     if text.contains("://") {
         return Ok(text.to_string());
     }
@@ -97,8 +97,8 @@ pub fn one_place(text: &str) -> Result<String> {
     }
 }
 
-/// DataFusion matches globs against paths without their `key=value` directories; a pattern for
-/// any value of a key, `key=*`, says the same.
+/// Removes `key=*` directories from a glob: DataFusion matches globs against paths without their `key=value`
+/// directories.
 fn without_partitions(glob: &str) -> String {
     let parts: Vec<&str> = glob
         .split('/')
@@ -127,23 +127,23 @@ fn parse_plain_url(text: &str) -> Result<Url> {
     Url::parse(text).map_err(|error| CliError::failed(format!("{text} is not a URL: {error}")))
 }
 
-/// Where something is to be written.
+/// An output: a file or directory in a store.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// The store it goes to.
+    /// Its store.
     pub store: Arc<dyn ObjectStore>,
-    /// Its place there.
+    /// Its location in the store.
     pub path: Path,
-    /// Its path, if it is on this machine.
+    /// Its path, if it is local.
     local: Option<PathBuf>,
-    /// What its store's URLs begin with.
+    /// The prefix of its store's URLs.
     url: String,
-    /// Its name as the user knows it.
+    /// Its name as the user wrote it.
     pub display: String,
 }
 
 impl Destination {
-    /// Connects to the store of `text`, a local path or a URL; neither need exist yet.
+    /// Connects to the store of `text`, a local path or a URL; neither must exist yet.
     pub async fn parse(context: &SessionContext, text: &str) -> Result<Self> {
         let is_stream = ["-", "/dev/stdout", "/dev/stderr"].contains(&text);
         if is_stream || text.starts_with("/dev/fd/") {
@@ -168,7 +168,7 @@ impl Destination {
         destination.follow_link()
     }
 
-    /// Where a symbolic link leads, if it is one: that file is replaced, not the link.
+    /// Resolves a symbolic link: its target is replaced, not the link.
     fn follow_link(self) -> Result<Self> {
         let link = self.local.as_ref().filter(|local| local.is_symlink());
         let Some(target) = link.and_then(|link| link.canonicalize().ok()) else {
@@ -183,7 +183,7 @@ impl Destination {
         })
     }
 
-    /// Whether `location` of the store of `url` is this, or is below this.
+    /// Returns true if `location` in the store of `url` is this, or is below it.
     pub fn holds(&self, url: &ListingTableUrl, location: &Path) -> bool {
         if url.get_url()[..url::Position::BeforePath] != self.url {
             return false;
@@ -198,7 +198,7 @@ impl Destination {
         }
     }
 
-    /// What locations in the store are relative to, if it is the file system of this machine.
+    /// The directory that locations in the store are relative to, if it is the local file system.
     pub fn local_root(&self) -> Option<PathBuf> {
         self.local.as_ref().map(|_| PathBuf::from("/"))
     }
@@ -210,9 +210,9 @@ impl Destination {
             .map_or(Ok(()), vectile_file::sync_file)
     }
 
-    /// The file `relative` (with `/` between its parts) below this directory.
+    /// The file `relative` (with `/` as separator) below this directory.
     pub fn join(&self, relative: &str) -> Result<Self> {
-        // As it is: `Path::join` would escape letters.
+        // Unchanged: `Path::join` would escape letters.
         let path = Path::parse(format!("{}/{relative}", self.path))
             .map_err(|error| CliError::failed(format!("{relative}: {error}")))?;
         let destination = Destination {
@@ -225,8 +225,7 @@ impl Destination {
         destination.follow_link()
     }
 
-    /// Refuses to replace a file unless told to, now and when it is written, and to replace anything
-    /// but a file.
+    /// Refuses to replace a file without `force`, now and when it is written, and to replace anything but a file.
     pub async fn check_writable(&mut self, force: bool) -> Result<()> {
         let metadata = self.local.as_ref().and_then(|local| local.metadata().ok());
         if metadata.is_some_and(|metadata| !metadata.is_file()) {
@@ -259,8 +258,8 @@ impl Destination {
     }
 }
 
-/// Makes the file's directory if there is none, and tries whether a file can be made in it: better
-/// now than after the input has been read.
+/// Creates the file's directory if there is none, and checks that a file can be created in it, before the input is
+/// read.
 fn check_directory(file: &FsPath) -> std::io::Result<()> {
     let directory = file.parent().unwrap_or(FsPath::new("/"));
     std::fs::create_dir_all(directory)?;
@@ -299,7 +298,7 @@ fn absolute(path: &FsPath) -> Result<PathBuf> {
     if !path.components().any(|part| part == Component::ParentDir) {
         return Ok(path);
     }
-    // `..` is about the real directory tree: the part that exists is resolved by the system.
+    // `..` is relative to the real directory tree: the system resolves the existing part.
     let existing = path.ancestors().find(|ancestor| ancestor.exists());
     let existing = existing.unwrap_or(FsPath::new("/"));
     let rest = path.strip_prefix(existing).unwrap_or(FsPath::new(""));

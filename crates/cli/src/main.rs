@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     warnings::show();
     let result = match cli.command {
-        // The shell has its own idea of Ctrl-C.
+        // The shell handles Ctrl-C itself.
         Command::Sql(args) if args.is_interactive() => shell::converse(&args),
         command => start(command),
     };
@@ -91,7 +91,7 @@ fn main() -> ExitCode {
 fn start(command: Command) -> Result<()> {
     let runtime = runtime::workers()?;
     let interrupt = Interrupt::listen()?;
-    // On a worker thread, where work that blocks may block in place.
+    // On a worker thread, where work may block in place.
     let done = runtime.block_on(runtime.spawn(run(command, interrupt)));
     runtime::end(runtime, Duration::from_secs(1));
     done.unwrap_or_else(|error| Err(CliError::internal(&error)))

@@ -13,9 +13,8 @@ use vectile_datafusion::{MergeError, common_type};
 use crate::error::{CliError, Result};
 use crate::source::{InputFile, PARTITION_TYPE};
 
-/// Merges the schemas of several files by the rule that tables have, and by one more: integers and
-/// floats, which JSON and CSV tell apart only by whether a fraction happens to occur, meet in the
-/// float. `adapt` refuses what that would round.
+/// Merges the schemas of several files by the rule of tables, and by one more: integers and floats, which JSON and CSV
+/// distinguish only by the presence of a fraction, merge to float. `adapt` refuses integers that this would round.
 pub fn merge_schemas(files: &[(String, SchemaRef)]) -> Result<SchemaRef> {
     let common = |a: &DataType, b: &DataType| match (a.is_integer(), b.is_integer()) {
         (true, false) if b.is_floating() => Some(b.clone()),
@@ -34,7 +33,7 @@ pub fn merge_schemas(files: &[(String, SchemaRef)]) -> Result<SchemaRef> {
 
 const SEPARATELY: &str = "convert the files separately: name a directory as OUT";
 
-/// A file's schema with its partition columns behind it.
+/// A file's schema, followed by its partition columns.
 pub fn with_partitions(file: &InputFile, schema: &SchemaRef) -> SchemaRef {
     let present = |name: &str| schema.index_of(name).is_ok();
     let new = file.partitions.iter().filter(|(name, _)| !present(name));
@@ -49,7 +48,7 @@ pub fn with_partitions(file: &InputFile, schema: &SchemaRef) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// The rows of `batch`, of `file`, with the columns of `schema`.
+/// The rows of `batch`, from `file`, with the columns of `schema`.
 pub fn adapt(batch: &RecordBatch, file: &InputFile, schema: &SchemaRef) -> Result<RecordBatch> {
     if batch.schema_ref() == schema {
         return Ok(batch.clone());
@@ -88,7 +87,7 @@ fn adapt_column(batch: &RecordBatch, file: &InputFile, field: &FieldRef) -> Resu
     }
 }
 
-/// Refuses integers that are to become floats and are beyond those that floats number one by one.
+/// Refuses integers that become floats and are too large to be exact.
 fn check_exact(column: &ArrayRef, field: &Field) -> Result<()> {
     let bits = match field.data_type() {
         DataType::Float16 => 11,

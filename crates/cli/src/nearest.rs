@@ -1,5 +1,5 @@
-//! Types that Parquet does not have, as the nearest that it has. Without this they would be stored
-//! as integers, and only readers that know Arrow would see what they are.
+//! Converts types that Parquet lacks to the nearest ones it has. Otherwise they would be stored as
+//! integers, and only readers that know Arrow would recognise them.
 
 use std::sync::Arc;
 
@@ -9,8 +9,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, Tim
 
 use crate::error::{CliError, Result};
 
-/// The schema with types that Parquet has: its times are in milliseconds at least, its dates in
-/// days.
+/// The schema with types that Parquet has: times in milliseconds or finer, dates in days.
 pub fn parquet_schema(schema: &SchemaRef) -> SchemaRef {
     let fields = nearest_fields(schema.fields());
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
@@ -44,11 +43,11 @@ fn nearest(data_type: &DataType) -> DataType {
     }
 }
 
-/// The rows of `batch` as `schema`, which is [`parquet_schema`] of theirs, has them.
+/// Converts the rows of `batch` to `schema`, which is [`parquet_schema`] of theirs.
 ///
 /// # Errors
 ///
-/// When a value would change: a time beyond the range of milliseconds, a date with a time of day.
+/// If a value would change: a time beyond the range of milliseconds, a date with a time of day.
 pub fn fit(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| fit_column(column, field));

@@ -1,4 +1,4 @@
-//! Which tables Parquet can hold: its writer panics at types that it has no form for.
+//! The tables that Parquet can hold: its writer panics on types that it does not support.
 
 use arrow::datatypes::{DataType, Schema};
 

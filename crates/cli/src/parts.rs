@@ -1,4 +1,4 @@
-//! Tables that are generated in parts, several at the same time.
+//! Tables generated in parts, in parallel.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -11,21 +11,21 @@ use tokio::task::spawn_blocking;
 use crate::copy::Batches;
 use crate::error::{CliError, Result};
 
-/// Rows in a part of a table: small enough to hold several in memory, large enough that
-/// starting one (positioning its random streams) costs nothing beside it.
+/// Rows in a part of a table: small enough to hold several in memory, large enough that the cost of
+/// starting one (positioning its random streams) is negligible.
 const PART_ROWS: u64 = 50_000;
 
-/// Parts of one table in memory at most, some being made, the others waiting to be written: 8 of
-/// the widest rows are 100 MB.
+/// The most parts of one table in memory, being generated or waiting to be written: 8 of the widest
+/// rows are 100 MB.
 const MAX_PARTS_IN_FLIGHT: usize = 8;
 
-/// A table of a benchmark at some scale, made in parts that join to the same rows however many
-/// there are.
+/// A table of a benchmark at some scale, generated in parts. The number of parts does not change
+/// its rows.
 #[derive(Clone)]
 pub struct Table {
-    /// Its name, and that of its file.
+    /// Its name, and its file's.
     pub name: &'static str,
-    /// How many rows it has, nearly.
+    /// Approximate number of rows.
     pub rows: u64,
     /// Its columns.
     pub schema: SchemaRef,
@@ -33,11 +33,11 @@ pub struct Table {
     generate: Arc<Generate>,
 }
 
-/// Makes a part, counted from 0, of so many.
+/// Generates a part: its index, and the number of parts.
 type Generate = dyn Fn(u32, u32) -> Box<dyn RecordBatchReader> + Send + Sync;
 
 impl Table {
-    /// A table of about `rows` rows, where `generate` makes a part, counted from 0, of so many.
+    /// A table of about `rows` rows. `generate` takes the index of a part and the number of parts.
     pub fn new(
         name: &'static str,
         rows: u64,
@@ -53,7 +53,7 @@ impl Table {
         }
     }
 
-    /// The rows in order, several parts being made ahead.
+    /// The rows in order; several parts are generated ahead.
     pub fn batches(&self) -> Batches {
         let table = self.clone();
         stream::iter(0..self.parts)
@@ -65,13 +65,13 @@ impl Table {
 
     async fn part(self, part: u32) -> Result<impl Stream<Item = Result<RecordBatch>>> {
         let make = move || (self.generate)(part, self.parts).collect::<Result<Vec<_>, _>>();
-        let made = spawn_blocking(make).await;
-        let batches = made.map_err(|error| CliError::failed(error.to_string()))??;
+        let generated = spawn_blocking(make).await;
+        let batches = generated.map_err(|error| CliError::failed(error.to_string()))??;
         Ok(stream::iter(batches.into_iter().map(Ok)))
     }
 }
 
-/// As many as there are cores, within bounds.
+/// The number of cores, within limits.
 fn parts_in_flight() -> usize {
     let cores = available_parallelism().map_or(1, usize::from);
     cores.clamp(2, MAX_PARTS_IN_FLIGHT)

@@ -12,7 +12,7 @@ use datafusion::prelude::SessionContext;
 use crate::format::FileKind;
 use crate::source::Input;
 
-/// Lets SQL in `context` name files, as `-t` does.
+/// Lets SQL in `context` use paths as table names, as `-t` does.
 pub fn enable(context: &SessionContext) {
     let paths = Arc::new(PathTables::default());
     paths
@@ -25,8 +25,8 @@ pub fn enable(context: &SessionContext) {
 
 #[derive(Debug, Default)]
 struct PathTables {
-    /// DataFusion's own factory, for its weak reference to the session: it takes what it cannot find for a
-    /// table that there is not, and says nothing about the file.
+    /// DataFusion's own factory, for its weak reference to the session. It treats missing files as missing tables,
+    /// without an error about the file.
     session: DynamicListTableFactory,
 }
 
@@ -58,7 +58,7 @@ impl UrlTableFactory for PathTables {
     }
 }
 
-/// Other names are those of tables that nobody registered.
+/// Returns true for paths; other names are those of unregistered tables.
 fn is_path(name: &str) -> bool {
     name.contains('/') || FileKind::of_path(name).is_some()
 }

@@ -1,4 +1,4 @@
-//! Query results on standard output, as they come: CSV, JSON or a table for people.
+//! Prints query results on standard output as they arrive: CSV, JSON or a table for people.
 
 use std::io::{self, BufWriter, Stdout, Write};
 
@@ -116,7 +116,7 @@ impl JsonFormat for JsonArray {
     }
 }
 
-/// Rows that are looked at before the column widths are fixed; later, wider cells stick out.
+/// Rows that determine the column widths; wider cells after them overflow.
 const ROWS_FOR_WIDTHS: usize = 1000;
 
 struct TablePrinter {

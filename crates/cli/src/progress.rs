@@ -1,26 +1,26 @@
-//! A progress bar on a terminal; silence anywhere else.
+//! A progress bar on a terminal; no output elsewhere.
 
 use std::sync::Once;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Rows done, out of how many where that is known. Drawn on stderr, and only if it is a terminal.
+/// Rows done, and their total if it is known. Drawn on stderr, and only if it is a terminal.
 pub struct Progress {
     bar: ProgressBar,
-    /// Done when the bar is drawn.
+    /// Set once the bar is drawn.
     drawn: Once,
 }
 
 impl Progress {
-    /// A bar for one table, or a spinner if the number of rows is not known in advance.
+    /// A bar for one table, or a spinner if the number of rows is unknown.
     pub fn rows(name: &str, total: Option<u64>) -> Self {
         let progress = Progress::later(name, total);
         progress.draw();
         progress
     }
 
-    /// As [`rows`](Self::rows), drawn once it counts rows.
+    /// As [`rows`](Self::rows), drawn with the first rows.
     pub fn later(name: &str, total: Option<u64>) -> Self {
         let target = ProgressDrawTarget::hidden();
         let bar = ProgressBar::with_draw_target(total, target);
@@ -28,7 +28,7 @@ impl Progress {
             Some(_) => "{msg} {bar:30} {human_pos}/{human_len} rows, {per_sec}, {eta} left",
             None => "{msg} {spinner} {human_pos} rows, {per_sec}",
         };
-        // The templates are constants; were one wrong, the default style would do.
+        // The templates are constants; if one were wrong, the default style would do.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }

@@ -1,4 +1,4 @@
-//! What a conversion says when it is done.
+//! The final report of a conversion.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use vectile_file::EncodeTime;
 use crate::text::{Align, TextTable, bytes, count, rate, ratio};
 use crate::writer::{ColumnSummary, Summary};
 
-/// Writes what was made: the columns of a single Vectile file, else a line per file; then totals.
+/// Prints the written files: the columns of a single Vectile file, else a line per file; then totals.
 pub fn write_summaries(
     out: &mut dyn Write,
     files: &[(String, Summary)],

@@ -1,4 +1,4 @@
-//! The `SessionContext` every command works in.
+//! The `SessionContext` of every command.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::interruptible::{Cancel, InterruptibleJoins};
 use crate::text_files::TextFormatFactory;
 use crate::{paths, store};
 
-/// Listings of directories are kept for so long: a query lists each once, and sees the files that others have
-/// written by then. DataFusion would keep them for ever.
+/// How long listings of directories are cached: a query lists each once, and the next one sees new files of other
+/// writers. DataFusion would cache them forever.
 const LISTINGS_LAST: Duration = Duration::from_secs(2);
 
-/// What tables of DataFusion's own formats are `STORED AS`.
+/// The `STORED AS` names of DataFusion's own formats.
 const OTHER_FILE_TYPES: [&str; 5] = ["PARQUET", "CSV", "JSON", "NDJSON", "ARROW"];
 
 /// A session for SQL: all cores, paths usable as table names, directories read recursively.
@@ -33,7 +33,7 @@ pub fn for_shell(cancel: Cancel) -> Result<SessionContext> {
     session(config()?, Some(cancel))
 }
 
-/// A session that copies tables as they are: rows in file order, types and metadata unchanged.
+/// A session that copies tables unchanged: rows in file order, same types and metadata.
 pub fn for_copying() -> Result<SessionContext> {
     let config = config()?
         .with_target_partitions(1)
@@ -47,7 +47,7 @@ pub fn for_copying() -> Result<SessionContext> {
     Ok(context)
 }
 
-/// A session that sorts and filters what others read, in at most `memory` bytes and on disk.
+/// A session that sorts and filters rows read elsewhere, in at most `memory` bytes and on disk.
 pub fn for_arranging(memory: usize) -> Result<SessionContext> {
     let config = config()?.with_target_partitions(1);
     let runtime = RuntimeEnvBuilder::new().with_memory_limit(memory, 1.0);
@@ -57,7 +57,7 @@ pub fn for_arranging(memory: usize) -> Result<SessionContext> {
     ))
 }
 
-/// Has queries make no GPU ready in the background for those after them, because there are none.
+/// Disables GPU preparation in the background for later queries, because there are none.
 pub fn make_nothing_ready(context: &SessionContext) {
     let state = context.state_ref();
     let mut state = state.write();

@@ -1,4 +1,4 @@
-//! The interactive shell: statements from a terminal, one after the other, in one session.
+//! The interactive shell: statements from a terminal, in sequence, in one session.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,13 @@ use crate::text_options::TextArgs;
 /// Rows shown of a query's result.
 const MAX_ROWS: usize = 100;
 
-/// Where statements are kept for the next time, below the directory for the state of programs.
+/// The history file, relative to the directory for the state of programs.
 const HISTORY: &str = "vectile/history";
 
 /// Time for a cancelled statement to remove the files that it was writing.
 const CLEANUP_TIME: Duration = Duration::from_millis(200);
 
-/// Time for its threads to end. One that does not is left behind, and ends when it next waits.
+/// Time for its threads to end. A thread that does not is abandoned, and ends at its next wait.
 const END_TIME: Duration = Duration::from_millis(500);
 
 const HELP: &str = "\
@@ -53,14 +53,14 @@ const HELP: &str = "\
 \\?              this list
 Statements end with a semicolon. Ctrl-C ends the one that runs.";
 
-/// A conversation.
+/// An interactive session.
 struct Shell {
     context: SessionContext,
-    /// Where statements run: on Ctrl-C its threads are replaced.
+    /// Runs statements; Ctrl-C replaces its threads.
     workers: Runtime,
-    /// On the thread that reads, so that busy workers do not keep Ctrl-C from being seen.
+    /// Runs on the thread that reads, so that busy workers do not delay Ctrl-C.
     signals: Runtime,
-    /// Requests to end the process.
+    /// Termination requests for the process.
     end: Interrupt,
     cancel: Cancel,
     format: PrintFormat,
@@ -76,14 +76,14 @@ pub fn converse(args: &SqlArgs) -> Result<()> {
     Shell::new(args.format, &args.tables, &args.text)?.converse()
 }
 
-/// Whether the conversation goes on.
+/// The state after an input: read on, or end.
 enum Next {
     Read,
     Leave,
 }
 
 impl Shell {
-    /// A shell that knows `tables`.
+    /// A shell with `tables` registered.
     fn new(format: PrintFormat, tables: &[(String, String)], text: &TextArgs) -> Result<Self> {
         let end = Interrupt::listen_in_shell()?;
         let cancel = Cancel::default();
@@ -113,7 +113,7 @@ impl Shell {
         }));
         let history = history(std::env::var_os("XDG_STATE_HOME"), std::env::home_dir());
         if let Some(history) = &history {
-            // There is none the first time.
+            // There is no history the first time.
             drop(editor.load_history(history));
         }
         println!("\\? lists commands, \\q leaves");
@@ -123,7 +123,7 @@ impl Shell {
                     let line = line.trim();
                     editor.add_history_entry(line).map_err(ended)?;
                     if let Some(history) = &history {
-                        // A shell without a history is one, too.
+                        // A shell works without a history, too.
                         drop(keep(&mut editor, history));
                     }
                     match self.line(line) {
@@ -177,7 +177,7 @@ impl Shell {
         Ok(Next::Read)
     }
 
-    /// Runs statements until they end, or the user ends them or the process.
+    /// Runs statements until they end, or the user cancels them or ends the process.
     fn run(&mut self, sql: String) -> Result<()> {
         let end = self.end.clone();
         self.run_until(sql, async move {
@@ -211,7 +211,7 @@ impl Shell {
     }
 }
 
-/// Runs statements; says of each how many rows it returned and how long it took.
+/// Runs statements; prints the number of rows and the time of each.
 async fn statements(context: SessionContext, sql: String, format: PrintFormat) -> Result<()> {
     for statement in parse(&context, &sql)? {
         let started = Instant::now();
@@ -237,7 +237,7 @@ async fn statements(context: SessionContext, sql: String, format: PrintFormat) -
     Ok(())
 }
 
-/// The first `limit` rows of an answer; counts all of them.
+/// The first `limit` rows of an answer; counts all of them in `rows`.
 fn first_rows(answer: Answer, limit: usize, rows: &Arc<AtomicUsize>) -> Answer {
     let rows = Arc::clone(rows);
     let batches = answer.batches.map(move |batch| {
@@ -255,8 +255,8 @@ fn ended(error: ReadlineError) -> CliError {
     CliError::failed(format!("the shell ended: {error}"))
 }
 
-/// The file with the statements of shells before this one: in the directory for the state of programs, which
-/// `XDG_STATE_HOME` names, or that of the user's home directory.
+/// The file with the statements of earlier shells: in the directory for the state of programs, which `XDG_STATE_HOME`
+/// names, or that of the user's home directory.
 fn history(state_home: Option<OsString>, home: Option<PathBuf>) -> Option<PathBuf> {
     let state_home = state_home.map(PathBuf::from);
     let state_home = state_home.filter(|state| state.is_absolute());
@@ -272,14 +272,14 @@ fn keep(editor: &mut Editor<Input, DefaultHistory>, history: &Path) -> rustyline
     editor.append_history(history)
 }
 
-/// What the line editor knows of SQL: statements end with a semicolon, and quotes may hold paths.
+/// The line editor's rules for SQL: statements end with a semicolon, and quotes may hold paths.
 struct Input {
     files: FilenameCompleter,
-    /// Says which dialect the statements are in.
+    /// Provides the dialect of the statements.
     context: SessionContext,
 }
 
-/// Whether there is nothing more to come: no statement, or a semicolon behind the last one.
+/// Returns true if the input is complete: no statement, or a semicolon after the last one.
 fn is_complete(dialect: &dyn Dialect, input: &str) -> bool {
     // It fails within quotes and comments.
     Tokenizer::new(dialect, input)
@@ -294,7 +294,7 @@ fn is_complete(dialect: &dyn Dialect, input: &str) -> bool {
 impl Validator for Input {
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         let input = context.input().trim();
-        // Parsing says what is wrong with the dialect.
+        // Parsing reports an unknown dialect.
         let is_whole = || dialect(&self.context).map_or(true, |of| is_complete(of.as_ref(), input));
         Ok(match input.starts_with('\\') || is_whole() {
             true => ValidationResult::Valid(None),
@@ -332,7 +332,7 @@ impl Helper for Input {}
 mod tests {
     use super::*;
 
-    /// Runs a query that takes minutes; it is to end soon after it is told to.
+    /// Runs a query that takes minutes; cancellation must end it soon.
     fn ends_soon(sql: &str) {
         let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();
         let set = "SET datafusion.execution.target_partitions = 2".to_string();
@@ -342,7 +342,7 @@ mod tests {
         let ended = shell.run_until(sql.to_string(), stop);
         assert!(matches!(ended, Err(CliError::Interrupted)), "{ended:?}");
         assert!(started.elapsed() < Duration::from_secs(4), "{sql}");
-        // Threads that are left behind would still hold memory of the query.
+        // Abandoned threads would still hold memory of the query.
         let reserved = shell.context.runtime_env().memory_pool.reserved();
         assert_eq!(reserved, 0, "{sql}");
         shell
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn joins_end_when_told_to() {
+    fn cancellation_ends_joins() {
         let numbers = "SELECT value AS v, 1 AS k FROM range(60000)";
         // many rows for an aggregate; none at all; none, in nested loops
         for on in [
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_runs_again_after_others_were_ended() {
+    fn queries_run_after_others_were_cancelled() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("t.vectile").display().to_string();
         let mut shell = Shell::new(PrintFormat::Csv, &[], &TextArgs::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Columns of a file that several tasks read, side by side again: one task decodes Parquet more slowly than the other
-//! threads encode it. No more than a few batches of a column wait for those of others.
+//! Combines columns of a file that several tasks read: one task decodes Parquet more slowly than the other threads
+//! encode it. At most a few batches of a column wait for those of others.
 
 use std::ops::Range;
 use std::thread::available_parallelism;
@@ -11,17 +11,17 @@ use futures::stream::{StreamExt, unfold};
 use crate::copy::{Batches, read_ahead, until_error};
 use crate::error::{CliError, Result};
 
-/// Tasks that read a file at most. Each asks for its own bytes.
+/// The most tasks that read a file. Each requests its own bytes.
 const MOST_READERS: usize = 8;
 
-/// Tasks that read a file; half of the threads are left to encode. Two at least, if there are two threads: a reader may
-/// take long to the first batch, while there is nothing to encode.
+/// The number of tasks that read a file; half of the threads are left to encode. At least two, if there are two
+/// threads: a reader may take long to the first batch, while there is nothing to encode.
 pub fn readers() -> usize {
     let cores = available_parallelism().map_or(1, usize::from);
     (cores / 2).clamp(cores.min(2), MOST_READERS)
 }
 
-/// The columns that each of so many tasks reads.
+/// Splits the columns among `readers` tasks.
 pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
     let readers = readers.min(columns).max(1);
     (0..readers)
@@ -29,11 +29,12 @@ pub fn shares(columns: usize, readers: usize) -> Vec<Range<usize>> {
         .collect()
 }
 
-/// The batches of `parts`, which have the same rows and the columns of `schema` in turn, up to the first error.
+/// Combines the batches of `parts`, which have the same rows and consecutive columns of `schema`, up to the first
+/// error.
 pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
-    let parts: Vec<Part> = parts
+    let parts: Vec<ColumnPart> = parts
         .into_iter()
-        .map(|batches| Part {
+        .map(|batches| ColumnPart {
             batches: read_ahead(batches),
             rest: None,
         })
@@ -45,14 +46,14 @@ pub fn side_by_side(parts: Vec<Batches>, schema: SchemaRef) -> Batches {
     until_error(batches.boxed())
 }
 
-struct Part {
+struct ColumnPart {
     batches: Batches,
-    /// Rows that others have not read yet.
+    /// Rows that other tasks have not read yet.
     rest: Option<RecordBatch>,
 }
 
-impl Part {
-    /// Rows that are there; none at the end.
+impl ColumnPart {
+    /// The number of rows available; 0 at the end.
     async fn rows(&mut self) -> Result<usize> {
         loop {
             match &self.rest {
@@ -75,7 +76,7 @@ impl Part {
     }
 }
 
-async fn next(parts: &mut [Part], schema: &SchemaRef) -> Result<Option<RecordBatch>> {
+async fn next(parts: &mut [ColumnPart], schema: &SchemaRef) -> Result<Option<RecordBatch>> {
     let mut fewest = usize::MAX;
     let mut most = 0;
     for part in parts.iter_mut() {
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn rows_stay_together_whatever_the_batches() {
+    async fn rows_stay_together_for_any_batches() {
         let a = part("a", &[0, 10, 10, 100]);
         let b = part("b", &[0, 3, 50, 51, 100]);
         let rows = read(vec![a, b]).await.unwrap();
@@ -156,7 +157,7 @@ mod tests {
         assert!(error.to_string().contains("damaged"), "{error}");
     }
 
-    /// Who does not stop at an error asks once more.
+    /// A caller that does not stop at an error polls once more.
     #[tokio::test]
     async fn an_error_is_the_end() {
         let fields = ["a", "b"].map(|name| Field::new(name, DataType::Int32, false));

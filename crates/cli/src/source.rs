@@ -1,4 +1,4 @@
-//! Tables to read: finding their files, telling their format, opening them.
+//! Tables to read: finds their files, determines their format, opens them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,11 +29,11 @@ use crate::text_options::TextOptions;
 pub struct InputFile {
     /// Its URL.
     pub url: ListingTableUrl,
-    /// The store it is in.
+    /// Its store.
     pub store: Arc<dyn ObjectStore>,
-    /// Its place and size there.
+    /// Its location and size in the store.
     pub meta: ObjectMeta,
-    /// What it holds.
+    /// Its format and compression.
     pub kind: FileKind,
     /// Its path below the directory or glob the user named; its name if the user named the file.
     pub relative: String,
@@ -41,26 +41,27 @@ pub struct InputFile {
     pub partitions: Vec<(String, Option<String>)>,
 }
 
-/// What a user named as input: a URL and the files found there.
+/// An input named by the user: a URL and its files.
 #[derive(Debug)]
 pub struct Input {
     /// The file, directory or glob.
     pub url: ListingTableUrl,
     /// Its files, in path order; at least one.
     pub files: Vec<InputFile>,
-    /// Whether DataFusion takes the same files for those of `url`. For it, `*` stands for names of directories, too.
+    /// True if DataFusion finds the same files for `url`. For it, `*` also matches names of directories.
     pub is_exact: bool,
 }
 
-/// The files of a partitioned table are those below a directory, or those that DataFusion's glob takes.
+/// The error for files that only we find: a partitioned table has those below a directory, or those that DataFusion's
+/// glob matches.
 pub fn further_directories() -> CliError {
     CliError::failed("there are files in further directories, which the glob does not take")
         .hint("name the directory, or move these files")
 }
 
 impl Input {
-    /// Finds the files of `text`. Their format is `format`, or else what each file's name says;
-    /// in a directory, files of no known format are passed over.
+    /// Finds the files of `text`. Their format is `format`, or else that of each file's name; in a directory, files of
+    /// unknown formats are skipped.
     pub async fn find(
         context: &SessionContext,
         text: &str,
@@ -99,7 +100,7 @@ impl Input {
         }
     }
 
-    /// Leaves out what is or is below `out`, unless the user named it, or all of the input is below it.
+    /// Removes files at or below `out`, unless the user named `out`, or all of the input is below it.
     pub fn leave_out(&mut self, out: &Destination) {
         if self.is_collection() && !out.holds(&self.url, self.url.prefix()) {
             self.files
@@ -107,12 +108,12 @@ impl Input {
         }
     }
 
-    /// A directory or glob, rather than one file.
+    /// Returns true for a directory or glob, false for one file.
     pub fn is_collection(&self) -> bool {
         self.url.is_collection() || self.url.get_glob().is_some()
     }
 
-    /// URLs of which DataFusion takes the files of this input, and no others.
+    /// URLs for which DataFusion finds exactly the files of this input.
     fn urls(&self) -> Result<Vec<ListingTableUrl>> {
         match self.is_exact {
             true => Ok(vec![self.url.clone()]),
@@ -148,7 +149,7 @@ impl Input {
             true => config.infer_partitions_from_path(&state).await?,
             false => config,
         };
-        // The files are known: DataFusion would ask the store for them once more.
+        // The files are known: DataFusion would request them from the store once more.
         let files: Vec<ObjectMeta> = self.files.iter().map(|file| file.meta.clone()).collect();
         let schema = match format.infer_schema(&state, &first.store, &files).await {
             Ok(schema) => schema,
@@ -163,7 +164,7 @@ impl Input {
         Ok(PartitionedTable::of(table, cache)?)
     }
 
-    /// `error`, which reading the schema gave, with the name of the file that it is about.
+    /// Adds the name of the file to an error from reading the schema.
     async fn of_file(
         &self,
         state: &SessionState,
@@ -199,7 +200,7 @@ impl Input {
 }
 
 impl InputFile {
-    /// The file as a table. Schemas of text files come from all of their rows, unless it is known.
+    /// The file as a table. Schemas of text files come from all of their rows, unless they are known.
     pub async fn table(
         &self,
         context: &SessionContext,
@@ -259,7 +260,7 @@ async fn file_format(context: &SessionContext, file: &InputFile) -> Result<Arc<d
     })
 }
 
-/// A JSON file may hold lines or, as `vectile sql --format json` prints it, one array of objects.
+/// Returns true if a JSON file is one array of objects, as `vectile sql --format json` prints it, rather than lines.
 async fn is_json_array(file: &InputFile) -> Result<bool> {
     if file.meta.size == 0 {
         return Ok(false);
@@ -326,7 +327,7 @@ fn input_file(
 
 fn file_url(url: &ListingTableUrl, meta: &ObjectMeta) -> Result<ListingTableUrl> {
     let mut file: Url = url.get_url().clone();
-    // By its parts: `set_path` would take `\\` for `/`, and `%20` for a space.
+    // By its parts: `set_path` would convert `\\` to `/`, and `%20` to a space.
     match file.path_segments_mut() {
         Ok(mut path) => {
             path.clear().extend(meta.location.parts());
@@ -380,7 +381,7 @@ mod tests {
         assert!(partitions("x.csv").is_empty());
     }
 
-    /// A store in memory that counts how often it is asked for the size of an object.
+    /// A store in memory that counts requests for the size of an object.
     #[derive(Debug, Default)]
     struct Counting {
         store: InMemory,

@@ -1,4 +1,4 @@
-//! `vectile sql`: one statement, a script, or a conversation.
+//! `vectile sql`: one statement, a script, or an interactive session.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Read};
@@ -27,7 +27,7 @@ use crate::copy::{Batches, copy};
 use crate::error::{CliError, Result};
 use crate::format::{FileKind, Format, all_extensions};
 use crate::interrupt::Interrupt;
-use crate::location::{Destination, one_place, parse_source};
+use crate::location::{Destination, literal_url, parse_source};
 use crate::parquet_schema;
 use crate::print::{PrintFormat, print};
 use crate::progress::Progress;
@@ -81,7 +81,7 @@ fn parse_table(text: &str) -> Result<(String, String), String> {
 }
 
 impl SqlArgs {
-    /// No SQL is given, and there is someone at the terminal to ask for some.
+    /// Returns true if no SQL is given, and standard input is a terminal.
     pub fn is_interactive(&self) -> bool {
         self.statement.is_none() && self.file.is_none() && std::io::stdin().is_terminal()
     }
@@ -162,7 +162,7 @@ async fn output(
     Ok(Some((destination, kind)))
 }
 
-/// Makes all of `-t` known.
+/// Registers all tables of `-t`.
 pub async fn register_tables(context: &SessionContext, tables: &[(String, String)]) -> Result<()> {
     for (name, path) in tables {
         register_table(context, name, path).await?;
@@ -170,7 +170,7 @@ pub async fn register_tables(context: &SessionContext, tables: &[(String, String
     Ok(())
 }
 
-/// Makes the files at `path` known as a table.
+/// Registers the files at `path` as a table.
 pub async fn register_table(context: &SessionContext, name: &str, path: &str) -> Result<()> {
     let input = Input::find(context, path, None).await?;
     let table = input.table(context, name).await.map_err(|error| {
@@ -184,7 +184,7 @@ pub async fn register_table(context: &SessionContext, name: &str, path: &str) ->
     Ok(())
 }
 
-/// Runs SQL and prints what each statement returns.
+/// Runs SQL and prints the result of each statement.
 pub async fn run_and_print(context: &SessionContext, sql: &str, format: PrintFormat) -> Result<()> {
     for statement in parse(context, sql)? {
         print_result(answer(context, statement).await?, format).await?;
@@ -206,7 +206,7 @@ pub fn dialect(context: &SessionContext) -> Result<Box<dyn Dialect>> {
     dialect_from_str(name).ok_or_else(|| CliError::failed(format!("unknown SQL dialect {name}")))
 }
 
-/// Runs what has to run before rows come: DDL and settings take effect here. Returns what gives the rows, and the
+/// Executes a statement up to its rows: DDL and settings take effect here. Returns the plan of the rows, and the
 /// session to plan it in.
 async fn execute(
     context: &SessionContext,
@@ -214,7 +214,7 @@ async fn execute(
 ) -> Result<(SessionState, LogicalPlan)> {
     let state = context.state();
     let plan = state.statement_to_plan(statement).await?;
-    let plan = with_places(context, plan).await?;
+    let plan = with_locations(context, plan).await?;
     if let LogicalPlan::Copy(copy) = &plan
         && copy.file_type.get_ext() == "parquet"
     {
@@ -229,33 +229,33 @@ async fn execute(
     })
 }
 
-/// The statement with places as `vectile` understands them, where DataFusion would take a name for a glob or a URL, or
-/// its glob takes more.
-async fn with_places(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
+/// The statement with locations as `vectile` interprets them, where DataFusion would take a name for a glob or a URL,
+/// or its glob matches more.
+async fn with_locations(context: &SessionContext, plan: LogicalPlan) -> Result<LogicalPlan> {
     match plan {
         LogicalPlan::Ddl(DdlStatement::CreateExternalTable(mut create)) => {
             let mut locations = Vec::with_capacity(create.locations.len());
             for location in &create.locations {
-                locations.extend(places_of_table(context, &create, location).await?);
+                locations.extend(table_locations(context, &create, location).await?);
             }
             create.locations = locations;
             Ok(LogicalPlan::Ddl(DdlStatement::CreateExternalTable(create)))
         }
-        // EXPLAIN ANALYZE runs what is below it.
+        // EXPLAIN ANALYZE runs its input.
         LogicalPlan::Copy(_)
         | LogicalPlan::Dml(_)
         | LogicalPlan::Explain(_)
         | LogicalPlan::Analyze(_)
-        | LogicalPlan::Statement(_) => Ok(plan.transform_down(with_place_to_write)?.data),
+        | LogicalPlan::Statement(_) => Ok(plan.transform_down(with_output_location)?.data),
         query => Ok(query),
     }
 }
 
-fn with_place_to_write(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, DataFusionError> {
+fn with_output_location(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, DataFusionError> {
     let external = |error: CliError| DataFusionError::External(Box::new(error));
     Ok(match node {
         LogicalPlan::Copy(mut copy) => {
-            copy.output_url = one_place(&copy.output_url).map_err(external)?;
+            copy.output_url = literal_url(&copy.output_url).map_err(external)?;
             Transformed::yes(LogicalPlan::Copy(copy))
         }
         LogicalPlan::Dml(insert) => {
@@ -266,8 +266,8 @@ fn with_place_to_write(node: LogicalPlan) -> Result<Transformed<LogicalPlan>, Da
     })
 }
 
-/// The locations that DataFusion takes for what `location` of a table means.
-async fn places_of_table(
+/// DataFusion's locations for the `location` of a table.
+async fn table_locations(
     context: &SessionContext,
     create: &CreateExternalTable,
     location: &str,
@@ -277,14 +277,14 @@ async fn places_of_table(
     }
     let url = parse_source(location)?;
     if url.get_glob().is_none() {
-        return Ok(vec![one_place(location)?]);
+        return Ok(vec![literal_url(location)?]);
     }
     let theirs = ListingTableUrl::parse(location);
     let is_same = theirs.is_ok_and(|theirs| theirs.get_url() == url.get_url());
     let format = Format::from_str(&create.file_type, true).ok();
     let input = match Input::find(context, location, format).await {
         Ok(input) => input,
-        // its files are to come
+        // its files do not exist yet
         Err(_) if is_same => return Ok(vec![location.to_string()]),
         Err(error) => return Err(error),
     };
@@ -322,7 +322,7 @@ fn check_insert(insert: &DmlStatement) -> Result<()> {
     }
 }
 
-/// Statements may name places the session has not seen yet, with options on how to reach them.
+/// Connects stores that the session does not know yet; statements may have options for them.
 async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<()> {
     let none = HashMap::new();
     let (locations, options) = match plan {
@@ -339,9 +339,9 @@ async fn connect_stores(context: &SessionContext, plan: &LogicalPlan) -> Result<
     Ok(())
 }
 
-/// What a statement returns. It is planned, and runs as rows are asked for.
+/// The result of a statement. It is planned, and runs as rows are requested.
 pub struct Answer {
-    /// Its columns; none of a statement that has no result.
+    /// Its columns; empty for a statement without a result.
     pub schema: SchemaRef,
     /// Its rows.
     pub batches: Batches,
@@ -358,16 +358,16 @@ pub async fn answer(context: &SessionContext, statement: Statement) -> Result<An
 }
 
 impl Answer {
-    /// Runs it to its end.
+    /// Runs it to the end.
     pub async fn drain(self) -> Result<()> {
         self.batches.try_for_each(|_| async { Ok(()) }).await
     }
 }
 
-/// Prints what a statement returns.
+/// Prints the result of a statement.
 pub async fn print_result(answer: Answer, format: PrintFormat) -> Result<()> {
     if answer.schema.fields().is_empty() {
-        // DDL and settings have no result to show; they still have to run to their end.
+        // DDL and settings have no result to print; they still have to run to the end.
         return answer.drain().await;
     }
     print(format, answer.schema, answer.batches).await.map(drop)

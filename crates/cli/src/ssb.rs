@@ -4,7 +4,7 @@ use vectile_ssb::{Scale, Table as SsbTable};
 
 use crate::parts::Table;
 
-/// All of them, the largest first, so that it does not finish alone.
+/// All tables, the largest first, so that it does not finish alone.
 pub fn tables(scale: Scale) -> Vec<Table> {
     SsbTable::ALL
         .into_iter()

@@ -1,6 +1,6 @@
-//! The object stores of the command line. They say what a user would otherwise have to guess: that a server does not
-//! answer, that a file has a name that cannot be used. Their listings pass over the files that tools leave beside the
-//! data, such as `_SUCCESS`, `.part-0.crc` and uploads not yet complete; by its name each can still be read.
+//! The object stores of the command line. They report problems that a user would otherwise have to guess: a server that
+//! does not answer, a file name that cannot be used. Their listings skip files that tools leave beside the data, such
+//! as `_SUCCESS`, `.part-0.crc` and incomplete uploads; each can still be read by its name.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,17 +26,17 @@ use vectile_file::GrowingParts;
 use crate::error::with_sources;
 use crate::text::printable;
 
-/// How long a server may take before the user is told. Stores try again for minutes.
+/// How long a server may take before the user is informed. Stores retry for minutes.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// The files of this machine. Listing passes over those whose names or links cannot be used.
+/// The local file system. Listing skips files whose names or links cannot be used.
 pub fn local() -> Arc<dyn ObjectStore> {
     let files = Arc::new(LocalFileSystem::new());
     Arc::new(Telling {
         inner: Arc::clone(&files) as _,
         local: Some(files),
         host: None,
-        told: Told::default(),
+        printed: PrintedLines::default(),
     })
 }
 
@@ -46,36 +46,36 @@ pub fn remote(inner: Arc<dyn ObjectStore>, url: &Url) -> Arc<dyn ObjectStore> {
         inner,
         local: None,
         host: Some(url.host_str().unwrap_or(url.as_str()).to_string()),
-        told: Told::default(),
+        printed: PrintedLines::default(),
     })
 }
 
 #[derive(Clone, Debug)]
 struct Telling {
     inner: Arc<dyn ObjectStore>,
-    /// `inner`, if it is the files of this machine.
+    /// `inner`, if it is the local file system.
     local: Option<Arc<LocalFileSystem>>,
-    /// `None`: there is no server to wait for.
+    /// The server; `None` if there is none to wait for.
     host: Option<String>,
-    told: Told,
+    printed: PrintedLines,
 }
 
-/// What was said already: tables are listed more than once.
+/// The messages printed so far: tables are listed more than once.
 #[derive(Clone, Debug, Default)]
-struct Told(Arc<Mutex<BTreeSet<String>>>);
+struct PrintedLines(Arc<Mutex<BTreeSet<String>>>);
 
-impl Told {
-    fn tell(&self, line: String) {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !told.contains(&line) {
+impl PrintedLines {
+    fn print_once(&self, line: String) {
+        let mut printed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !printed.contains(&line) {
             eprintln!("{}", printable(&line));
-            told.insert(line);
+            printed.insert(line);
         }
     }
 }
 
 impl Telling {
-    /// Does `work`; says so when it takes long.
+    /// Runs `work`; prints a message if it takes long.
     async fn patiently<T>(&self, work: impl Future<Output = T>) -> T {
         let Some(host) = &self.host else {
             return work.await;
@@ -84,7 +84,7 @@ impl Telling {
         match tokio::time::timeout(PATIENCE, &mut work).await {
             Ok(done) => done,
             Err(_) => {
-                self.told.tell(format!("waiting for {host} ..."));
+                self.printed.print_once(format!("waiting for {host} ..."));
                 work.await
             }
         }
@@ -93,19 +93,19 @@ impl Telling {
 
 type Listing = BoxStream<'static, Result<ObjectMeta>>;
 
-/// Files listed ahead of whoever asks for them.
+/// Files listed ahead of their use.
 const LISTED_AHEAD: usize = 1024;
 
-/// The files of this machine but for those that cannot be used. On a thread of its own: on one of the
-/// runtime, the store's listing ends at the first error.
-fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> Listing {
+/// Lists the usable local files. Uses a thread of its own: on a thread of the runtime, the store's listing ends at the
+/// first error.
+fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, printed: PrintedLines) -> Listing {
     let (sender, mut receiver) = mpsc::channel(LISTED_AHEAD);
     let list = move || {
         for listed in block_on_stream(store.list(prefix.as_ref())) {
             let usable = match listed {
                 Err(error) if is_unusable(&error) => {
                     let reason = with_sources(&error);
-                    told.tell(format!("warning: passed over a file: {reason}"));
+                    printed.print_once(format!("warning: passed over a file: {reason}"));
                     continue;
                 }
                 usable => usable,
@@ -126,10 +126,14 @@ fn list_files(store: Arc<dyn ObjectStore>, prefix: Option<Path>, told: Told) -> 
 }
 
 impl Telling {
-    /// All objects below `prefix`, hidden ones too.
+    /// Lists all objects below `prefix`, including hidden ones.
     fn list_all(&self, prefix: Option<&Path>) -> Listing {
         if self.host.is_none() {
-            return list_files(Arc::clone(&self.inner), prefix.cloned(), self.told.clone());
+            return list_files(
+                Arc::clone(&self.inner),
+                prefix.cloned(),
+                self.printed.clone(),
+            );
         }
         let listing = self.inner.list(prefix);
         let next = |(mut listing, telling): (Listing, Telling)| async move {
@@ -140,30 +144,34 @@ impl Telling {
     }
 }
 
-/// What [`LocalFileSystem`] says of a file, which opens and closes it for that on another thread: queries ask before each
-/// run. `None` of what is no file, which is left to it.
+/// The metadata that [`LocalFileSystem`] would return for a file: it opens and closes the file on another thread, and
+/// queries need it before each run. `None` if it is not a file, which is left to the store.
 #[cfg(unix)]
-fn looked_at(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
+fn local_metadata(files: &LocalFileSystem, location: &Path) -> Option<ObjectMeta> {
     use std::os::unix::fs::MetadataExt;
 
-    let found = std::fs::metadata(files.path_to_filesystem(location).ok()?).ok()?;
-    let modified = found.modified().ok()?;
+    let metadata = std::fs::metadata(files.path_to_filesystem(location).ok()?).ok()?;
+    let modified = metadata.modified().ok()?;
     let micros = modified.duration_since(UNIX_EPOCH).ok()?.as_micros();
-    found.is_file().then(|| ObjectMeta {
+    metadata.is_file().then(|| ObjectMeta {
         location: location.clone(),
         last_modified: modified.into(),
-        size: found.len(),
-        e_tag: Some(format!("{:x}-{micros:x}-{:x}", found.ino(), found.len())),
+        size: metadata.len(),
+        e_tag: Some(format!(
+            "{:x}-{micros:x}-{:x}",
+            metadata.ino(),
+            metadata.len()
+        )),
         version: None,
     })
 }
 
 #[cfg(not(unix))]
-fn looked_at(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
+fn local_metadata(_: &LocalFileSystem, _: &Path) -> Option<ObjectMeta> {
     None
 }
 
-/// Names that are no text and links that lead back to themselves: other files do not depend on them.
+/// Returns true for names that are not text and links that form a cycle: other files do not depend on them.
 fn is_unusable(error: &Error) -> bool {
     let reason = with_sources(error);
     matches!(error, Error::InvalidPath { .. })
@@ -171,7 +179,7 @@ fn is_unusable(error: &Error) -> bool {
         || reason.contains("Too many levels of symbolic links")
 }
 
-/// Whether a part of the path below `prefix` begins with `.` or `_`; `_key=value` is a partition.
+/// Returns true if a part of the path below `prefix` begins with `.` or `_`; `_key=value` is a partition.
 fn is_hidden(prefix: Option<&Path>, location: &Path) -> bool {
     let root = Path::default();
     let below = location.prefix_match(prefix.unwrap_or(&root));
@@ -209,7 +217,7 @@ impl ObjectStore for Telling {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         if options.head
             && let Some(local) = &self.local
-            && let Some(meta) = looked_at(local, location)
+            && let Some(meta) = local_metadata(local, location)
             && options.check_preconditions(&meta).is_ok()
         {
             return Ok(GetResult {
@@ -289,7 +297,10 @@ mod tests {
         let location = Path::from_absolute_path(&file).unwrap();
         let theirs = LocalFileSystem::new().head(&location).await.unwrap();
         assert_eq!(local().head(&location).await.unwrap(), theirs);
-        assert_eq!(looked_at(&LocalFileSystem::new(), &location), Some(theirs));
+        assert_eq!(
+            local_metadata(&LocalFileSystem::new(), &location),
+            Some(theirs)
+        );
         assert!(local().head(&root.clone().join("none")).await.is_err());
         assert!(local().head(&root).await.is_err(), "it is a folder");
         let options = GetOptions {

@@ -12,7 +12,7 @@ pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-/// To which side of its column a cell goes.
+/// The alignment of a cell in its column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -71,7 +71,7 @@ impl TextTable {
     }
 }
 
-/// Text filled up with spaces to a width. What `format!` fills up ends at 65,535 characters.
+/// Text padded with spaces to a width. `format!` pads only up to 65,535 characters.
 pub struct Padded<'a>(pub &'a str, pub usize, pub Align);
 
 impl fmt::Display for Padded<'_> {
@@ -85,8 +85,8 @@ impl fmt::Display for Padded<'_> {
     }
 }
 
-/// Text from elsewhere, as it may go to a terminal: control characters, which could move the cursor
-/// or worse, are written as escapes. Line ends stay.
+/// Text from elsewhere, safe for a terminal: control characters, which could move the cursor or
+/// worse, are escaped. Line ends stay.
 pub fn printable(text: &str) -> Cow<'_, str> {
     let acts = |c: char| c.is_control() && c != '\n';
     if !text.contains(acts) {

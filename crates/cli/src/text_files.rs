@@ -38,13 +38,13 @@ use regex::Regex;
 
 use crate::infer::{Columns, Facts};
 
-/// A file format of DataFusion that infers another schema.
+/// A file format of DataFusion with its own schema inference.
 #[derive(Debug)]
 pub struct TextFormat {
     text: Text,
-    /// Types of columns that are not inferred.
+    /// Types of columns given by the user.
     types: Fields,
-    /// Values of the files that the schema was inferred from have line ends.
+    /// True if values of the files that the schema was inferred from have line ends.
     has_line_ends: AtomicBool,
 }
 
@@ -73,7 +73,7 @@ impl TextFormat {
         }
     }
 
-    /// DataFusion's format, which reads and writes.
+    /// The wrapped format, which reads and writes.
     fn format(&self) -> Arc<dyn FileFormat> {
         match &self.text {
             Text::Csv(options) => {
@@ -112,7 +112,7 @@ impl TextFormat {
         Ok(columns.schema())
     }
 
-    /// DataFusion's schema, with a type for each number that holds it exactly.
+    /// DataFusion's schema, with a type for each number that represents it exactly.
     async fn json_schema(
         &self,
         options: &JsonOptions,
@@ -158,8 +158,8 @@ impl TextFormat {
         )))
     }
 
-    /// A scan of CSV files in which `nulls` finds the nulls. DataFusion 55.2 looks for them when it infers a schema, and
-    /// not when it reads: so the files are read as text.
+    /// A scan of CSV files in which `nulls` matches the nulls. DataFusion 55.2 matches them when it infers a schema,
+    /// and not when it reads: so the files are read as text.
     async fn scan_with_nulls(
         &self,
         nulls: &str,
@@ -182,7 +182,7 @@ impl TextFormat {
                 DataFusionError::Internal("CSV files are read with any projection".into())
             })?;
         }
-        // Texts have another order than values.
+        // Texts sort in another order than values.
         let scan = FileScanConfigBuilder::from(scan)
             .with_source(source)
             .with_output_ordering(Vec::new())
@@ -210,7 +210,7 @@ impl TextFormat {
         self.types.find(field.name()).map(|(_, field)| field)
     }
 
-    /// The schema with the types that are given.
+    /// The schema with the given types.
     fn with_types(&self, schema: SchemaRef) -> SchemaRef {
         let fields = schema.fields().iter();
         let fields = fields.map(|field| self.type_of(field).unwrap_or(field));
@@ -223,7 +223,7 @@ fn in_file(object: &ObjectMeta, error: DataFusionError) -> DataFusionError {
     error.context(format!("{}", object.location))
 }
 
-/// How DataFusion has arrow read CSV.
+/// The arrow reader of CSV as DataFusion configures it.
 fn csv_reader(options: &CsvOptions, state: &dyn Session) -> Result<Format> {
     let has_header = options.has_header;
     let has_header = has_header.unwrap_or_else(|| state.config_options().catalog.has_header);
@@ -266,7 +266,7 @@ fn has_floats(field: &FieldRef) -> bool {
     }
 }
 
-/// The type with text in the place of floats.
+/// The type with text instead of floats.
 fn of_text(field: &FieldRef) -> FieldRef {
     let data_type = match field.data_type() {
         DataType::Float64 => DataType::Utf8,
@@ -277,7 +277,7 @@ fn of_text(field: &FieldRef) -> FieldRef {
     Arc::new(Field::clone(field).with_data_type(data_type))
 }
 
-/// What the numbers of columns have in common, in the order of the columns and their parts.
+/// Facts about the numbers of columns, in the order of the columns and their children.
 #[derive(Default)]
 struct Numbers {
     facts: Vec<Facts>,
@@ -322,12 +322,12 @@ impl Numbers {
     }
 
     fn next(&mut self) -> &mut Facts {
-        let place = self.next;
+        let index = self.next;
         self.next += 1;
-        if place >= self.facts.len() {
-            self.facts.resize_with(place + 1, Facts::default);
+        if index >= self.facts.len() {
+            self.facts.resize_with(index + 1, Facts::default);
         }
-        &mut self.facts[place]
+        &mut self.facts[index]
     }
 
     fn note(&mut self, values: &dyn Array, field: &FieldRef) {
@@ -354,7 +354,7 @@ impl Numbers {
         }
     }
 
-    /// The field with types that hold its numbers.
+    /// The field with types that represent its numbers.
     fn exact(&mut self, field: &FieldRef) -> Result<FieldRef> {
         let data_type = match field.data_type() {
             DataType::Float64 => self.next().number_type(field.name())?,
@@ -369,7 +369,7 @@ impl Numbers {
     }
 }
 
-/// Makes lines of the objects of an array, whose text comes in parts.
+/// Converts an array of objects, whose text comes in parts, to lines.
 #[derive(Default)]
 struct Lines {
     depth: usize,
@@ -480,11 +480,11 @@ impl FileFormat for TextFormat {
     }
 }
 
-/// The function from the text of a CSV file to a value.
+/// The function that converts the text of a CSV file to a value.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CsvValue {
     signature: Signature,
-    /// The regular expression of nulls.
+    /// The regular expression that matches nulls.
     nulls: String,
     data_type: DataType,
 }
@@ -518,11 +518,11 @@ impl ScalarUDFImpl for CsvValue {
         let texts =
             texts.ok_or_else(|| DataFusionError::Internal("csv_value takes text".into()))?;
         let nulls = null_regex(&self.nulls)?;
-        // The reader takes empty text for null.
+        // The reader treats empty text as null.
         let values = texts.iter().map(|text| text.or(Some("")));
         let values = values.map(|text| text.filter(|text| !nulls.is_match(text)));
         let values: StringArray = values.collect();
-        // Text is not cast to the type of columns that have no value.
+        // Columns without values keep their type: text is not cast to it.
         if values.null_count() == values.len() {
             let values = new_null_array(&self.data_type, values.len());
             return Ok(ColumnarValue::Array(values));
@@ -540,11 +540,11 @@ fn null_regex(nulls: &str) -> Result<Regex> {
     Regex::new(nulls).map_err(|error| DataFusionError::External(error.into()))
 }
 
-/// Makes [`TextFormat`]s for `STORED AS CSV` and `STORED AS JSON`.
+/// Creates [`TextFormat`]s for `STORED AS CSV` and `STORED AS JSON`.
 pub struct TextFormatFactory(Arc<dyn FileFormatFactory>);
 
 impl TextFormatFactory {
-    /// That of CSV, and that of JSON.
+    /// The factories of CSV and JSON.
     pub fn all() -> [Arc<dyn FileFormatFactory>; 2] {
         [
             Arc::new(Self(Arc::new(CsvFormatFactory::new()))),

@@ -1,4 +1,4 @@
-//! What a user says of CSV and JSON files: types of columns, and how CSV is written.
+//! Options of CSV and JSON files: types of columns, and the syntax of CSV.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ use datafusion::prelude::SessionContext;
 use crate::columns::no_column;
 use crate::error::{CliError, Result};
 
-/// Types of columns, and how CSV is written.
+/// Types of columns, and the syntax of CSV.
 #[derive(Clone, Debug, Default, Args)]
 pub struct TextArgs {
     /// Types of columns of CSV and JSON files, as in CREATE TABLE; those of others are inferred
     #[arg(long, value_name = "COLUMN TYPE,...")]
     schema: Option<String>,
-    /// What is between the values of CSV files; '\t' is a tab
+    /// Text between the values of CSV files; '\t' is a tab
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter, allow_hyphen_values = true)]
     csv_delimiter: Option<u8>,
     /// CSV files have no line with the names of columns
@@ -40,16 +40,16 @@ fn parse_delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-/// The same, in a session.
+/// Resolved [`TextArgs`], as an extension of a session.
 #[derive(Clone, Debug, Default)]
 pub struct TextOptions {
-    /// The columns with the types that are given.
+    /// The columns with given types.
     pub types: Fields,
     arguments: TextArgs,
 }
 
 impl TextArgs {
-    /// Has the tables that the session opens by their paths follow them.
+    /// Applies the options to tables that the session opens by their paths.
     pub async fn apply(&self, context: &SessionContext) -> Result<()> {
         let types = match &self.schema {
             Some(types) => parse_types(context, types).await?,
@@ -64,7 +64,7 @@ impl TextArgs {
         Ok(())
     }
 
-    /// An error if `schema`, of CSV and JSON files if `is_text`, lacks a column that has a type.
+    /// Fails if `schema`, of CSV and JSON files if `is_text`, lacks a column that has a given type.
     pub fn check(&self, context: &SessionContext, schema: &SchemaRef, is_text: bool) -> Result<()> {
         if self.schema.is_some() && !is_text {
             let only = "--schema is for CSV and JSON files; the types of others are in the files";
@@ -78,14 +78,14 @@ impl TextArgs {
         }
     }
 
-    /// Refuses values that would be read as nulls because nulls were given their text.
+    /// Refuses values that would be read as nulls because their text is that of nulls.
     pub fn check_nulls(&self, rows: &RecordBatch) -> Result<()> {
         let Some(null) = &self.csv_null else {
             return Ok(());
         };
         let text = StringArray::new_scalar(null.as_str());
         for (column, field) in rows.columns().iter().zip(rows.schema_ref().fields()) {
-            // The values of most types are never written as this text.
+            // Values of most types are never written as this text.
             let value = cast(text.get().0, field.data_type());
             let may_be_null_text = value.is_ok_and(|value| value.logical_null_count() == 0);
             if may_be_null_text && eq(&cast(column, &DataType::Utf8)?, &text)?.true_count() > 0 {
@@ -98,12 +98,12 @@ impl TextArgs {
         Ok(())
     }
 
-    /// What is between the values of CSV files.
+    /// The delimiter of CSV files.
     pub fn delimiter(&self) -> u8 {
         self.csv_delimiter.unwrap_or(b',')
     }
 
-    /// CSV files have a line with the names of columns.
+    /// Returns true if CSV files have a line with the names of columns.
     pub fn has_header(&self) -> bool {
         !self.csv_no_header
     }
@@ -115,13 +115,13 @@ impl TextArgs {
 }
 
 impl TextOptions {
-    /// Those of a session.
+    /// The options of a session.
     pub fn of(state: &SessionState) -> Arc<Self> {
         let options = state.config().get_extension::<Self>();
         options.unwrap_or_default()
     }
 
-    /// The options with what is given here.
+    /// Applies the options given here.
     pub fn csv(&self, options: CsvOptions) -> CsvOptions {
         let given = &self.arguments;
         CsvOptions {
@@ -136,7 +136,7 @@ impl TextOptions {
     }
 }
 
-/// The regular expression of one text.
+/// The regular expression that matches exactly one text.
 fn exactly(text: &str) -> String {
     format!("^{}$", regex::escape(text))
 }

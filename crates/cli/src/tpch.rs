@@ -13,7 +13,7 @@ use tpchgen_arrow::{
 
 use crate::parts::Table;
 
-/// All of them, the largest first, so that it does not finish alone.
+/// All tables, the largest first, so that it does not finish alone.
 pub fn tables(scale: f64) -> Vec<Table> {
     vec![
         table(
@@ -46,7 +46,7 @@ pub fn tables(scale: f64) -> Vec<Table> {
             SupplierArrow::schema_ref(),
             move |part, parts| SupplierArrow::new(SupplierGenerator::new(scale, part, parts)),
         ),
-        // Of fixed size, and of one part, whatever the scale.
+        // a table of fixed size, and of one part, at any scale
         table(
             ("nation", 25.0),
             NationArrow::schema_ref(),

@@ -1,5 +1,5 @@
-//! Bytes on their way to an object store. Nothing is there under the destination's name until
-//! `finish`; `abort` leaves nothing behind.
+//! Uploads to an object store. Nothing exists under the destination's name until `finish`; `abort` leaves nothing
+//! behind.
 
 use bytes::Bytes;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
@@ -10,8 +10,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use crate::error::Result;
 use crate::location::Destination;
 
-/// Bytes gathered before a part is sent: object stores want parts of at least 5 MiB. Those of large objects
-/// are merged on their way.
+/// Bytes gathered before a part is sent: object stores require parts of at least 5 MiB. Those of large objects are
+/// merged later.
 const PART_BYTES: usize = 8 << 20;
 
 /// An upload in progress.
@@ -42,7 +42,7 @@ impl Upload {
         })
     }
 
-    /// Bytes given to `put` so far, before compression.
+    /// Bytes passed to `put` so far, before compression.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -57,7 +57,7 @@ impl Upload {
         Ok(())
     }
 
-    /// Completes the upload: now the file is there, whole.
+    /// Completes the upload: the whole file appears.
     pub async fn finish(&mut self) -> Result<()> {
         self.finishing = true;
         match &mut self.sink {
@@ -67,13 +67,12 @@ impl Upload {
         Ok(())
     }
 
-    /// Gives the upload up and removes what was sent.
+    /// Aborts the upload and removes what was sent.
     pub async fn abort(self) {
         match self.sink {
-            // Whoever aborts is already reporting an error; this one would hide it.
+            // The caller already reports an error, which this one would hide.
             Sink::Plain(mut writer) if !self.finishing => drop(writer.abort().await),
-            // These cannot be asked to abort. Dropped outside the runtime, they remove local
-            // files before `drop` returns.
+            // These have no abort. Dropped outside the runtime, they remove local files before `drop` returns.
             sink => drop(std::thread::spawn(move || drop(sink)).join()),
         }
     }

@@ -4,7 +4,7 @@ use log::{LevelFilter, Log, Metadata, Record};
 
 use crate::text::printable;
 
-/// Shows what Vectile warns of. DataFusion logs what is no business of a user's.
+/// Prints Vectile's warnings only. DataFusion's log messages are of no use to users.
 struct Warnings;
 
 impl Log for Warnings {
@@ -22,9 +22,9 @@ impl Log for Warnings {
     fn flush(&self) {}
 }
 
-/// Has warnings of the libraries shown from now on.
+/// Enables the warnings of the libraries.
 pub fn show() {
-    // fails if there is another logger, which shows them
+    // fails if there is another logger, which prints them
     if log::set_logger(&Warnings).is_ok() {
         log::set_max_level(LevelFilter::Warn);
     }

@@ -1,4 +1,4 @@
-//! One writer for every format: batches in, a complete file or nothing out.
+//! One writer for every format: writes batches to a complete file, or to none.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -32,17 +32,17 @@ const FLUSH_BYTES: usize = 1 << 20;
 
 /// A file to be written.
 pub struct Output {
-    /// Where.
+    /// The path or URL.
     pub destination: Destination,
-    /// As what.
+    /// The format and compression.
     pub kind: FileKind,
-    /// How; for Vectile only.
+    /// Options, for Vectile only.
     pub options: WriterOptions,
-    /// How; for CSV only.
+    /// Options, for CSV only.
     pub text: TextArgs,
 }
 
-/// What a finished file holds.
+/// Sizes and times of a finished file.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Rows written.
@@ -53,15 +53,15 @@ pub struct Summary {
     pub bytes: u64,
     /// Per column, for Vectile files only.
     pub columns: Vec<ColumnSummary>,
-    /// How long reading its rows took.
+    /// Time spent reading its rows.
     pub reading: Duration,
-    /// How long filtering and sorting them took.
+    /// Time spent filtering and sorting them.
     pub arranging: Duration,
-    /// How long its writer waited for the store; for Vectile files only.
+    /// Time its writer waited for the store; for Vectile files only.
     pub storing: Duration,
 }
 
-/// What became of one column.
+/// Encodings and sizes of one column.
 #[derive(Clone, Debug)]
 pub struct ColumnSummary {
     /// The column's name.
@@ -74,7 +74,7 @@ pub struct ColumnSummary {
     pub arrow_bytes: u64,
     /// Bytes of its values and zone maps in the file.
     pub encoded_bytes: u64,
-    /// What encoding it took.
+    /// Time spent on encoding it.
     pub time: EncodeTime,
 }
 
@@ -92,7 +92,7 @@ enum Inner {
     Bytes(Box<BytesWriter>),
 }
 
-/// A format whose encoder works on memory, and the upload of what it makes.
+/// A format whose encoder works in memory, and the upload of its output.
 struct BytesWriter {
     encoder: Encoder,
     encoded: SharedBuffer,
@@ -141,8 +141,8 @@ impl TableWriter {
         written.map_err(|error| cannot_write(&self.destination, error))
     }
 
-    /// Writes what is left, and leaves it to [`StagedTable::publish`] to give the file its name. `reading` is how long
-    /// it took to get the rows.
+    /// Writes the remaining rows, and leaves it to [`StagedTable::publish`] to give the file its name. `reading` is the
+    /// time it took to read the rows.
     pub async fn stage(self, reading: Duration) -> Result<StagedTable> {
         let TableWriter {
             destination,
@@ -178,17 +178,17 @@ impl TableWriter {
         self.stage(Duration::ZERO).await?.publish().await
     }
 
-    /// Gives the file up; nothing is left of it.
+    /// Aborts: nothing is left of the file.
     pub async fn abort(self) {
         match self.inner {
-            // Whoever aborts is already reporting an error; this one would hide it.
+            // The caller already reports an error, which this one would hide.
             Inner::Vectile(writer) => drop(writer.abort().await),
             Inner::Bytes(writer) => writer.upload.abort().await,
         }
     }
 }
 
-/// A table of which all is written but the name of its file.
+/// A written table whose file does not have its name yet.
 pub struct StagedTable {
     destination: Destination,
     file: StagedFile,
@@ -202,7 +202,7 @@ enum StagedFile {
 }
 
 impl StagedTable {
-    /// Where the file is to be.
+    /// The destination of the file.
     pub fn destination(&self) -> &Destination {
         &self.destination
     }
@@ -228,10 +228,10 @@ impl StagedTable {
         })
     }
 
-    /// Gives the file up; nothing is left of it.
+    /// Aborts: nothing is left of the file.
     pub async fn abort(self) {
         match self.file {
-            // Whoever aborts is already reporting an error; this one would hide it.
+            // The caller already reports an error, which this one would hide.
             StagedFile::Vectile(staged) => drop(staged.abort().await),
             StagedFile::Bytes(upload) => upload.abort().await,
         }
@@ -275,7 +275,7 @@ async fn publish_vectile(staged: Staged, schema: &SchemaRef) -> Result<Summary> 
     })
 }
 
-/// The names, those that occur most first.
+/// The names, most frequent first.
 pub fn by_frequency(counts: BTreeMap<String, usize>) -> Vec<String> {
     let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -284,7 +284,7 @@ pub fn by_frequency(counts: BTreeMap<String, usize>) -> Vec<String> {
 
 impl BytesWriter {
     async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        // Encoding is work for a processor; other tasks go on elsewhere meanwhile.
+        // Encoding is CPU work; other tasks continue elsewhere meanwhile.
         tokio::task::block_in_place(|| self.encoder.write(batch))?;
         match self.encoded.len() >= FLUSH_BYTES {
             true => self.upload.put(self.encoded.take()).await,
@@ -327,7 +327,7 @@ async fn publish_bytes(mut upload: Upload, destination: &Destination) -> Result<
     })
 }
 
-/// Turns batches into the bytes of a format.
+/// Encodes batches in a format.
 enum Encoder {
     Parquet(Box<ArrowWriter<SharedBuffer>>, SchemaRef),
     Csv(Box<arrow::csv::Writer<SharedBuffer>>, TextArgs),
@@ -419,7 +419,7 @@ fn ipc_options() -> Result<IpcWriteOptions> {
         .with_dictionary_handling(arrow::ipc::writer::DictionaryHandling::Delta))
 }
 
-/// Where the synchronous encoders write, and the upload picks up.
+/// A buffer between the synchronous encoders and the upload.
 #[derive(Clone, Default)]
 struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
@@ -448,7 +448,7 @@ impl Write for SharedBuffer {
     }
 }
 
-/// Bytes that these arrays' values take in memory, without what their buffers hold beyond them.
+/// Bytes that these arrays' values take in memory, without unused parts of their buffers.
 pub fn arrow_bytes(columns: &[ArrayRef]) -> u64 {
     let bytes = columns.iter().map(|column| {
         let sliced = column.to_data().get_slice_memory_size();

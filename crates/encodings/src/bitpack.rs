@@ -19,7 +19,7 @@ use crate::masks::Mask;
 use crate::simd::dispatched;
 use crate::words::Word;
 
-/// Lanes of a vector, which is also the number of rows of each lane.
+/// Lanes of a vector, and also rows per lane.
 pub(crate) const LANES: usize = 32;
 
 /// Bytes of one line: a word for each lane.
@@ -33,7 +33,7 @@ pub(crate) type Words = [u32; VECTOR_LEN];
 
 type Line = [[u8; 4]; LANES];
 
-/// The bits that `width` can hold, at most 32.
+/// The mask of `width` bits, at most 32.
 pub(crate) fn low_mask(width: usize) -> u32 {
     match width {
         0 => 0,
@@ -71,7 +71,7 @@ dispatched! {
     }
 }
 
-/// Appends `values`, of at most `width <= 64` bits each, one behind the other, the lowest bit first.
+/// Packs `values` of at most `width <= 64` bits each without interleaving, the lowest bit first, and appends them.
 pub(crate) fn pack_short(values: &[u64], width: usize, out: &mut Vec<u8>) {
     let (mut word, mut used) = (0u128, 0);
     for value in values {
@@ -88,7 +88,7 @@ pub(crate) fn pack_short(values: &[u64], width: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The value of a row of what [`pack_short`] packed.
+/// The value of a row in the output of [`pack_short`].
 pub(crate) fn get_short(packed: &[u8], width: usize, row: usize) -> u64 {
     let (byte, bit) = (row * width / 8, row * width % 8);
     let rest = packed.get(byte..).unwrap_or_default();
@@ -104,10 +104,9 @@ pub(crate) fn get_short(packed: &[u8], width: usize, row: usize) -> u64 {
     (word >> bit & mask) as u64
 }
 
-/// Reads the rows of a packed vector one after another. The width is a run-time number: line and
-/// shift are the same for all lanes of a row, so a row is a few instructions per register either
-/// way, and code for each width (measured: seven minutes to compile) gains nothing that memory
-/// does not take away again.
+/// Reads the rows of a packed vector in order. The width is a run-time number: line and shift are the same for all
+/// lanes of a row, so a row is a few instructions per register either way. Code for each width (measured: seven minutes
+/// to compile) gains nothing that memory bandwidth does not take away.
 struct Rows<'a> {
     lines: &'a [Line],
     width: usize,
@@ -133,8 +132,7 @@ impl<'a> Rows<'a> {
     fn get(&self, row: usize) -> [u32; LANES] {
         let (line, shift) = (row * self.width / 32, (row * self.width % 32) as u32);
         let low = &self.lines[line];
-        // the last row ends with the last line: whatever is read instead of a line behind it is
-        // shifted or masked away
+        // the last row ends with the last line: the line read instead of the one after it is shifted or masked away
         let high = &self.lines[(line + 1).min(self.width - 1)];
         let mut out = [0; LANES];
         for lane in 0..LANES {
@@ -160,7 +158,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Appends `base + residual` for each residual of a vector, which has a second plane if it is wider than a word.
+    /// Appends `base + residual` for each residual of a vector. Vectors wider than a word have a second plane.
     pub(crate) fn append_plus<T: Word>(low: Plane<'_>, high: Option<Plane<'_>>, base: T, out: &mut Vec<T>) {
         out.reserve(VECTOR_LEN);
         each_row(low, high, base, |_, values| out.extend_from_slice(values));
@@ -168,14 +166,14 @@ dispatched! {
 }
 
 dispatched! {
-    /// As [`append_plus`], to all of `out`.
+    /// As [`append_plus`], but into `out`, which it fills.
     pub(crate) fn unpack_plus<T: Word>(low: Plane<'_>, high: Option<Plane<'_>>, base: T, out: &mut [T; VECTOR_LEN]) {
         let (rows, _) = out.as_chunks_mut::<LANES>();
         each_row(low, high, base, |row, values| rows[row] = *values);
     }
 }
 
-/// Calls `put` with each row of `base + residual`: there is no scratch vector in between.
+/// Calls `put` with each row of `base + residual`, without a scratch vector.
 #[inline(always)]
 fn each_row<T: Word>(
     low: Plane<'_>,
@@ -224,7 +222,7 @@ pub(crate) fn get(packed: &[u8], width: usize, row: usize) -> u32 {
 }
 
 dispatched! {
-    /// Which residuals of a packed vector lie in `low..=low + span`, without storing them.
+    /// Sets a bit per residual of a packed vector that lies in `low..=low + span`, without storing residuals.
     pub(crate) fn in_range(packed: &[u8], width: usize, low: u32, span: u32, out: &mut Mask) {
         let Some(rows) = Rows::new(packed, width) else {
             return out.fill(if low == 0 { u64::MAX } else { 0 });
@@ -240,7 +238,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Which of `values` lie in `low..=high`.
+    /// Sets a bit per value that lies in `low..=high`.
     pub(crate) fn words_in_range(values: &[u64; VECTOR_LEN], low: u64, high: u64, out: &mut Mask) {
         let span = high.wrapping_sub(low);
         let mut inside = [0; VECTOR_LEN];
@@ -252,15 +250,14 @@ dispatched! {
 }
 
 dispatched! {
-    /// Bit `i` is byte `i`, which is 0 or 1.
+    /// Bit `i` of `out` is byte `i`, which is 0 or 1.
     pub(crate) fn bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
         gather_bits(flags, out);
     }
 }
 
-/// Bit `i` is byte `i`, which is 0 or 1. Eight at a time: the product moves byte `k` to bit
-/// `56 + k`. Comparing into bytes first leaves a loop that vectorises: a quarter of the time of
-/// shifting each flag into its word.
+/// Bit `i` of `out` is byte `i`, which is 0 or 1. Converts eight at a time: the product moves byte `k` to bit `56 + k`.
+/// Comparing into bytes first leaves a loop that vectorises: a quarter of the time of shifting each flag into its word.
 #[inline(always)]
 fn gather_bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
     for (word, flags) in out.iter_mut().zip(flags.as_chunks::<64>().0) {
@@ -276,7 +273,7 @@ fn gather_bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
 mod tests {
     use super::*;
 
-    /// The layout, read bit by bit: the oracle.
+    /// Reads the layout bit by bit: the oracle.
     fn oracle(packed: &[u8], width: usize, i: usize) -> u32 {
         let (lane, row) = (i % LANES, i / LANES);
         (0..width).fold(0, |value, bit| {

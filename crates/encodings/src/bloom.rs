@@ -1,4 +1,4 @@
-//! Split-block Bloom filters, as Parquet has them: which values a chunk cannot have.
+//! Split-block Bloom filters, as in Parquet: they exclude values from a chunk.
 //!
 //! ```text
 //! blocks   32 bytes each: eight u32
@@ -7,7 +7,7 @@
 //! A value is hashed by XXH64 with seed 0, over its bytes: those of a string, or those of a number in its Arrow array,
 //! little-endian. The upper half of the hash, times the number of blocks, without the lower 32 bits, is the number of
 //! its block. The lower half, times an odd constant for each word of the block, gives a bit in its upper five bits. All
-//! eight bits are set if the value is there.
+//! eight bits are set if the value is present.
 
 use arrow::array::Array;
 use arrow::buffer::Buffer;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result, ensure};
 const WORDS: usize = 8;
 const BLOCK_BYTES: usize = WORDS * size_of::<u32>();
 
-/// Those of Parquet.
+/// The constants of Parquet.
 const SALT: [u32; WORDS] = [
     0x47b6_137b,
     0x4497_4d91,
@@ -40,7 +40,7 @@ pub struct BloomFilter {
 }
 
 impl BloomFilter {
-    /// Whether there are Bloom filters of columns of `data_type`: of numbers, strings and dictionaries of them.
+    /// Returns true if columns of `data_type` can have Bloom filters: numbers, strings and dictionaries of them.
     pub fn applies_to(data_type: &DataType) -> bool {
         match data_type {
             DataType::Dictionary(_, values) => {
@@ -52,12 +52,12 @@ impl BloomFilter {
         }
     }
 
-    /// That of the values of `array`; a value that is not there passes with a probability of about `fpp`. `None` if
+    /// Builds the filter of the values of `array`; an absent value passes with a probability of about `fpp`. `None` if
     /// all rows are null.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are none of the type, or `fpp` is not between 0 and 1.
+    /// [`Error::Unsupported`] if the type has no filters, or `fpp` is not between 0 and 1.
     pub fn of(array: &dyn Array, fpp: f64) -> Result<Option<Self>> {
         if !(fpp > 0.0 && fpp < 1.0) {
             return Err(Error::Unsupported(format!(
@@ -89,7 +89,7 @@ impl BloomFilter {
         Ok(Some(Self { blocks }))
     }
 
-    /// The filter that has these bytes. Nothing in them is trusted: whatever they are, it answers.
+    /// Parses a filter. Any whole blocks are accepted: nothing in them is trusted, and lookups always return.
     ///
     /// # Errors
     ///
@@ -102,16 +102,17 @@ impl BloomFilter {
         Ok(Self { blocks: bytes })
     }
 
-    /// Its bytes.
+    /// The filter's bytes.
     pub fn bytes(&self) -> &Buffer {
         &self.blocks
     }
 
-    /// Whether one of `values` may be there, which are of the column's type, or that of the values of its dictionary.
+    /// Returns true if one of `values` may be in the chunk. They are of the column's type, or of the type of its
+    /// dictionary values.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are no filters of the type.
+    /// [`Error::Unsupported`] if the type has no filters.
     pub fn may_contain(&self, values: &dyn Array) -> Result<bool> {
         Ok(hashes(values)?.into_iter().any(|hash| self.has(hash)))
     }
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_there_pass_and_few_others() {
+    fn present_values_pass_and_few_others() {
         for count in [1i64, 100, 10_000, 100_000] {
             // each twice, and nulls
             let there = (0..3 * count).map(|i| (i % 3 > 0).then_some(i / 3 * 7919));
@@ -204,7 +205,7 @@ mod tests {
         }
     }
 
-    /// As other implementations of the format have it.
+    /// The bytes that other implementations of the format compute.
     #[test]
     fn bytes_do_not_change() {
         let filter = filter(&StringArray::from(vec!["a", "b"]));
@@ -238,7 +239,7 @@ mod tests {
             assert!(BloomFilter::applies_to(array.data_type()));
             assert_eq!(filter(array), expected, "{}", array.data_type());
         }
-        // floats are told apart by their bits
+        // floats are distinguished by their bits
         let zero = filter(&Float64Array::from(vec![0.0]));
         assert!(!zero.may_contain(&Float64Array::from(vec![-0.0])).unwrap());
         let wide = Decimal128Array::from(vec![i128::MAX, 5]);

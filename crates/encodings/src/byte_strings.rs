@@ -12,7 +12,7 @@ use arrow::datatypes::{
 use crate::byte_views::{self, too_many_bytes};
 use crate::error::{Error, Result, ensure};
 
-/// Whether values of the type are byte strings.
+/// Returns true if values of the type are byte strings.
 pub(crate) fn is_bytes(data_type: &DataType) -> bool {
     use DataType::*;
     matches!(
@@ -21,7 +21,7 @@ pub(crate) fn is_bytes(data_type: &DataType) -> bool {
     )
 }
 
-/// Whether values of the type are text.
+/// Returns true if values of the type are text.
 pub(crate) fn is_text(data_type: &DataType) -> bool {
     matches!(
         data_type,
@@ -29,14 +29,14 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
     )
 }
 
-/// The first eight bytes, so that numbers are in the order of strings that differ there; zeros behind shorter strings.
+/// The first eight bytes as a number, padded with zeros: numbers order as strings that differ in these bytes.
 #[inline]
 pub(crate) fn prefix(value: &[u8]) -> u64 {
     if let Some(first) = value.first_chunk() {
         return u64::from_be_bytes(*first);
     }
-    // bytes that are in both reads are the same in both
-    let at = |place: usize| 56 - 8 * place as u32;
+    // bytes read twice have the same value in both reads
+    let at = |index: usize| 56 - 8 * index as u32;
     match (value.first_chunk(), value.last_chunk(), value) {
         (Some(first), Some(last), _) => {
             let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
@@ -44,7 +44,7 @@ pub(crate) fn prefix(value: &[u8]) -> u64 {
         }
         (_, _, []) => 0,
         _ => {
-            let byte = |place: usize| u64::from(value[place]) << at(place);
+            let byte = |index: usize| u64::from(value[index]) << at(index);
             byte(0) | byte(value.len() / 2) | byte(value.len() - 1)
         }
     }
@@ -93,12 +93,12 @@ pub(crate) fn values(array: &dyn Array) -> Option<Vec<&[u8]>> {
     })
 }
 
-/// The values in `data` that end at each of `ends`, which ascend, as an array of text or binary.
+/// An array of text or binary from `data`: value `i` ends at `ends[i]`, which ascend.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] where text is not UTF-8 or values are not within `data`; [`Error::Unsupported`] if there are more
-/// bytes than the type's offsets can address, and for other types.
+/// [`Error::Corrupt`] if text is not UTF-8 or values are not within `data`; [`Error::Unsupported`] for other types, and
+/// if there are more bytes than the type's offsets can address.
 pub fn strings(
     data_type: &DataType,
     data: Buffer,
@@ -136,7 +136,7 @@ fn offset_array<T: ByteArrayType>(
 #[derive(Default)]
 pub(crate) struct BytesBuilder {
     pub data: Vec<u8>,
-    /// Where each value ends in `data`; ascends.
+    /// End of each value in `data`; ascends.
     pub ends: Vec<usize>,
 }
 
@@ -156,7 +156,7 @@ impl BytesBuilder {
     /// Appends the bytes of `range`, which lies within `bytes`.
     #[inline]
     pub fn push_of(&mut self, bytes: &[u8], range: Range<usize>) {
-        /// Copied at once: a copy of a fixed length is cheaper than one of a few bytes.
+        /// Values up to this length are copied at a fixed length, which is cheaper than a copy of a few bytes.
         const SHORT: usize = 32;
         match bytes
             .get(range.start..)
@@ -173,8 +173,8 @@ impl BytesBuilder {
         self.ends.push(self.data.len());
     }
 
-    /// The array. Fails where text is not UTF-8, a fixed size is not met, or there are more bytes
-    /// than the type's offsets can address.
+    /// Builds the array. Fails if text is not UTF-8, a value differs from the fixed size, or there are more bytes than
+    /// the type's offsets can address.
     pub fn finish(self, data_type: &DataType, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
         match data_type {
             DataType::FixedSizeBinary(size) => self.fixed_array(*size, nulls),

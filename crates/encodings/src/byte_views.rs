@@ -1,4 +1,4 @@
-//! View arrays over one buffer, checked once as a whole instead of value by value.
+//! View arrays over one buffer, validated as a whole instead of value by value.
 
 use arrow::array::{BinaryViewArray, GenericByteViewArray, StringViewArray};
 use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
@@ -6,10 +6,10 @@ use arrow::datatypes::{BinaryViewType, ByteViewType, StringViewType};
 
 use crate::error::{Error, Result, corrupt};
 
-/// The longest value that a view holds itself.
+/// The longest value stored in the view itself.
 const INLINE_BYTES: usize = 12;
 
-/// Views of the texts in `data` that end at each of `ends`; fails unless every one is UTF-8.
+/// Text views over `data`: value `i` ends at `ends[i]`. Fails unless every value is UTF-8.
 pub(crate) fn text(
     data: Buffer,
     ends: &[usize],
@@ -24,7 +24,7 @@ pub(crate) fn text(
     unsafe { build::<StringViewType>(data, ends, nulls) }
 }
 
-/// Views of the bytes in `data` that end at each of `ends`.
+/// Binary views over `data`: value `i` ends at `ends[i]`.
 pub(crate) fn binary(
     data: Buffer,
     ends: &[usize],
@@ -65,7 +65,7 @@ unsafe fn build<T: ByteViewType + ?Sized>(
     let buffers: Vec<Buffer> = vec![data];
     // SAFETY: each view was made from a slice of the only buffer, buffer 0, with the slice's
     // length, offset and first bytes; short values are inline and padded with zeros; the validity
-    // has as many entries; the caller vouches for the values.
+    // has as many entries; the caller guarantees that values are valid.
     Ok(unsafe { GenericByteViewArray::new_unchecked(ScalarBuffer::from(views), buffers, nulls) })
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    /// `None` for strings, nested types and values without an order-preserving integer.
+    /// The class of a type; `None` for strings, nested types and values without an order-preserving integer.
     pub fn of(data_type: &DataType) -> Option<Self> {
         use DataType::*;
         Some(match data_type {
@@ -50,7 +50,7 @@ impl Class {
         })
     }
 
-    /// The class that a type's values are stored as: Decimal256 as long as they fit 128 bits.
+    /// The class in which a type's values are stored: Decimal256 as long as they fit 128 bits.
     pub fn stored(data_type: &DataType) -> Option<Self> {
         match data_type {
             DataType::Decimal256(_, _) => Some(Self::I128),
@@ -88,7 +88,7 @@ macro_rules! match_class {
 pub(crate) use match_class;
 
 /// A value as an integer of the same width with the same order (floats: arrow's total order, in
-/// which every bit pattern has its place).
+/// which every bit pattern has a position).
 pub(crate) trait Native: ArrowNativeType {
     /// The integer.
     type Word: crate::words::Word + Ord + Wide;

@@ -31,7 +31,7 @@ use crate::wire::ChunkReader;
 use crate::{FORMAT_VERSION, MAX_ROWS, VECTOR_LEN};
 
 const PART: &str = "column";
-/// Rows that a filter has to decode are decoded in parts of about this many bytes.
+/// Approximate bytes of rows that a filter decodes together.
 const FILTER_BYTES: u64 = 16 << 20;
 
 /// A parsed and checked column chunk. Cheap to clone.
@@ -39,7 +39,7 @@ const FILTER_BYTES: u64 = 16 << 20;
 pub struct Column {
     data_type: DataType,
     len: usize,
-    /// The most bytes to decode at once.
+    /// The most bytes to decode together.
     limit: u64,
     body: Arc<Body>,
 }
@@ -52,9 +52,9 @@ struct Body {
 
 impl Column {
     /// Parses the bytes that [`encode`](crate::encode) made of `len` values of `data_type`. The bytes need no
-    /// alignment. Nothing in them is trusted: whatever they hold, parsing and decoding return an
-    /// error or values, and do not panic. Parsing uses memory in proportion to the bytes and rows,
-    /// decoding as much as [`Column::decoded_bytes`] says.
+    /// alignment, and are not trusted: for any content, parsing and decoding return an error or values, and do not
+    /// panic. Parsing uses memory in proportion to the bytes and rows, decoding as much as [`Column::decoded_bytes`]
+    /// says.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Column {
         Self::parse_version(bytes, data_type, len, FORMAT_VERSION)
     }
 
-    /// As [`parse`](Self::parse), of bytes from a file of another format version.
+    /// As [`parse`](Self::parse), for bytes from a file of another format version.
     ///
     /// # Errors
     ///
@@ -80,12 +80,12 @@ impl Column {
         Ok(column)
     }
 
-    /// The values of an array as they are, in encoding `plain`, whose memory they share; `None` if they are not of fixed
-    /// width, or more than a chunk has.
+    /// The values of an array in encoding `plain`, which shares its memory; `None` if they are not of fixed width, or
+    /// more than a chunk has.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`], which is a bug.
+    /// [`Error::Corrupt`], which would be a bug.
     pub fn of_fixed_width(array: &dyn Array) -> Result<Option<Self>> {
         let Some(values) = Plain::of(array).filter(|_| array.len() <= MAX_ROWS) else {
             return Ok(None);
@@ -97,12 +97,12 @@ impl Column {
         Ok(Some(column))
     }
 
-    /// Rows by the numbers of their entries, in encoding `dict`; `None` unless the entries are strings that ascend, of which
-    /// a dictionary may have so many. `numbers` of nulls are any.
+    /// Rows by the indices of their entries, in encoding `dict`; `None` unless the entries are ascending strings, no
+    /// more than a dictionary may have. `numbers` of nulls are arbitrary.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] if there is no such entry.
+    /// [`Error::Corrupt`] if an index has no entry.
     pub fn of_codes(
         entries: &ArrayRef,
         numbers: &[u32],
@@ -121,7 +121,7 @@ impl Column {
         Ok(Some(column))
     }
 
-    /// A chunk whose values take so many bytes as they are; they do not count if all are null.
+    /// A chunk whose values take `bytes` bytes unencoded; these do not count if all are null.
     fn of_values(
         data_type: &DataType,
         len: usize,
@@ -171,7 +171,7 @@ impl Column {
         self.len
     }
 
-    /// Whether there are no rows.
+    /// Returns true if there are no rows.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -186,12 +186,12 @@ impl Column {
         match_codec!(&self.body.values, codec => codec.encoding())
     }
 
-    /// The encodings from the outermost in, e.g. `dict(ffor, fsst(ffor))`.
+    /// The names of the encodings, the outermost first, e.g. `dict(ffor, fsst(ffor))`.
     pub fn describe(&self) -> String {
         match_codec!(&self.body.values, codec => codec.describe())
     }
 
-    /// What is in which buffer, for decoders that run elsewhere.
+    /// The buffers by content, for external decoders.
     pub fn layout(&self) -> Layout<'_> {
         Layout {
             validity: Nulls(&self.body.validity),
@@ -199,18 +199,18 @@ impl Column {
         }
     }
 
-    /// The values of any range of rows.
+    /// Decodes any range of rows.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] for what only decoding shows; [`Error::Unsupported`] if the range ends
-    /// beyond the chunk or holds more bytes than the type can address; [`Error::TooLarge`] if the
-    /// values take more than a gigabyte and the bytes of the chunk do not account for that.
+    /// [`Error::Corrupt`] for errors that only decoding shows; [`Error::Unsupported`] if the range ends beyond the
+    /// chunk or holds more bytes than the type can address; [`Error::TooLarge`] if the values take more than a gigabyte
+    /// and the bytes of the chunk do not account for that.
     pub fn decode(&self, rows: Range<usize>) -> Result<ArrayRef> {
         self.select(&Selection::of_range(rows))
     }
 
-    /// The values of the selected rows. Only vectors with a selected row are decoded.
+    /// Decodes the selected rows. Only vectors with a selected row are decoded.
     ///
     /// # Errors
     ///
@@ -222,8 +222,8 @@ impl Column {
         match_codec!(&self.body.values, codec => codec.select(&self.data_type, selection, nulls))
     }
 
-    /// About how many bytes [`Column::select`] would return. Nothing is decoded but the lengths of
-    /// strings and lists, and these only if there may be more than a megabyte of them.
+    /// The estimated bytes of the result of [`Column::select`]. Only the lengths of strings and lists are decoded, and
+    /// these only if there may be more than a megabyte of them.
     ///
     /// # Errors
     ///
@@ -238,7 +238,7 @@ impl Column {
             codec => codec.decoded_bytes(&self.data_type, selection, self.limit))
     }
 
-    /// Whether the chunk says no more than that every row is null.
+    /// Returns true if the chunk stores only that every row is null.
     pub(crate) fn is_all_null(&self) -> bool {
         matches!(self.body.validity, Validity::AllNull)
     }
@@ -267,8 +267,7 @@ impl Column {
         Ok(())
     }
 
-    /// Keeps the selected rows that pass `predicate`, evaluated on the encoded form where the
-    /// encoding can.
+    /// Keeps the selected rows that pass `predicate`, evaluated on the encoded form if the encoding can.
     ///
     /// # Errors
     ///
@@ -298,8 +297,8 @@ impl Column {
         self.filter_values(&mut |array| predicate.evaluate(array), selection)
     }
 
-    /// As [`Column::filter`], by a field of a struct: the one at `path`, which has the number of a
-    /// field, the number of one within it, and so on. The field of a null struct is null, but for unions.
+    /// As [`Column::filter`], on the field of a struct at `path`: a field index, an index within that field, and so on.
+    /// The field of a null struct is null, except for unions.
     ///
     /// # Errors
     ///
@@ -340,7 +339,7 @@ impl Column {
         }
     }
 
-    /// The values of a dictionary, a row each, and with all of its nulls.
+    /// The values of a dictionary, a row each, with all of its nulls.
     fn dictionary_values(&self) -> Option<&Self> {
         match (&self.body.values, &self.data_type) {
             (Values::Nested(Nested::Stored(values)), DataType::Dictionary(_, _)) => Some(values),
@@ -348,9 +347,9 @@ impl Column {
         }
     }
 
-    /// Keeps the selected rows that pass `test`, which must be deterministic. It gets arrays of
-    /// this column's type and returns an entry for each row; null counts as false. It is evaluated
-    /// once for each entry of a dictionary and each constant, else on decoded selected rows.
+    /// Keeps the selected rows that pass `test`, which must be deterministic. It gets arrays of this column's type and
+    /// returns an entry for each row; null counts as false. It is evaluated once per entry of a dictionary and per
+    /// constant, else on decoded selected rows.
     ///
     /// # Errors
     ///
@@ -366,7 +365,7 @@ impl Column {
             return values.filter_with(&mut test, selection);
         }
         if self.body.validity.may_have_nulls() && !self.is_false_for_null(test)? {
-            // nulls may pass (IS NULL, coalesce, ...): no value stands for them in the encoding
+            // nulls may pass (IS NULL, coalesce, ...), and the encoding has no value for them
             return self.filter_rows(test, selection);
         }
         self.filter_nulls(true, selection)?;
@@ -393,7 +392,7 @@ impl Column {
         Ok(())
     }
 
-    /// Tests decoded rows, as many at once as fit [`FILTER_BYTES`].
+    /// Tests decoded rows, as many at a time as fit [`FILTER_BYTES`].
     fn filter_rows(&self, test: &mut Test<'_>, selection: &mut Selection) -> Result<()> {
         let mut rest = selection.clone();
         while !rest.is_empty() {

@@ -18,27 +18,27 @@ use crate::validity;
 use crate::vectors::sample_ranges;
 use crate::wire::ChunkWriter;
 
-/// Vectors that the choice of an encoding looks at.
+/// Vectors sampled to choose an encoding.
 const SAMPLE_VECTORS: usize = 10;
 
-/// Of columns that are encoded to see how large they become, and of others until they say otherwise.
+/// For columns encoded only to measure their size, and by default.
 const CHILDREN: Children<'static> = Children {
     encode: |array, compressor, out| encode_node(array, None, compressor, out),
     encode_distinct: encode_entries,
     compressor: None,
 };
 
-/// How to encode a column.
+/// Options for encoding a column.
 #[derive(Clone, Debug, Default)]
 pub struct EncodeOptions {
     /// Use this encoding instead of the smallest one.
     pub pin: Option<Pin>,
-    /// Compresses strings in the place of the calling thread.
+    /// Compresses strings instead of the calling thread.
     pub compressor: Option<Arc<dyn Compressor>>,
 }
 
 impl EncodeOptions {
-    /// With an encoding, whatever another one would save.
+    /// Options with a fixed encoding, regardless of what another one would save.
     pub fn pinned(pin: impl Into<Option<Encoding>>) -> Self {
         Self {
             pin: pin.into().map(Pin::One),
@@ -47,7 +47,7 @@ impl EncodeOptions {
     }
 }
 
-/// Encodes all rows of `array` into the bytes of a column chunk.
+/// Encodes all rows of `array` as a column chunk.
 ///
 /// Without a pin, every encoding that applies is tried on a sample, and the smallest wins unless
 /// one that is much cheaper to decode is within a few percent. A constant column is always stored
@@ -70,13 +70,13 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
 /// The estimated size in bytes of `array` in each encoding that applies, from a sample.
 pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
     let source = Source::of(array);
-    // Without a value there is nothing to encode, and so no choice.
+    // Without values there is nothing to encode, and so no choice.
     if array.is_empty() || array.data_type() == &DataType::Null {
         return Ok(vec![]);
     }
     let candidates = registry::candidates(&source);
     if let [only] = candidates[..] {
-        // one encoding is not a choice to make from a sample, which not all nested types can be put into
+        // a single encoding needs no sample, which not all nested types allow
         let mut out = ChunkWriter::default();
         let applies = registry::encode(only, &source, CHILDREN, &mut out)?;
         return Ok(applies
@@ -87,7 +87,7 @@ pub fn alternatives(array: &dyn Array) -> Result<Vec<(Encoding, u64)>> {
     estimates(&source, candidates, true)
 }
 
-/// The one of `candidates` that takes the fewest bytes.
+/// The candidate with the fewest weighted bytes.
 fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
     if let [only] = candidates[..] {
         return Ok(only);
@@ -104,14 +104,14 @@ fn choose(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
     Ok(Encoding::smallest(sizes))
 }
 
-/// The one of `candidates` that takes the fewest bytes, however fast it is; any if there is none.
+/// The candidate with the fewest bytes, regardless of its speed; any if there is none.
 fn smallest(source: &Source, candidates: Vec<Encoding>) -> Result<Encoding> {
     let estimates = estimates(source, candidates, true)?.into_iter();
     let smallest = estimates.min_by_key(|(_, bytes)| *bytes);
     Ok(smallest.map_or(Encoding::GpuFor, |(encoding, _)| encoding))
 }
 
-/// Appends `array` by the pinned or the best encoding.
+/// Appends `array` in the pinned or the best encoding.
 pub(crate) fn encode_node(
     array: &dyn Array,
     pin: Option<Pin>,
@@ -144,13 +144,13 @@ pub(crate) fn encode_node(
         None => choose(&source, candidates)?,
     };
     if pin.is_some() {
-        // who pins a dictionary wants it even where it does not pay
+        // a pinned dictionary applies even if it does not pay
         source.max_entries = usize::MAX;
     }
     match registry::encode(encoding, &source, children, out)? {
         true => Ok(()),
         false if pin.is_none() => {
-            // what the sample promised did not hold for all rows, e.g. too many distinct values
+            // the estimate from the sample did not hold for all rows, e.g. too many distinct values
             let fallback = registry::fallback(&source);
             registry::encode(fallback, &source, children, out).map(|_| ())
         }
@@ -186,8 +186,8 @@ fn encode_entries(
     }
 }
 
-/// The size of the source, which has rows, in each of `candidates` that applies. Without `all`, those may miss that are
-/// larger than others.
+/// The size of the source, which has rows, in each of `candidates` that applies. Without `all`, candidates larger than
+/// others may be omitted.
 fn estimates(
     source: &Source,
     candidates: Vec<Encoding>,
@@ -229,9 +229,9 @@ fn estimates(
     Ok(sizes)
 }
 
-/// The size of the source in each of `candidates` that applies, by encoding a sample of it. Without `all`, symbol tables
-/// are not trained for text that entries make half as long: they do not do better, unless a dictionary, which takes
-/// `dict` bytes, is nearly as good.
+/// The size of the source in each of `candidates` that applies, measured by encoding a sample. Without `all`, symbol
+/// tables are not trained for text that entries halve: they do not do better, unless a dictionary, which takes `dict`
+/// bytes, is nearly as good.
 fn sampled_sizes(
     source: &Source,
     candidates: Vec<Encoding>,
@@ -259,7 +259,7 @@ fn sampled_sizes(
             sizes
                 .iter()
                 .find(|(other, _)| *other == of)
-                .map(|found| found.1)
+                .map(|smallest| smallest.1)
         };
         if let (Encoding::Fsst, false, Some(plain), Some(entries)) = (
             encoding,
@@ -303,9 +303,9 @@ mod tests {
         (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 20
     }
 
-    /// Values that lie in the rows in different ways, as text and as numbers.
+    /// Values that are distributed over the rows in different ways, as text and as numbers.
     fn arrays() -> Vec<(String, ArrayRef)> {
-        /// The value of a row, one of so many.
+        /// The value of a row, out of `n` values.
         type Order = fn(u64, u64) -> u64;
         let orders: [(&str, Order); 7] = [
             ("uniform", |row, most| random(row) % most),
@@ -367,13 +367,13 @@ mod tests {
         let array: ArrayRef = Arc::new(Decimal128Array::from_iter_values((0..ROWS).map(wide)));
         let bytes = encoded(&array, None);
         assert!(bytes < ROWS as usize, "{bytes}");
-        // and one takes none, however wide
+        // and a single value takes none, regardless of its width
         let value = i256::from_parts(7, 1 << 100);
         let array: ArrayRef = Arc::new(Decimal256Array::from_iter_values(vec![value; 3000]));
         assert!(encoded(&array, None) < 500);
     }
 
-    /// A value here and there takes its place, not a bit of each row.
+    /// Rare values take space of their own, and not a bit per row.
     #[test]
     fn rare_values_and_nulls_take_little() {
         let rare = |row: u64| random(row).is_multiple_of(200);
@@ -392,9 +392,9 @@ mod tests {
         assert!(encoded(&valid, None) < most);
     }
 
-    /// Times of days, which start again: one large step back does not cost every row.
+    /// Times of day, which start again: one large step back does not cost every row.
     #[test]
-    fn what_starts_again_is_stored_as_differences() {
+    fn restarting_values_are_stored_as_differences() {
         let times = (0..ROWS).map(|row| (row % 900 * 3 / 2 + random(row) % 3) as i64);
         let array: ArrayRef = Arc::new(Int64Array::from_iter_values(times));
         let bytes = encoded(&array, Some(Encoding::Delta));
@@ -428,7 +428,7 @@ mod tests {
             };
             let pin = Some(Encoding::Dict);
             let actual = encode(&array, &EncodeOptions::pinned(pin)).unwrap().len() as u64;
-            // buffers start at multiples of 64 bytes
+            // large buffers start at multiples of 64 bytes
             assert!(
                 ((actual * 9 / 10).saturating_sub(1024)..=actual * 11 / 10).contains(estimate),
                 "{name}, {}: {estimate} for {actual}",

@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Defines [`Encoding`] from a line for each: its name, and what a byte in it counts.
+/// Defines [`Encoding`] from a line each: its name, and the cost of a byte.
 macro_rules! encodings {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal;)+) => {
-        /// How a column chunk is stored.
+        /// The encoding of a column chunk.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
         pub enum Encoding {
@@ -27,8 +27,8 @@ macro_rules! encodings {
                 }
             }
 
-            /// What a byte in this encoding counts when encodings are compared: an encoding that
-            /// decodes faster wins unless the other one is smaller by more than a few percent.
+            /// The cost of a byte when encodings are compared: an encoding that decodes faster wins
+            /// unless the other one is smaller by more than a few percent.
             fn weight(self) -> f64 {
                 match self {
                     $(Self::$variant => $weight,)+
@@ -41,11 +41,11 @@ macro_rules! encodings {
 encodings! {
     /// One value for all rows.
     Constant = "constant", 1.0;
-    /// Values as Arrow lays them out; nested types as the columns they are made of.
+    /// Values in Arrow's layout; nested types as the columns they consist of.
     Plain = "plain", 0.97;
     /// Frame of reference and bit packing.
     Ffor = "ffor", 1.0;
-    /// The value of most rows, and the others with their places.
+    /// The value of most rows, and exceptions with their rows.
     Sparse = "sparse", 1.0;
     /// Runs of equal values.
     Rle = "rle", 1.02;
@@ -59,7 +59,7 @@ encodings! {
     GpuFor = "gpu_for", 1.17;
     /// Runs, with a frame of reference for each 512 rows.
     GpuRfor = "gpu_rfor", 1.2;
-    /// Differences of consecutive values, in blocks as those of `gpu_for`.
+    /// Differences of consecutive values, in blocks like those of `gpu_for`.
     GpuDfor = "gpu_dfor", 1.1;
     /// Floats cut into a frequent left and a random right part.
     AlpRd = "alp_rd", 1.05;
@@ -80,10 +80,10 @@ impl Encoding {
     }
 }
 
-/// Which encoding a column is to have.
+/// A user's choice of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pin {
-    /// This one.
+    /// This encoding.
     One(Encoding),
     /// The smallest of `gpu_for`, `gpu_dfor` and `gpu_rfor`.
     GpuStar,

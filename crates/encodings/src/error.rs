@@ -1,17 +1,17 @@
-//! What can go wrong, sorted by what the caller can do about it.
+//! Errors, sorted by what the caller can do about them.
 
 use arrow::error::ArrowError;
 
-/// Why a column could not be encoded or decoded.
+/// The reason a column could not be encoded or decoded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The bytes are not what an encoder writes. Read the file again or restore it.
+    /// No encoder writes these bytes. Read the file again or restore it.
     #[error("corrupt {part}: {reason}")]
     Corrupt {
         /// The part of the column that is wrong, e.g. `"ffor"`.
         part: &'static str,
-        /// What was found and what is allowed.
+        /// The value read and the values allowed.
         reason: String,
     },
     /// The request cannot be met by this version. Choose another encoding or type.
@@ -22,7 +22,7 @@ pub enum Error {
     TooLarge {
         /// Bytes that the decoded rows would take.
         bytes: u64,
-        /// The most that is decoded at once.
+        /// The most bytes decoded at once.
         limit: u64,
     },
     /// An Arrow kernel refused.
@@ -34,14 +34,14 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A name that is none of `known`.
+    /// An error for a name that is not in `known`.
     pub(crate) fn unknown_encoding(name: &str, known: &[&str]) -> Self {
         let known = known.join(", ");
         Self::Unsupported(format!("encoding '{name}'; known are {known}"))
     }
 }
 
-/// A [`Error::Corrupt`] of `part`.
+/// An [`Error::Corrupt`] of `part`.
 pub(crate) fn corrupt(part: &'static str, reason: impl Into<String>) -> Error {
     Error::Corrupt {
         part,

@@ -1,4 +1,4 @@
-//! What `alp` and `alp_rd` need to know about `f32` and `f64`.
+//! Properties of `f32` and `f64` for `alp` and `alp_rd`.
 
 use crate::class::Native;
 use crate::words::Word;
@@ -18,7 +18,7 @@ pub(crate) fn nearest_integer(value: f64) -> i64 {
 
 /// `f32` or `f64`.
 pub(crate) trait Float: Native {
-    /// What integers are unpacked into: what becomes a double in few instructions.
+    /// The type that integers are unpacked to: it converts to a double in few instructions.
     type Unpacked: Word;
 
     /// Bits of a value.
@@ -38,14 +38,14 @@ pub(crate) trait Float: Native {
     /// The value nearest to `double`.
     fn from_double(double: f64) -> Self;
 
-    /// `integer`, unpacked.
+    /// Converts `integer` to its unpacked form.
     fn unpacked(integer: i64) -> Self::Unpacked;
     /// The integer as a double; arbitrary beyond [`Self::MAX_INTEGER`].
     fn integer_to_double(unpacked: Self::Unpacked) -> f64;
 }
 
 impl Float for f64 {
-    /// Biased by `MAGIC_BITS`, which costs nothing as all integers have a reference added anyway.
+    /// Biased by `MAGIC_BITS`, which is free, as a reference is added to all integers anyway.
     type Unpacked = i64;
 
     const BITS: usize = 64;
@@ -160,8 +160,8 @@ pub(crate) use match_float;
 /// Values sampled from one vector.
 pub(crate) const SAMPLES: usize = 32;
 
-/// One value of each 32nd part of `values` (not empty), at a pseudo-random place in it: samples at
-/// a fixed distance would see one value only where the data repeats with that period.
+/// One value of each 32nd part of `values` (not empty), at a pseudo-random index in it: samples at a fixed distance
+/// would miss values if the data repeats with that period.
 pub(crate) fn sample<T: Copy>(values: &[T]) -> [T; SAMPLES] {
     let mut state = 0x9E37_79B9u32;
     std::array::from_fn(|part| {
@@ -178,7 +178,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::VECTOR_LEN;
 
-    /// Floats of all kinds: decimals of few digits, any bits, and the values that go wrong.
+    /// Floats of all kinds: decimals of few digits, any bits, and special values.
     pub(crate) fn values<F: Float>() -> impl Strategy<Value = F> {
         const SPECIAL: [f64; 14] = [
             0.0,

@@ -26,9 +26,9 @@
 //! # Ok::<(), vectile_encodings::Error>(())
 //! ```
 //!
-//! Each encoding is one module of `codecs`, which opens with its layout. What they share is written
-//! once, in modules that import no encoding: `bitpack` (1024 residuals over 32 lanes), `patches`,
-//! `validity`, `wire` (the bytes of a chunk). `encoder` chooses and writes, `column` reads.
+//! Each encoding is one module of `codecs`, which opens with its layout. Shared code is in modules that import no
+//! encoding: `bitpack` (1024 residuals over 32 lanes), `patches`, `validity`, `wire` (the bytes of a chunk). `encoder`
+//! chooses and writes, `column` reads.
 
 mod bitpack;
 mod bloom;
@@ -70,11 +70,10 @@ pub use selection::Selection;
 pub use size::{MAX_DECODED_BYTES, fixed_bytes};
 pub use zone::ZoneMap;
 
-/// A column chunk taken apart, for decoders that run elsewhere: what is in which buffer.
+/// The parts of a column chunk, for external decoders: its buffers by content.
 ///
-/// Everything has been checked by [`Column::parse`]: lengths, widths, counts, rows of patches. What
-/// only decoding shows (dictionary codes beyond the entries, runs that do not tile a vector) is left
-/// to check.
+/// [`Column::parse`] has checked lengths, widths, counts and rows of patches. Decoders must check errors that only
+/// decoding shows: dictionary codes beyond the entries, runs that do not tile a vector.
 pub mod layout {
     pub use crate::codecs::alp::alp_integers;
     pub use crate::codecs::blocks::BlocksView;
@@ -96,7 +95,7 @@ pub const VECTOR_LEN: usize = 1024;
 /// The most levels of a type: an integer has one, a list of integers two.
 pub const MAX_TYPE_DEPTH: usize = 24;
 
-/// The most rows of a column chunk. What a damaged file can make a reader allocate depends on it.
+/// The most rows of a column chunk. It bounds the memory that a damaged file can make a reader allocate.
 pub const MAX_ROWS: usize = 1 << 28;
 
 /// The version of the file format that chunks and zone maps are written in, and the newest they are read in.

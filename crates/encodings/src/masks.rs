@@ -1,4 +1,4 @@
-//! A bit for each row of a vector.
+//! Masks with a bit for each row of a vector.
 
 use crate::VECTOR_LEN;
 use crate::simd::dispatched;
@@ -19,7 +19,7 @@ pub(crate) fn for_each_bit(mask: &Mask, mut visit: impl FnMut(usize)) {
 }
 
 dispatched! {
-    /// The number of set bits in all of them.
+    /// The total number of set bits.
     pub(crate) fn count(masks: &[Mask]) -> usize {
         let words = masks.as_flattened().iter();
         words.map(|word| word.count_ones() as usize).sum()

@@ -9,13 +9,13 @@ use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
 
-/// `len` nulls.
+/// An array of `len` nulls.
 pub(crate) fn of_type(data_type: &DataType, len: usize) -> Result<ArrayRef> {
     check_run_ends(data_type, len as u64)?;
     Ok(with_some_value(new_null_array(data_type, len)))
 }
 
-/// Whether run ends can count `rows` nulls: that is one run.
+/// Checks that run ends can count `rows` nulls, which are one run.
 fn check_run_ends(data_type: &DataType, rows: u64) -> Result<()> {
     match data_type {
         DataType::RunEndEncoded(ends, values) => {
@@ -47,8 +47,8 @@ fn check_run_ends(data_type: &DataType, rows: u64) -> Result<()> {
     }
 }
 
-/// A dictionary of nulls only gets a value that no key refers to: kernels of arrow-rs panic on
-/// dictionaries without values, and the one that was written may have had some.
+/// Adds a value that no key refers to, to a dictionary of nulls only: kernels of arrow-rs panic on dictionaries without
+/// values, and the original may have had some.
 pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
     match array.as_any_dictionary_opt() {
         Some(dictionary) if dictionary.values().is_empty() => {
@@ -58,8 +58,8 @@ pub(crate) fn with_some_value(array: ArrayRef) -> ArrayRef {
     }
 }
 
-/// A field of a struct that has these nulls: null where the struct is, and so are its own fields. Unions, which have no
-/// nulls of their own, stay as they are.
+/// A field of a struct with these nulls: null where the struct is, and so are its own fields. Unions, which have no
+/// nulls of their own, stay unchanged.
 pub(crate) fn of_field(field: &ArrayRef, nulls: Option<&NullBuffer>) -> Result<ArrayRef> {
     let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else {
         return Ok(ArrayRef::clone(field));

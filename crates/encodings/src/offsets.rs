@@ -8,14 +8,14 @@ use crate::class::{self, Class, Native, Wide, match_class};
 use crate::float::Float;
 use crate::simd::dispatched;
 
-/// The offsets of a column and what they are relative to.
+/// The offsets of a column and their reference.
 pub(crate) struct Offsets {
     pub reference: i128,
     pub values: Vec<u64>,
 }
 
 impl Offsets {
-    /// The floats that these are the offsets of.
+    /// The original floats.
     pub fn floats<F: Float>(&self) -> Vec<F> {
         let float = |offset: &u64| (self.reference as i64).wrapping_add(*offset as i64);
         let floats = self.values.iter().map(|offset| F::from_key(float(offset)));

@@ -1,5 +1,5 @@
-//! Patches: the rows of packed vectors whose value is stored apart, for all encodings that have
-//! such rows (residuals that are too wide, floats that are no decimals).
+//! Patches: the rows of packed vectors whose value is stored separately, for all encodings that have such rows
+//! (residuals that are too wide, floats that are no decimals).
 //!
 //! ```text
 //! header   u8 bytes of a patch value: 2, 4 or 8; 0: no vector has patches, and no buffers follow
@@ -8,8 +8,9 @@
 //! buffer   u16, u32 or u64 value of each patch, in the same order
 //! ```
 //!
-//! These are G-ALP's data-parallel exceptions: a thread that owns a lane reads only that lane's. Where a lane begins
-//! follows from the rows. Version 1 says so in another buffer before these: u16 * 32 for each vector that has patches.
+//! These are G-ALP's data-parallel exceptions: a thread that owns a lane reads only that lane's. The start of a lane
+//! follows from the rows. Version 1 stores it in another buffer before these: u16 * 32 for each vector that has
+//! patches.
 
 use std::ops::Range;
 
@@ -22,10 +23,10 @@ use crate::masks::{Mask, for_each_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 
 const PART: &str = "patches";
-/// Bytes of where lanes begin, of a vector that has patches, in version 1.
+/// Bytes of the starts of lanes, per vector with patches, in version 1.
 const LANE_WORD_BYTES: usize = LANES * 2;
 
-/// Bytes that each patch takes if the largest patch value of the chunk has `bit_length` bits.
+/// Bytes per patch if the largest patch value of the chunk has `bit_length` bits.
 pub(crate) fn patch_bytes(bit_length: usize) -> usize {
     2 + value_bytes(bit_length)
 }
@@ -57,7 +58,7 @@ impl PatchesWriter {
         for_each_bit(rows, |row| counts[row % LANES] += 1);
         let start = self.positions.len();
         let mut next = start;
-        let mut places = counts.map(|count| {
+        let mut indices = counts.map(|count| {
             next += count;
             next - count
         });
@@ -65,10 +66,10 @@ impl PatchesWriter {
         self.positions.resize(next, 0);
         self.values.resize(next, 0);
         for_each_bit(rows, |row| {
-            let place = &mut places[row % LANES];
-            self.positions[*place] = row as u16;
-            self.values[*place] = value(row);
-            *place += 1;
+            let index = &mut indices[row % LANES];
+            self.positions[*index] = row as u16;
+            self.values[*index] = value(row);
+            *index += 1;
         });
     }
 
@@ -92,7 +93,7 @@ impl PatchesWriter {
 
 /// Parsed patches.
 ///
-/// Invariants, checked by [`Patches::parse`]: patch rows are below 1024, grouped by lane, each one there once, and as
+/// Invariants, checked by [`Patches::parse`]: patch rows are below 1024, grouped by lane, without duplicates, and as
 /// many as `starts` ends with; without any patch, `starts` is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Patches {
@@ -139,12 +140,12 @@ impl Patches {
         let mut previous = None;
         for patch in self.range(vector) {
             let row = usize::from(u16_at(&self.positions, patch));
-            let place = (row % LANES, row);
-            let follows = row < VECTOR_LEN && previous.is_none_or(|previous| previous < place);
+            let key = (row % LANES, row);
+            let follows = row < VECTOR_LEN && previous.is_none_or(|previous| previous < key);
             ensure(follows, PART, || {
                 format!("a patch of vector {vector} at row {row}, behind those of its lane")
             })?;
-            previous = Some(place);
+            previous = Some(key);
         }
         Ok(())
     }
@@ -154,7 +155,7 @@ impl Patches {
         start(vector)..start(vector + 1).max(start(vector))
     }
 
-    /// Whether `vector` has no patches.
+    /// Returns true if `vector` has no patches.
     pub fn is_empty(&self, vector: usize) -> bool {
         self.range(vector).is_empty()
     }
@@ -194,7 +195,7 @@ fn integer(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Where the patches of each vector start, with an end entry; and how many vectors have patches.
+/// The start of each vector's patches, with an end entry; and the number of vectors that have patches.
 fn starts(counts: &[u8], vectors: usize) -> Result<(Vec<u32>, usize)> {
     let mut starts = Vec::with_capacity(vectors + 1);
     let (mut total, mut patched) = (0u32, 0);
@@ -221,7 +222,7 @@ impl<'a> PatchList<'a> {
         self.0.of(vector)
     }
 
-    /// Whether a vector has none.
+    /// Returns true if a vector has no patches.
     pub fn is_empty(&self, vector: usize) -> bool {
         self.0.is_empty(vector)
     }

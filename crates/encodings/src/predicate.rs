@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::masks::Mask;
 use crate::selection::Selection;
 
-/// A test that every encoding evaluates on its encoded form where it can. Constants are arrays of
-/// the column's type without nulls, of one row where they are bounds. Values compare as arrow-rs
-/// compares them (floats in total order). A null row passes [`Predicate::IsNull`] only.
+/// A test that encodings evaluate on their encoded form if they can. Constants are arrays of the column's type without
+/// nulls, with one row if they are bounds. Values compare as in arrow-rs (floats in total order). A null row passes
+/// [`Predicate::IsNull`] only.
 #[derive(Clone, Debug)]
 pub enum Predicate {
     /// The value lies between two bounds; or, negated, does not.
@@ -27,14 +27,14 @@ pub enum Predicate {
         low: Bound<ArrayRef>,
         /// The upper bound.
         high: Bound<ArrayRef>,
-        /// Whether the values outside pass instead.
+        /// True if the values outside pass instead.
         negated: bool,
     },
     /// The value is one of these; or, negated, none of them.
     In {
         /// The values.
         values: ArrayRef,
-        /// Whether the other values pass instead.
+        /// True if the other values pass instead.
         negated: bool,
     },
     /// The row is null.
@@ -53,7 +53,7 @@ impl Predicate {
         }
     }
 
-    /// Whether all constants have this type.
+    /// Returns true if all constants have this type.
     pub(crate) fn is_of(&self, data_type: &DataType) -> bool {
         let is_of = |constants: &ArrayRef| constants.data_type() == data_type;
         match self {
@@ -66,7 +66,7 @@ impl Predicate {
         }
     }
 
-    /// The values of which a row must have one to pass, if that is all there is to it.
+    /// The set of values that pass, if the predicate is such a set.
     pub fn points(&self) -> Option<&ArrayRef> {
         match self {
             Self::In {
@@ -82,12 +82,12 @@ impl Predicate {
         }
     }
 
-    /// The only value that passes, if there is just one.
+    /// The only value that passes, if there is exactly one.
     pub(crate) fn only_value(&self) -> Option<&ArrayRef> {
         self.points().filter(|values| values.len() == 1)
     }
 
-    /// Evaluates the test row by row: the oracle, and what encodings fall back to.
+    /// Evaluates the test row by row: the oracle, and the fallback of encodings.
     pub fn evaluate(&self, array: &ArrayRef) -> Result<BooleanArray> {
         Ok(match self {
             Self::IsNull => is_null(array)?,
@@ -103,8 +103,8 @@ impl Predicate {
                 if *negated { not(&within)? } else { within }
             }
             Self::In { values, negated } => {
-                let found = is_in(array, values)?;
-                if *negated { not(&found)? } else { found }
+                let matches = is_in(array, values)?;
+                if *negated { not(&matches)? } else { matches }
             }
         })
     }
@@ -138,19 +138,21 @@ fn is_in(array: &ArrayRef, values: &ArrayRef) -> Result<BooleanArray> {
     if let (Some(rows), Some(values)) = (byte_strings::values(array), byte_strings::values(values))
     {
         let set: hashbrown::HashSet<&[u8]> = values.into_iter().collect();
-        let found = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
-        return Ok(BooleanArray::new(found, array.logical_nulls()));
+        let matches = BooleanBuffer::collect_bool(rows.len(), |row| set.contains(rows[row]));
+        return Ok(BooleanArray::new(matches, array.logical_nulls()));
     }
     let none = BooleanBuffer::new_unset(array.len());
-    let mut found = BooleanArray::new(none, array.logical_nulls());
+    let mut matches = BooleanArray::new(none, array.logical_nulls());
     for row in 0..values.len() {
-        found = or(&found, &cmp::eq(array, &Scalar::new(values.slice(row, 1)))?)?;
+        matches = or(
+            &matches,
+            &cmp::eq(array, &Scalar::new(values.slice(row, 1)))?,
+        )?;
     }
-    Ok(found)
+    Ok(matches)
 }
 
-/// Values as integers that order as they do, without those that do not fit 128 bits: no value that is stored as such an
-/// integer equals them.
+/// Values as integers in the same order, without those that do not fit 128 bits: no stored value equals them.
 ///
 /// # Errors
 ///
@@ -169,7 +171,7 @@ pub fn value_words(constants: &ArrayRef) -> Result<Vec<i128>> {
         N => crate::class::natives::<N>(&data).iter().map(|value| value.to_word().widen()).collect()))
 }
 
-/// Whether the constant is below or above all integers of 128 bits.
+/// The order of a constant relative to all integers of 128 bits: below, above, or (equal) among them.
 fn beyond(constant: &ArrayRef) -> Ordering {
     let value = constant.as_primitive_opt::<Decimal256Type>();
     match value.and_then(|value| value.values().first()) {
@@ -178,8 +180,8 @@ fn beyond(constant: &ArrayRef) -> Ordering {
     }
 }
 
-/// The bounds of a range as integers that order as the values do, both inclusive; of a range without an integer of 128
-/// bits, the first is above the second. Bounds are arrays of one row, not of strings.
+/// The bounds of a range as integers in the order of values, both inclusive; if no integer of 128 bits is in the range,
+/// the first is above the second. Bounds are arrays of one row, not of strings.
 ///
 /// # Errors
 ///
@@ -216,9 +218,9 @@ pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result
         if fits {
             Ok(())
         } else {
-            let (found, rows) = (constants.data_type(), constants.len());
+            let (constant_type, rows) = (constants.data_type(), constants.len());
             Err(Error::Unsupported(format!(
-                "{rows} constants of type {found} for a column of type {data_type}"
+                "{rows} constants of type {constant_type} for a column of type {data_type}"
             )))
         }
     };
@@ -234,8 +236,8 @@ pub(crate) fn check_types(predicate: &Predicate, data_type: &DataType) -> Result
     }
 }
 
-/// Whether arrow-rs compares the type, or says that it does not. It looks through runs and one dictionary, and
-/// panics at what comes next if that is another.
+/// Returns true if arrow-rs compares the type, or returns an error. It looks through runs and one dictionary, and
+/// panics if another one follows.
 fn is_comparable(data_type: &DataType) -> bool {
     let values = match data_type {
         DataType::RunEndEncoded(_, values) => values.data_type(),
@@ -251,8 +253,8 @@ fn is_comparable(data_type: &DataType) -> bool {
     )
 }
 
-/// Keeps the selected rows between two bounds, or those that are not; `in_range` tells which rows of
-/// a vector hold a word in a range.
+/// Keeps the selected rows between two bounds, or, if negated, the others. `in_range` sets the rows of a vector that
+/// hold a word in a range.
 pub(crate) fn filter_range(
     low: &Bound<ArrayRef>,
     high: &Bound<ArrayRef>,

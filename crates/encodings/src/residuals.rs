@@ -1,4 +1,4 @@
-//! Residuals of many vectors, bit-packed, with patches: what `ffor` and `delta` store.
+//! Residuals of many vectors, bit-packed, with patches: the storage of `ffor` and `delta`.
 //!
 //! ```text
 //! buffer   u8 bit_width of each vector, 0..=64
@@ -11,7 +11,7 @@
 //!
 //! A patch replaces the residual of its row. The packed slot of a patched row holds zero.
 //!
-//! A short vector is packed as others when it is parsed, so that all are read in one way.
+//! Parsing repacks a short vector as a full one, so that all are read in one way.
 
 use arrow::buffer::Buffer;
 
@@ -25,25 +25,25 @@ use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "residuals";
-/// Bytes that patches must save before they are worth their second pass.
+/// Bytes that patches must save to be worth their second pass.
 pub(crate) const MIN_PATCH_GAIN: usize = 64;
 
-/// The number of bits that `value` needs.
+/// The number of significant bits of `value`.
 pub(crate) fn bit_length(value: u64) -> usize {
     64 - value.leading_zeros() as usize
 }
 
-/// Where the residuals of a vector are in it.
+/// The position of the residuals within a vector.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
-    /// That of a row is at the row.
+    /// The residual of a row is at that row.
     Rows,
-    /// A lane has consecutive rows.
+    /// A lane has the residuals of consecutive rows.
     Lanes,
 }
 
 impl Order {
-    fn place(self, row: usize) -> usize {
+    fn packed_index(self, row: usize) -> usize {
         match self {
             Self::Rows => row,
             Self::Lanes => row % LANES * LANES + row / LANES,
@@ -69,7 +69,7 @@ impl ResidualsWriter {
         }
     }
 
-    /// Packs one vector of so many rows at the width that costs least.
+    /// Packs one vector of `rows` rows at the cheapest width.
     pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize, patching: bool) {
         if rows < VECTOR_LEN {
             return self.push_short(residuals, rows, patching);
@@ -90,7 +90,7 @@ impl ResidualsWriter {
     fn push_short(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize, patching: bool) {
         let mut live = [0; VECTOR_LEN];
         for (row, residual) in live[..rows].iter_mut().enumerate() {
-            *residual = residuals[self.order.place(row)];
+            *residual = residuals[self.order.packed_index(row)];
         }
         let live_bits = bit_length(union(&live));
         let width = width_of(&live[..rows], live_bits, patching);
@@ -98,9 +98,10 @@ impl ResidualsWriter {
         let (kept, by_row) = patched(&live, width);
         let mut patched = [0; VECTOR_LEN / 64];
         for_each_bit(&by_row, |row| {
-            set_bit(&mut patched, self.order.place(row), true);
+            set_bit(&mut patched, self.order.packed_index(row), true);
         });
-        self.patches.push(&patched, |place| residuals[place]);
+        self.patches
+            .push(&patched, |packed_index| residuals[packed_index]);
         bitpack::pack_short(&kept[..rows], width, &mut self.packed);
     }
 
@@ -111,7 +112,7 @@ impl ResidualsWriter {
     }
 }
 
-/// The residuals that fit a width, zeros in the place of others, and where those are.
+/// The residuals with zeros for those wider than `width`, and a mask of these.
 fn patched(residuals: &[u64; VECTOR_LEN], width: usize) -> ([u64; VECTOR_LEN], Mask) {
     let limit = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
     let mut kept = *residuals;
@@ -131,7 +132,7 @@ fn width_of(residuals: &[u64], full: usize, patching: bool) -> usize {
     }
 }
 
-/// What [`ResidualsWriter`] appends for the same vectors, patched where it pays, in bytes.
+/// The size in bytes of [`ResidualsWriter`]'s output for the same vectors, patched if it pays.
 #[derive(Default)]
 pub(crate) struct ResidualsSize {
     vectors: usize,
@@ -142,7 +143,7 @@ pub(crate) struct ResidualsSize {
 }
 
 impl ResidualsSize {
-    /// Counts one vector of so many rows; others are bits of no residual.
+    /// Counts one vector of `rows` rows; other entries must be zero.
     pub fn push(&mut self, residuals: &[u64; VECTOR_LEN], rows: usize) {
         let full = bit_length(union(residuals));
         let width = cheapest_width(residuals, full);
@@ -175,7 +176,7 @@ pub fn pack(residuals: &[u64; VECTOR_LEN], width: usize, out: &mut Vec<u8>) {
 }
 
 dispatched! {
-    /// All bits that some residual has.
+    /// The union of the bits of all residuals.
     fn union(residuals: &[u64]) -> u64 {
         residuals.iter().fold(0, |all, residual| all | residual)
     }
@@ -191,7 +192,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// How many residuals need more than `width < 64` bits.
+    /// The number of residuals that need more than `width < 64` bits.
     fn count_wider(residuals: &[u64], width: usize) -> usize {
         let limit = (1u64 << width) - 1;
         let wider = |count: u64, residual: &u64| count + u64::from(*residual > limit);
@@ -209,7 +210,7 @@ fn cheapest_width(residuals: &[u64], full: usize) -> usize {
         }
         let patches = count_wider(residuals, width) * patch_bytes(full);
         if patches + MIN_PATCH_GAIN >= bytes_of(full) {
-            // a smaller width has as many patches or more
+            // a smaller width has at least as many patches
             break;
         }
         let bytes = bytes_of(width) + patches;
@@ -222,8 +223,8 @@ fn cheapest_width(residuals: &[u64], full: usize) -> usize {
 
 /// Parsed residuals.
 ///
-/// Invariants, checked by [`Residuals::parse`]: widths are at most 64; `offsets` has an entry more
-/// than there are vectors in `packed`, which ends at the last. A short vector is in `short`, as long as others.
+/// Invariants, checked by [`Residuals::parse`]: widths are at most 64; `offsets` has an entry more than there are
+/// vectors in `packed`, which ends at the last. A short vector is in `short`, repacked as a full one.
 #[derive(Clone, Debug)]
 pub(crate) struct Residuals {
     widths: Buffer,
@@ -320,7 +321,7 @@ impl Residuals {
         }
     }
 
-    /// As [`append_plus`](Self::append_plus), to all of `out`.
+    /// As [`append_plus`](Self::append_plus), into `out`, which it fills.
     pub fn unpack_plus<T: Word>(&self, vector: usize, base: T, out: &mut [T; VECTOR_LEN]) {
         let (low, high) = self.planes(vector);
         bitpack::unpack_plus(low, high, base, out);
@@ -359,7 +360,7 @@ impl Residuals {
         }
     }
 
-    /// Which residuals lie in `low..=high`.
+    /// Sets a bit per residual that lies in `low..=high`.
     pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
         let width = self.width(vector);
         let max = 1u64.checked_shl(width as u32).unwrap_or(0).wrapping_sub(1);
@@ -384,14 +385,14 @@ impl Residuals {
     }
 }
 
-/// A short vector as others are packed.
+/// Repacks a short vector as a full one.
 fn lengthened(short: &[u8], width: usize, rows: usize, order: Order) -> Buffer {
     if width == 0 || rows == 0 {
         return Buffer::default();
     }
     let mut residuals = [0; VECTOR_LEN];
     for row in 0..rows {
-        residuals[order.place(row)] = bitpack::get_short(short, width, row);
+        residuals[order.packed_index(row)] = bitpack::get_short(short, width, row);
     }
     let mut packed = Vec::with_capacity(width * LINE_BYTES);
     pack(&residuals, width, &mut packed);
@@ -413,13 +414,12 @@ impl<'a> Packed<'a> {
         self.0.packed(vector)
     }
 
-    /// The packed words of vectors, one after the other, as they were read: without a short one at the end, which is
-    /// stored in another way.
+    /// The packed words of all vectors as stored, except a short one at the end, which is stored in another way.
     pub fn long_words(&self) -> &'a Buffer {
         &self.0.packed
     }
 
-    /// The packed words of that one; nothing if there is none.
+    /// The packed words of the short vector; empty if there is none.
     pub fn short_words(&self) -> &'a [u8] {
         &self.0.short
     }

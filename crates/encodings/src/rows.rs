@@ -1,31 +1,32 @@
-//! Rows of 32 residuals that lie one behind the other: residual `k` of a row in bits
-//! `[k * width, (k + 1) * width)` of `width` words of 32 bits, the lowest bit first.
+//! Packed rows of 32 residuals: residual `k` of a row is in bits `[k * width, (k + 1) * width)` of `width` words of 32
+//! bits, the lowest bit first.
 //!
 //! Sixteen residuals of up to 32 bits, or eight of up to 64, begin at a byte and fit a register of 512 bits. There, a
-//! permutation brings each one's words to its lane, and a shift for each lane brings it down: no step depends on the
-//! width, so that widths may change from row to row. Compilers do not find this in a loop. It is six to ten times the
+//! permutation brings each one's words to its lane, and a shift per lane aligns it: no step depends on the width, so
+//! that widths may change from row to row. Compilers do not find this in a loop. It is six to ten times as fast as the
+//! loops, which other processors run.
 //! speed of the loops, which other processors run.
 
 /// Residuals of a row.
 pub(crate) const ROW_LEN: usize = 32;
 
-/// A word.
+/// A word of 32 bits.
 pub(crate) type Bytes = [u8; 4];
 
 /// A packed row.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Row<'a> {
-    /// Its words, and any behind them: to read all of a register is cheaper than to stop. What is missing reads as zeros.
+    /// Its words, and any after them: reading a full register is cheaper than stopping. Missing ones read as zeros.
     pub words: &'a [Bytes],
-    /// At most 64.
+    /// Bits per residual, at most 64.
     pub width: usize,
 }
 
-/// Residuals from the first to the second.
+/// An inclusive range of residuals.
 pub(crate) type Interval = (u32, u32);
 
 impl Row<'_> {
-    /// The largest residual that the width can hold.
+    /// The largest residual of this width.
     #[inline(always)]
     pub fn top(&self) -> u64 {
         top(self.width)
@@ -53,15 +54,15 @@ fn top(width: usize) -> u64 {
     }
 }
 
-/// Reads rows, in the way of a processor.
+/// Reads rows with a processor's instructions.
 pub(crate) trait Reader: Copy {
-    /// The residuals of a row of up to 32 bits.
+    /// Unpacks a row of up to 32 bits per residual.
     fn narrow(self, row: Row<'_>, out: &mut [u32; ROW_LEN]);
-    /// The residuals of a row.
+    /// Unpacks a row.
     fn wide(self, row: Row<'_>, out: &mut [u64; ROW_LEN]);
-    /// Which residuals of a row of up to 32 bits lie in an interval: bit `k` for residual `k`.
+    /// Bit `k` is set if residual `k` of a row of up to 32 bits lies in the interval.
     fn inside(self, row: Row<'_>, interval: Interval) -> u32;
-    /// The running sums of `before` and these; the last of them.
+    /// Replaces `values` by their prefix sums, starting from `before`; returns the last of them.
     fn sum_narrow(self, before: u32, values: &mut [u32; ROW_LEN]) -> u32;
     /// As [`sum_narrow`](Self::sum_narrow).
     fn sum_wide(self, before: u64, values: &mut [u64; ROW_LEN]) -> u64;
@@ -102,7 +103,7 @@ macro_rules! reading_rows {
 }
 pub(crate) use reading_rows;
 
-/// By loops, which compilers make the best of.
+/// Reads rows by loops, which compilers vectorise as they can.
 #[derive(Clone, Copy)]
 pub(crate) struct Loops;
 
@@ -158,7 +159,7 @@ impl Reader for Loops {
     }
 }
 
-/// By a body for each width: its shifts are constants.
+/// Uses a body for each width, so that shifts are constants.
 #[inline(always)]
 fn unpack_row(row: &Row<'_>, out: &mut [u32; ROW_LEN]) {
     macro_rules! bodies {
@@ -204,7 +205,7 @@ mod avx512 {
     /// Lanes of 64 bits.
     const QUARTER: usize = 8;
 
-    /// By registers of 512 bits.
+    /// Reads rows by registers of 512 bits.
     #[derive(Clone, Copy)]
     pub(crate) struct Registers(());
 
@@ -250,13 +251,13 @@ mod avx512 {
         }
     }
 
-    /// A register of what begins at a byte of a row's words.
+    /// Loads a register from a byte of a row's words.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,bmi2")]
     fn load(row: Row<'_>, byte: usize) -> __m512i {
         let rest = row.words.as_flattened().get(byte..).unwrap_or_default();
         match rest.first_chunk::<64>() {
-            // SAFETY: as many bytes as the register has.
+            // SAFETY: the slice has as many bytes as the register.
             Some(bytes) => unsafe { _mm512_loadu_si512(bytes.as_ptr().cast()) },
             // masked bytes at no address are slow
             None if rest.is_empty() => _mm512_setzero_si512(),
@@ -268,12 +269,12 @@ mod avx512 {
         }
     }
 
-    /// Where sixteen residuals are in their words of 32 bits.
+    /// The position of sixteen residuals in their words of 32 bits.
     struct Halves {
         word: __m512i,
         next: __m512i,
         shift: __m512i,
-        /// What the next word is shifted by: 32, which leaves nothing, if the residual begins with a word.
+        /// The shift of the next word: 32, which leaves nothing, if the residual begins with a word.
         rest: __m512i,
         top: __m512i,
     }
@@ -326,7 +327,7 @@ mod avx512 {
         u32::from(first) | u32::from(_mm512_cmple_epu32_mask(second, span)) << HALF
     }
 
-    /// Adds up by steps of one lane, two, four and eight, and goes on with the last one.
+    /// Sums by steps of one lane, two, four and eight, and continues with the last sum.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,bmi2")]
     fn sum_narrow(before: u32, values: &mut [u32; ROW_LEN]) -> u32 {

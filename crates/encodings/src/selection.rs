@@ -1,4 +1,4 @@
-//! Which rows of a run of vectors survive.
+//! The selected rows of consecutive vectors.
 
 use std::ops::Range;
 
@@ -10,8 +10,8 @@ use crate::masks::{self, Mask, for_each_bit};
 
 const WORDS: usize = VECTOR_LEN / 64;
 
-/// A bitmap over consecutive vectors of a row group: a bit for each of `rows` rows, the first of
-/// which is the first row of `first_vector`.
+/// A bitmap over consecutive vectors of a row group: a bit for each of `rows` rows, starting at the
+/// first row of `first_vector`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     first_vector: usize,
@@ -21,7 +21,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// All of `rows` rows from the start of `first_vector`.
+    /// Selects all of `rows` rows from the start of `first_vector`.
     pub fn all(first_vector: usize, rows: usize) -> Self {
         let mut selection = Self {
             first_vector,
@@ -32,7 +32,7 @@ impl Selection {
         selection
     }
 
-    /// None of `rows` rows from the start of `first_vector`.
+    /// Selects none of `rows` rows from the start of `first_vector`.
     pub fn none(first_vector: usize, rows: usize) -> Self {
         Self {
             first_vector,
@@ -41,7 +41,7 @@ impl Selection {
         }
     }
 
-    /// Just the rows of a range, which is counted from the start of the row group.
+    /// Selects exactly a range of rows, counted from the start of the row group.
     pub fn of_range(range: Range<usize>) -> Self {
         let first_vector = range.start / VECTOR_LEN;
         let start = range.start - first_vector * VECTOR_LEN;
@@ -69,7 +69,7 @@ impl Selection {
         }
     }
 
-    /// The vector that the first row starts.
+    /// The vector of the first covered row.
     pub fn first_vector(&self) -> usize {
         self.first_vector
     }
@@ -89,12 +89,12 @@ impl Selection {
         masks::count(&self.words)
     }
 
-    /// Whether no row is selected.
+    /// Returns true if no row is selected.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|mask| *mask == [0; WORDS])
     }
 
-    /// Whether no row of the `vector`-th covered vector is selected.
+    /// Returns true if no row of the `vector`-th covered vector is selected.
     pub fn is_vector_empty(&self, vector: usize) -> bool {
         self.words
             .get(vector)
@@ -108,17 +108,17 @@ impl Selection {
         }
     }
 
-    /// Keeps what `other`, over the same rows, selects too.
+    /// Intersects with `other`, which covers the same rows.
     pub fn and(&mut self, other: &Selection) {
         self.combine(other, |a, b| a & b);
     }
 
-    /// Adds what `other`, over the same rows, selects.
+    /// Adds the rows that `other`, which covers the same rows, selects.
     pub fn or(&mut self, other: &Selection) {
         self.combine(other, |a, b| a | b);
     }
 
-    /// Drops what `other`, over the same rows, selects.
+    /// Drops the rows that `other`, which covers the same rows, selects.
     pub fn and_not(&mut self, other: &Selection) {
         self.combine(other, |a, b| a & !b);
     }
@@ -162,8 +162,8 @@ impl Selection {
         first
     }
 
-    /// How many of the selected rows, from the first on and at least one, are within `limit`, and
-    /// their own measure. `measure` grows with the rows that are selected.
+    /// The number of leading selected rows, at least one, whose measure is within `limit`, and that
+    /// measure. `measure` must grow with the selected rows.
     pub fn fitting<E>(
         &self,
         limit: u64,
@@ -208,25 +208,25 @@ impl Selection {
             None => kept.values(),
         };
         let mut chunks = kept.bit_chunks().iter_padded();
-        // bits not used yet: the lowest `count` of `rest`
+        // unused bits: the lowest `count` of `rest`
         let (mut rest, mut count) = (0u64, 0);
         for word in self.words.as_flattened_mut() {
-            let wanted = word.count_ones();
+            let needed = word.count_ones();
             let mut bits = rest;
-            if wanted > count {
+            if needed > count {
                 let next = chunks.next().unwrap_or(0);
                 bits |= next << count;
-                rest = next.checked_shr(wanted - count).unwrap_or(0);
-                count += 64 - wanted;
+                rest = next.checked_shr(needed - count).unwrap_or(0);
+                count += 64 - needed;
             } else {
-                rest = rest.checked_shr(wanted).unwrap_or(0);
-                count -= wanted;
+                rest = rest.checked_shr(needed).unwrap_or(0);
+                count -= needed;
             }
             *word = deposit(bits, *word);
         }
     }
 
-    /// The covered vectors with a selected row: index in the row group, rows that it has, mask.
+    /// The covered vectors with a selected row: index in the row group, number of rows, mask.
     pub(crate) fn vectors(&self) -> impl Iterator<Item = Selected<'_>> {
         let words = self.words.iter().enumerate();
         let selected = words.filter(|(_, mask)| **mask != [0; WORDS]);
@@ -238,7 +238,7 @@ impl Selection {
         })
     }
 
-    /// The mask of each covered vector with a selected row, to narrow.
+    /// The mask of each covered vector with a selected row, for narrowing.
     pub(crate) fn vectors_mut(&mut self) -> impl Iterator<Item = (usize, &mut Mask)> {
         let first = self.first_vector;
         self.words
@@ -261,7 +261,7 @@ pub(crate) struct Selected<'a> {
 }
 
 impl Selected<'_> {
-    /// Whether every covered row is selected.
+    /// Returns true if every covered row is selected.
     pub fn is_full(&self) -> bool {
         self.count == self.rows
     }
@@ -272,7 +272,7 @@ impl Selected<'_> {
         for_each_bit(self.mask, visit);
     }
 
-    /// Appends the selected ones of a vector's values.
+    /// Appends the selected values of a vector.
     #[inline]
     pub fn append<T: Copy>(&self, values: &[T; VECTOR_LEN], out: &mut Vec<T>) {
         if self.is_full() {
@@ -283,7 +283,7 @@ impl Selected<'_> {
     }
 }
 
-/// Moves the lowest bits of `bits`, in order, to where `mask` has its bits.
+/// Moves the lowest bits of `bits`, in order, to the positions of the bits in `mask`.
 fn deposit(bits: u64, mask: u64) -> u64 {
     if mask == u64::MAX {
         return bits;
@@ -364,8 +364,8 @@ mod tests {
                 .zip(&kept)
                 .filter_map(|(row, kept)| (kept == Some(true)).then_some(row))
                 .collect();
-            let found: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
-            assert_eq!(found, expected);
+            let actual: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
+            assert_eq!(actual, expected);
         }
     }
 
@@ -381,7 +381,8 @@ mod tests {
         );
     }
 
-    /// However rows differ: parts are within the limit or a single row, and together they are all.
+    /// For any sizes of rows, parts are within the limit or a single row, and together they are all
+    /// rows.
     #[test]
     fn parts_fit_and_are_all_rows() {
         let of_row = |row: usize| [1u64, 5, 1000, 0][row % 4 * (row / 1500)];

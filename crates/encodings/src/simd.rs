@@ -45,7 +45,7 @@ pub(crate) enum Level {
     Avx512,
 }
 
-/// What this processor has. The detection macros cache: a load and a test each.
+/// The best level of this processor. The detection macros cache: a load and a test each.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn level() -> Level {

@@ -1,4 +1,4 @@
-//! Which rows are null.
+//! Nulls of a column chunk.
 //!
 //! ```text
 //! header   u8 tag: 0 all valid, 1 all null, 2 or 3 mixed
@@ -12,7 +12,7 @@
 //! then     the rows in their vectors, 1024 of them together, see `residuals`
 //! ```
 //!
-//! Few rows are written out as bitmaps when they are parsed: nobody else knows of them.
+//! Parsing expands few rows to bitmaps: no other code knows of them.
 
 use arrow::array::Array;
 use arrow::buffer::{BooleanBuffer, Buffer, MutableBuffer, NullBuffer};
@@ -36,8 +36,7 @@ const FEW_VALID: u8 = 4;
 /// Up to this many rows take fewer bytes than a bitmap.
 const MAX_FEW: usize = 96;
 
-/// Parsed validity. Invariant: `Mixed` has a kind for each vector, and in `ranks` the index of its
-/// bitmap, which `bitmaps` holds.
+/// Parsed validity. Invariant: `Mixed` has a kind for each vector, and in `ranks` the index of its bitmap in `bitmaps`.
 #[derive(Clone, Debug)]
 pub(crate) enum Validity {
     AllValid,
@@ -49,7 +48,7 @@ pub(crate) enum Validity {
     },
 }
 
-/// Appends the validity of `array`: of unions none is kept, and without rows all are null.
+/// Appends the validity of `array`. Unions have none, and without rows all are null.
 pub(crate) fn encode(array: &dyn Array, out: &mut ChunkWriter) {
     if let DataType::Union(_, _) = array.data_type() {
         return out.u8(VALID);
@@ -121,7 +120,7 @@ fn encode_mixed(valid: &BooleanBuffer, out: &mut ChunkWriter) {
 }
 
 impl Validity {
-    /// The validity of `len` rows, of which these are null.
+    /// The validity of `len` rows with these nulls.
     pub fn of_nulls(nulls: Option<&NullBuffer>, len: usize) -> Result<Self> {
         let mut out = ChunkWriter::default();
         encode_nulls(nulls, len, &mut out);
@@ -172,7 +171,7 @@ impl Validity {
         }
     }
 
-    /// Reads the few rows of vectors, and writes them out as bitmaps.
+    /// Reads the few rows of vectors, and expands them to bitmaps.
     fn parse_few(reader: &mut ChunkReader, kinds: &[u8], bitmaps: &[u8]) -> Result<Self> {
         let is_few = |kind: &&u8| **kind >= FEW_NULL;
         let counts = reader.buffer_of(kinds.iter().filter(is_few).count(), PART)?;
@@ -206,7 +205,7 @@ impl Validity {
         Ok(Self::mixed(kinds.into(), out.into()))
     }
 
-    /// Whether some row of the chunk may be null.
+    /// Returns true if some row of the chunk may be null.
     pub fn may_have_nulls(&self) -> bool {
         !matches!(self, Self::AllValid)
     }
@@ -236,7 +235,7 @@ impl Validity {
         }
     }
 
-    /// Keeps the valid rows, or the null ones.
+    /// Keeps the valid rows, or the null ones if `valid` is false.
     pub fn filter(&self, valid: bool, selection: &mut Selection) {
         for (vector, mask) in selection.vectors_mut() {
             let kept = self.mask(vector).unwrap_or([u64::MAX; 16]);
@@ -318,12 +317,12 @@ impl Bits {
     }
 }
 
-/// Which rows are null.
+/// The nulls of a column chunk.
 #[derive(Clone, Copy, Debug)]
 pub struct Nulls<'a>(pub(crate) &'a Validity);
 
 impl Nulls<'_> {
-    /// Whether there may be any.
+    /// Returns true if there may be nulls.
     pub fn any(&self) -> bool {
         self.0.may_have_nulls()
     }

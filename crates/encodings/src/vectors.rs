@@ -1,11 +1,11 @@
-//! How rows are cut into vectors, and which of them the choice of an encoding looks at.
+//! Splitting of rows into vectors, and sampling of vectors.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
 
-/// Calls `visit` with `values` in vectors, each with its number of rows; the last one is filled up
+/// Calls `visit` with `values` in vectors, each with its number of rows; the last one is padded
 /// with its last value.
 pub(crate) fn for_each_vector<T: Copy>(
     values: &[T],
@@ -20,7 +20,8 @@ pub(crate) fn for_each_vector<T: Copy>(
     }
 }
 
-/// Up to `vectors` whole vectors of `len` rows, evenly spread; all rows if there are not more.
+/// The row ranges of up to `vectors` whole vectors of `len` rows, evenly spread; all rows if there
+/// are not more.
 pub(crate) fn sample_ranges(len: usize, vectors: usize) -> impl Iterator<Item = Range<usize>> {
     let total = len.div_ceil(VECTOR_LEN);
     let taken = total.min(vectors);

@@ -1,13 +1,13 @@
-//! The bytes of a column chunk: a small header and buffers behind it.
+//! The bytes of a column chunk: a small header, followed by buffers.
 //!
 //! ```text
 //! number header_len | header | buffer 0 | buffer 1 | ...
 //! ```
 //!
 //! The header is the tree of encodings in preorder: each node is a tag byte and its fields, and takes its buffers in
-//! order. How long a buffer is follows from fields and buffers before it, or is a field itself. A buffer of 4096 bytes or
-//! more starts at a multiple of 64, so that whoever maps or copies it finds it aligned; others start where the one before
-//! ends.
+//! order. The length of a buffer follows from fields and buffers before it, or is a field itself. A buffer of 4096
+//! bytes or more starts at a multiple of 64, so that it is aligned for mapping or copying; others start at the end of
+//! the one before.
 //!
 //! A number is a varint: seven bits in each byte, the lowest first; all bytes but the last have the highest bit set.
 //! Signed numbers are in zigzag order: 0, -1, 1, -2.
@@ -25,11 +25,11 @@ use crate::error::{Result, corrupt, ensure};
 use crate::{FORMAT_VERSION, MAX_TYPE_DEPTH};
 
 const ALIGNMENT: usize = 64;
-/// Buffers of so many bytes are aligned.
+/// Buffers of at least this many bytes are aligned.
 const LARGE: usize = 4096;
-/// As many nested encodings as any encoder writes; bounds recursion while parsing. A level of a type
-/// takes two: the column and its children. The innermost column is at most a dictionary whose
-/// entries have lengths in runs of runs.
+/// The deepest nesting of encodings that an encoder writes; it bounds recursion while parsing. A level of a type takes
+/// two: the column and its children. The innermost column is at most a dictionary whose entries have lengths in runs of
+/// runs.
 const MAX_DEPTH: usize = 2 * MAX_TYPE_DEPTH + 4;
 const PART: &str = "column chunk";
 
@@ -57,7 +57,7 @@ impl ChunkWriter {
         put_varint(&mut self.header, (value << 1 ^ value >> 127) as u128);
     }
 
-    /// Adds a buffer. A reader knows its length from what is before it.
+    /// Adds a buffer whose length a reader knows from the bytes before it.
     pub fn buffer(&mut self, bytes: Vec<u8>) {
         self.buffers.push(bytes);
     }
@@ -68,7 +68,7 @@ impl ChunkWriter {
         self.buffer(bytes);
     }
 
-    /// Bytes of the buffers and header fields so far: what a chunk of this content costs.
+    /// Bytes of the buffers and header fields so far, without those around them.
     pub fn len(&self) -> usize {
         self.header.len() + self.buffers.iter().map(Vec::len).sum::<usize>()
     }
@@ -100,7 +100,7 @@ fn put_varint(out: &mut Vec<u8>, mut value: u128) {
     out.push(value as u8);
 }
 
-/// Where a buffer of `len` bytes starts behind what ends at `end`.
+/// The start of a buffer of `len` bytes after content that ends at `end`.
 fn start_of(len: usize, end: usize) -> usize {
     match len {
         LARGE.. => end.next_multiple_of(ALIGNMENT),
@@ -113,15 +113,15 @@ pub(crate) struct ChunkReader {
     bytes: Buffer,
     header: Buffer,
     position: usize,
-    /// Where the last buffer ends.
+    /// End of the last buffer.
     end: usize,
-    /// The lengths of buffers, if they come first: in version 1.
+    /// The lengths of buffers, if they come first (version 1).
     lengths: Option<std::vec::IntoIter<u64>>,
     depth: usize,
 }
 
 impl ChunkReader {
-    /// Of a file of this format version.
+    /// Starts to read a chunk of a file of this format version.
     pub fn new(bytes: &Buffer, version: u32) -> Result<Self> {
         ensure((1..=FORMAT_VERSION).contains(&version), PART, || {
             format!("format version {version}, at most {FORMAT_VERSION}")
@@ -142,7 +142,7 @@ impl ChunkReader {
         })
     }
 
-    /// Whether it is of a file of version 1.
+    /// Returns true if the chunk is of a file of version 1.
     pub fn is_version_1(&self) -> bool {
         self.lengths.is_some()
     }
@@ -188,7 +188,7 @@ impl ChunkReader {
         self.bytes.len()
     }
 
-    /// A `u64` that counts something of which `limit` is the most.
+    /// Reads a count of at most `limit`.
     pub fn count(&mut self, limit: usize, part: &'static str) -> Result<usize> {
         let count = self.u64()?;
         ensure(count <= limit as u64, part, || {
@@ -209,9 +209,9 @@ impl ChunkReader {
     /// The next buffer, which must hold exactly `len` bytes.
     pub fn buffer_of(&mut self, len: usize, part: &'static str) -> Result<Buffer> {
         if let Some(lengths) = &mut self.lengths {
-            let found = lengths.next().ok_or_else(too_few)?;
-            ensure(found == len as u64, part, || {
-                format!("a buffer of {found} bytes where {len} belong")
+            let actual = lengths.next().ok_or_else(too_few)?;
+            ensure(actual == len as u64, part, || {
+                format!("a buffer of {actual} bytes where {len} belong")
             })?;
         }
         self.take(len as u64)
@@ -350,7 +350,7 @@ pub(crate) fn le_bytes<const N: usize, T>(
     values.iter().flat_map(to_bytes).collect()
 }
 
-/// Appends what [`Narrow`] reads: values in as few bytes each as the widest of them takes.
+/// Appends `values` as [`Narrow`] reads them: each in as few bytes as the widest of them takes.
 pub(crate) fn put_narrow(values: &[u64], out: &mut ChunkWriter) {
     let bytes = values.iter().map(|value| narrow_bytes(*value)).max();
     let bytes = bytes.unwrap_or(0);
@@ -359,13 +359,13 @@ pub(crate) fn put_narrow(values: &[u64], out: &mut ChunkWriter) {
     out.buffer(values.iter().flat_map(value).collect());
 }
 
-/// Bytes that [`put_narrow`] appends.
+/// Bytes appended by [`put_narrow`].
 pub(crate) fn narrow_size(values: &[u64]) -> usize {
     let bytes = values.iter().map(|value| narrow_bytes(*value)).max();
     1 + bytes.unwrap_or(0) * values.len()
 }
 
-/// Bytes of a number, of which the highest bit is its sign.
+/// Bytes of a number whose highest bit is its sign.
 fn narrow_bytes(value: u64) -> usize {
     let signed = value as i64;
     let bits = match signed {
@@ -375,8 +375,7 @@ fn narrow_bytes(value: u64) -> usize {
     bits.div_ceil(8) as usize
 }
 
-/// One number of 64 bits for each of many vectors, stored in 0 to 8 bytes each. The highest bit of these is that of all
-/// bits above.
+/// A number of 64 bits per vector, stored in 0 to 8 bytes each and sign-extended.
 #[derive(Clone, Debug)]
 pub(crate) struct Narrow {
     bytes: usize,

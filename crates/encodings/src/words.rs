@@ -1,10 +1,10 @@
-//! Machine integers that values decode into.
+//! Machine integers that values decode to.
 
 use crate::rows::{ROW_LEN, Reader, Row};
 
-/// A machine integer that values decode into.
+/// A machine integer that values decode to.
 pub(crate) trait Word: Copy + Default + 'static {
-    /// The unsigned type that sums are made in: as wide as the type, up to 64 bits.
+    /// The unsigned type of sums: as wide as the type, up to 64 bits.
     type Sum: Sum;
     /// `self + offset`, wrapping.
     fn plus(self, offset: u64) -> Self;
@@ -14,9 +14,9 @@ pub(crate) trait Word: Copy + Default + 'static {
 pub(crate) trait Sum: Copy + Default + Into<u64> + 'static {
     fn truncate(value: u64) -> Self;
     fn add(self, other: Self) -> Self;
-    /// The lower bits of the residuals of a row.
+    /// Unpacks the lower bits of the residuals of a row.
     fn unpack(reader: impl Reader, row: Row<'_>, out: &mut [Self; ROW_LEN]);
-    /// The running sums of `before` and these; the last of them.
+    /// Replaces `values` by their prefix sums, starting from `before`; returns the last of them.
     fn sum(reader: impl Reader, before: Self, values: &mut [Self; ROW_LEN]) -> Self;
 }
 

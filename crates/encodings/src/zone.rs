@@ -27,30 +27,30 @@ const MAX_BOUND_BYTES: usize = 32;
 /// Bounds of the values of consecutive zones: the vectors of a column chunk, or row groups.
 #[derive(Clone, Debug)]
 pub struct ZoneMap {
-    /// At most the smallest value of each zone; null if all rows are null, no bound is known, or the
-    /// type has no order. Its type is the column's, that of the values for a dictionary, and for a
-    /// struct one of bounds of its fields. See [`ZoneMap::has_bounds`] and [`ZoneMap::field`].
+    /// A lower bound of the values of each zone; null if all rows are null, no bound is known, or the type has no
+    /// order. Its type is the column's, that of the values for a dictionary, and for a struct one of bounds of its
+    /// fields. See [`ZoneMap::has_bounds`] and [`ZoneMap::field`].
     pub min: ArrayRef,
-    /// At least the largest value of each zone; null as `min`.
+    /// An upper bound of the values of each zone; null as `min`.
     pub max: ArrayRef,
     /// Number of nulls in each zone.
     pub null_count: UInt64Array,
-    /// Whether `min` and `max` are themselves values of the zone (strings may be truncated).
+    /// True if `min` and `max` are themselves values of the zone (strings may be truncated).
     pub exact: BooleanArray,
 }
 
-/// What a zone map has beside its bounds: null counts, if some are not 0, and whether bounds are exact, if some are not.
+/// Flags of optional parts of a zone map: null counts, if some are not 0, and exactness, if some bounds are not exact.
 const HAS_NULLS: u8 = 1;
 const NOT_EXACT: u8 = 2;
 
-/// Bounds that are null take at most this many bytes.
+/// The most bytes of bounds that are null.
 const MAX_NULL_BYTES: u64 = 1 << 20;
 
 /// The rows of the smallest and the largest value of a zone.
 type Extremes = Option<(u32, u32)>;
 
 impl ZoneMap {
-    /// The bounds of each vector of `array`.
+    /// Computes the bounds of each vector of `array`.
     pub fn of(array: &dyn Array) -> Result<Self> {
         let zones: Vec<(usize, usize)> = (0..array.len())
             .step_by(VECTOR_LEN)
@@ -132,7 +132,7 @@ impl ZoneMap {
         })
     }
 
-    /// Of a struct: what its fields have where the struct is not null.
+    /// The zone map of a struct: of its fields where the struct is not null.
     fn of_fields(
         array: &dyn Array,
         fields: &Fields,
@@ -169,8 +169,8 @@ impl ZoneMap {
         }
     }
 
-    /// The bounds of a field of a struct, which is at `path`: the number of a field, the number of
-    /// one within it, and so on. How many of its rows are null is not known.
+    /// The bounds of a field of a struct at `path`: a field index, an index within that field, and so on. Its null
+    /// counts are not known.
     pub fn field(&self, path: &[usize]) -> Option<Self> {
         let field = |bounds: &ArrayRef| {
             path.iter()
@@ -192,7 +192,7 @@ impl ZoneMap {
     ///
     /// # Panics
     ///
-    /// When there are not that many.
+    /// If there are not that many.
     pub fn slice(&self, offset: usize, len: usize) -> Self {
         Self {
             min: self.min.slice(offset, len),
@@ -202,9 +202,9 @@ impl ZoneMap {
         }
     }
 
-    /// Whether the bounds are values of the column. Those of a struct are not: the smallest values of
-    /// its fields are from different rows. Where none is known and the type is wide they are of type
-    /// `Null`: nulls of a wide type take as much memory as values.
+    /// Returns true if the bounds are values of the column. Those of a struct are not: the minima of its fields are
+    /// from different rows. If none is known and the type is wide they are of type `Null`: nulls of a wide type take as
+    /// much memory as values.
     pub fn has_bounds(&self) -> bool {
         let is_value =
             |bounds: &ArrayRef| !matches!(bounds.data_type(), DataType::Null | DataType::Struct(_));
@@ -216,7 +216,7 @@ impl ZoneMap {
         self.null_count.len()
     }
 
-    /// Whether there are no zones.
+    /// Returns true if there are no zones.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -232,7 +232,7 @@ impl ZoneMap {
         })
     }
 
-    /// The bytes of this zone map.
+    /// Serializes the zone map.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut out = ChunkWriter::default();
         for array in [&self.min, &self.max] {
@@ -259,12 +259,12 @@ impl ZoneMap {
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Corrupt`] if the bytes are no zone map.
+    /// [`crate::Error::Corrupt`] if the bytes are not a zone map.
     pub fn parse(bytes: Buffer, data_type: &DataType, zones: usize) -> Result<Self> {
         Self::parse_version(bytes, data_type, zones, FORMAT_VERSION)
     }
 
-    /// As [`parse`](Self::parse), of bytes from a file of another format version.
+    /// As [`parse`](Self::parse), for bytes from a file of another format version.
     ///
     /// # Errors
     ///
@@ -322,7 +322,7 @@ impl ZoneMap {
     }
 }
 
-/// Whether values of the type, or of a field of it, have an order that bounds are of.
+/// Returns true if values of the type, or of a field of it, have an order and so bounds.
 fn is_bounded(data_type: &DataType) -> bool {
     match data_type {
         // not of dictionaries in dictionaries
@@ -337,7 +337,7 @@ fn is_bounded(data_type: &DataType) -> bool {
     }
 }
 
-/// The type of the bounds of a column of `data_type`. Fields of a struct that have none take no room.
+/// The type of the bounds of a column of `data_type`. Struct fields without bounds take no space.
 fn bound_type(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, values) if is_bounded(data_type) => values.as_ref().clone(),
@@ -355,8 +355,8 @@ fn bound_type(data_type: &DataType) -> DataType {
     }
 }
 
-/// The least or greatest of `bounds`, as `pick` says, in one zone. Null where that of a zone is not known: it is
-/// null, but not because the zone has no value.
+/// The minimum or maximum of `bounds`, as `pick` decides, in one zone. Null if a zone's bound is unknown: it is null,
+/// but not because the zone has no value.
 fn merged(
     bounds: &ArrayRef,
     exact: &BooleanArray,
@@ -403,7 +403,7 @@ fn byte_extremes<'a>(
     nulls: Option<&NullBuffer>,
 ) -> Option<(&'a [u8], &'a [u8])> {
     const BYTES: usize = size_of::<u64>();
-    // values that are alike, which many are, need no look at their bytes
+    // equal prefixes are common, and equal values need no comparison of their bytes
     let is_less = |a: (u64, &[u8]), b: (u64, &[u8])| match a.0.cmp(&b.0) {
         Ordering::Equal if a.1.len().max(b.1.len()) <= BYTES => a.1.len() < b.1.len(),
         Ordering::Equal => a.1 < b.1,
@@ -432,22 +432,22 @@ fn extremes<T: PartialOrd>(
     zones
         .iter()
         .map(|(start, rows)| {
-            let mut found: Extremes = None;
+            let mut extremes_so_far: Extremes = None;
             for row in *start..start + rows {
                 if nulls.is_some_and(|nulls| nulls.is_null(row)) {
                     continue;
                 }
                 let value = &values[row];
-                found = Some(match found {
+                extremes_so_far = Some(match extremes_so_far {
                     None => (row as u32, row as u32),
                     Some((min, _)) if *value < values[min as usize] => {
-                        (row as u32, found.map_or(row as u32, |f| f.1))
+                        (row as u32, extremes_so_far.map_or(row as u32, |f| f.1))
                     }
                     Some((min, max)) if *value > values[max as usize] => (min, row as u32),
                     Some(same) => same,
                 });
             }
-            found
+            extremes_so_far
         })
         .collect()
 }
@@ -457,12 +457,12 @@ fn extremes<T: PartialOrd>(
 struct StringBounds {
     values: BytesBuilder,
     valid: Vec<bool>,
-    /// Whether each is the value itself.
+    /// True for each bound that is the value itself.
     exact: Vec<bool>,
 }
 
 impl StringBounds {
-    /// Adds a bound: `value`, or what `truncate` makes of a long one.
+    /// Adds a bound: `value`, or the result of `truncate` if it is long.
     fn push(
         &mut self,
         value: Option<&[u8]>,
@@ -485,8 +485,8 @@ impl StringBounds {
     }
 }
 
-/// A prefix of `value` that is not above it; or, for an upper bound, the prefix counted up so that
-/// it is above every string that starts with it. `None` if no such bound exists.
+/// A prefix of `value` that is not above it; or, for an upper bound, the prefix incremented so that it is above every
+/// string that starts with it. `None` if no such bound exists.
 fn truncate(value: &[u8], is_text: bool, upper: bool) -> Option<Vec<u8>> {
     let mut end = MAX_BOUND_BYTES;
     if is_text {

@@ -149,7 +149,7 @@ fn every_length_round_trips() {
     }
 }
 
-/// A single string of megabytes, random bytes, and nothing, side by side.
+/// A single string of megabytes, random bytes, and an empty string, side by side.
 #[test]
 fn long_and_random_strings_round_trip() {
     use arrow::array::LargeBinaryArray;
@@ -251,7 +251,7 @@ fn selection_of(bits: &BooleanArray, first_vector: usize) -> Selection {
     Selection::from_boolean_buffer(first_vector, bits.values())
 }
 
-/// As arrow filters, which counts rows by their bytes: where they have none, it loses them.
+/// Arrow's filter counts rows by their bytes, and loses rows without any; this keeps them.
 fn filtered(array: &ArrayRef, bits: &BooleanArray) -> ArrayRef {
     if array.data_type() != &DataType::FixedSizeBinary(0) {
         return filter(array, bits).unwrap();
@@ -331,7 +331,7 @@ proptest! {
     }
 }
 
-/// A predicate whose constants are values of the array, mostly.
+/// A predicate whose constants are mostly values of the array.
 fn predicate_over(array: &ArrayRef, kind: usize, seed: u64) -> Option<Predicate> {
     let valid: Vec<usize> = (0..array.len()).filter(|i| array.is_valid(*i)).collect();
     let pick = |salt: u64| -> Option<ArrayRef> {
@@ -515,7 +515,7 @@ fn fields_of_structs_have_bounds() {
         let value = |bounds: &ArrayRef| bounds.as_primitive::<Int32Type>().value(zone);
         (value(&zones.min), value(&zones.max))
     };
-    // each third row is a null struct, of which the first is row 102
+    // every third row is a null struct; the first one is row 102
     assert_eq!(number(&zones, 0), (101, 1123));
     assert_eq!(number(&zones, 1), (1124, 2147));
     assert_eq!(number(&zones, 2), (2149, 2599));
@@ -595,7 +595,7 @@ fn constants_may_be_beyond_the_integers_that_are_stored() {
     }
 }
 
-/// Also of values that arrow-rs makes no dictionaries of, or none in which each value is there once.
+/// Includes values of which arrow-rs creates no dictionaries, or only some with duplicate values.
 #[test]
 fn dictionaries_of_any_values_are_read_and_filtered() {
     use arrow::array::{
@@ -646,7 +646,7 @@ fn dictionaries_of_any_values_are_read_and_filtered() {
     }
 }
 
-/// What a field has where its struct is null is neither stored nor a bound of it.
+/// Values of a field in null structs are neither stored nor part of its bounds.
 #[test]
 fn fields_of_null_structs_are_null() {
     use arrow::array::{Int32Array, StructArray};
@@ -723,7 +723,7 @@ fn unions_of_null_structs_stay_as_they_are() {
     }
 }
 
-/// As files of version 1 have it.
+/// Zone maps as in files of version 1.
 #[test]
 fn bounds_of_structs_and_dictionaries_may_be_missing() {
     let structs = structs();
@@ -745,7 +745,7 @@ fn bounds_of_structs_and_dictionaries_may_be_missing() {
     }
 }
 
-/// By constants of the type of their values.
+/// Constants have the type of their values.
 #[test]
 fn dictionaries_and_fields_are_filtered_as_their_values() {
     let array = structs().slice(100, 2500);
@@ -872,7 +872,7 @@ fn pins_that_do_not_apply_say_what_does() {
     assert!(error.contains("constant"), "{error}");
 }
 
-/// Even where each row has a value of its own, as in a short last row group.
+/// Even if all rows are distinct, as in a short last row group.
 #[test]
 fn a_pinned_dictionary_takes_any_values() {
     let text = arrow::array::StringArray::from(vec!["c", "a", "b"]);
@@ -905,13 +905,13 @@ fn the_choice_is_near_the_best_alternative() {
     }
 }
 
-/// What is said before decoding is about what decoding takes.
+/// The size predicted before decoding is close to the actual one.
 #[test]
 fn sizes_are_known_before_decoding() {
     for data_type in all_types() {
         for shape in Shape::ALL {
             let some = array_of(&data_type, shape, NullPattern::ALL[0], 3000, 3);
-            // so many that sizes are exact
+            // enough that sizes are exact
             let rows = UInt32Array::from_iter_values((0..60_000).map(|row| row % 3000));
             let array = take(&some, &rows, None).unwrap();
             if array.is_empty() {

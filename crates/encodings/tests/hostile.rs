@@ -10,7 +10,7 @@ use vectile_encodings::{
 
 const GIB: u64 = 1 << 30;
 
-/// A chunk of this header and these buffers, in version 1, which has a place for everything.
+/// A chunk with this header and these buffers, in version 1, which allows any lengths.
 fn chunk(header: Vec<u8>, buffers: Vec<Vec<u8>>) -> Vec<u8> {
     let mut out = (header.len() as u32).to_le_bytes().to_vec();
     out.extend((buffers.len() as u32).to_le_bytes());
@@ -101,7 +101,7 @@ fn runs_nest_as_deep_as_they_are_written() {
 }
 
 #[test]
-fn wide_nulls_are_refused_before_they_are_made() {
+fn wide_nulls_are_refused_before_they_are_built() {
     let item = Arc::new(Field::new("item", DataType::Float64, true));
     let lists = DataType::FixedSizeList(item, i32::MAX);
     let list = Arc::new(Field::new("list", lists.clone(), true));
@@ -214,7 +214,7 @@ fn long_constants_are_decoded_a_part_at_a_time() {
     assert_eq!(selection.count(), 1 << 24);
 }
 
-/// Where nulls may pass, rows are tested, and there may be too many of them for one array.
+/// If nulls may pass, rows are tested, and there may be too many of them for one array.
 #[test]
 fn filters_decode_a_part_at_a_time() {
     let rows = 3000;
@@ -234,7 +234,7 @@ fn filters_decode_a_part_at_a_time() {
     assert!(largest < 64 << 20, "{largest} bytes at once");
 }
 
-/// Constants and dictionaries are made of numbers or strings, stored as neither.
+/// Constants and dictionaries consist of numbers or strings, stored as neither.
 #[test]
 fn constants_and_dictionaries_do_not_nest() {
     let number = [&[2, 0][..], &[0; 16], &constant_ints(7)].concat();
@@ -299,7 +299,7 @@ fn lists_of_too_many_lists_are_refused_before_their_lengths_are_read() {
     assert_eq!(column.decode(0..3000).unwrap().len(), 3000);
 }
 
-/// arrow-rs panics when it is asked to compare these.
+/// arrow-rs panics when it compares these.
 #[test]
 fn dictionaries_of_dictionaries_are_not_compared() {
     let keys = || Box::new(DataType::Int8);
@@ -319,7 +319,7 @@ fn dictionaries_of_dictionaries_are_not_compared() {
     assert_eq!(selection.count(), 5);
 }
 
-/// Runs become a dictionary, or runs of runs, by way of all their rows.
+/// Runs are expanded to all their rows before they become a dictionary, or runs of runs.
 #[test]
 fn runs_that_are_written_out_are_refused_before_they_are() {
     let runs = |values| {
@@ -328,7 +328,7 @@ fn runs_that_are_written_out_are_refused_before_they_are() {
     };
     let dictionary = |values| DataType::Dictionary(Box::new(DataType::Int16), Box::new(values));
     let decoded = |data_type: DataType| {
-        // stored as another type, and that is null
+        // stored as another type, which is null
         let column = parse(vec![7, 0, 0, 1], vec![], &data_type, 8192).unwrap();
         column.decode(0..8192)
     };
@@ -336,7 +336,7 @@ fn runs_that_are_written_out_are_refused_before_they_are() {
     is_too_large(decoded(dictionary(runs(wide()))));
     is_too_large(decoded(runs(runs(wide()))));
     assert_eq!(decoded(runs(runs(DataType::Int32))).unwrap().len(), 8192);
-    // even no rows have one value, as wide as it is
+    // even no rows have one value, regardless of its width
     let none = parse(vec![7, 0, 0, 1], vec![], &runs(runs(wide())), 0).unwrap();
     let announced = none.decoded_bytes(&Selection::all(0, 0)).unwrap();
     let size = none.decode(0..0).unwrap().to_data().get_slice_memory_size();
@@ -375,9 +375,9 @@ fn entries_are_not_trusted() {
     is_corrupt(parse(3, 3, &dictionary, &[0]), "an entry behind it");
 }
 
-/// A number for most of 1100 rows, and others of `rows` behind it.
+/// A number for most of 1100 rows, and `rows` exceptions after it.
 #[test]
-fn places_of_others_are_not_trusted() {
+fn rows_of_exceptions_are_not_trusted() {
     let parse = |others: u64, counts: [u16; 2], places: &[u8]| {
         let header = [
             &[2, 0][..],
@@ -427,7 +427,7 @@ fn places_of_others_are_not_trusted() {
         parse(1026, [1025, 1], &constant_ints(3)),
         "1025 others in a vector",
     );
-    // others in others in others
+    // exceptions in exceptions in exceptions
     let nested = |inner: &[u8]| [&[7][..], &[0; 16], inner, &constant_ints(0)].concat();
     let third = nested(&constant_ints(0));
     is_corrupt(parse(0, [0, 0], &nested(&third)), "nested deeper");

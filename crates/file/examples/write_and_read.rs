@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     read(&store, &location).await
 }
 
-/// Batches may be of any size: the writer makes row groups of them.
+/// Writes batches of any size; the writer forms row groups of them.
 async fn write(store: &Arc<dyn ObjectStore>, location: &Path) -> Result<(), Box<dyn Error>> {
     let schema = trips(0..0)?.schema();
     let options = WriterOptions::default().with_row_group_rows(100_000);
@@ -44,7 +44,7 @@ async fn write(store: &Arc<dyn ObjectStore>, location: &Path) -> Result<(), Box<
     Ok(())
 }
 
-/// The footer says where everything is; only the column asked for is read.
+/// Reads one column. The footer has the ranges of all chunks, so nothing else is read.
 async fn read(store: &Arc<dyn ObjectStore>, location: &Path) -> Result<(), Box<dyn Error>> {
     let object = store.head(location).await?;
     let metadata = read_metadata(store, &object).await?;

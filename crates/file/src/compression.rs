@@ -1,19 +1,19 @@
-//! Encoded values that are compressed as a whole: for data that is rarely read, whose patterns are longer than a value.
+//! Compression of encoded values as a whole: for data that is rarely read, whose patterns are longer than a value.
 
 use crate::metadata::Compression;
 
 const LEVEL: i32 = 3;
 
-/// Compressed bytes stand for at most so many, unless they are a good part of that.
+/// Compressed bytes decompress to at most this many, unless they are a good part of that.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_GROWTH: u64 = 64;
 
-/// The most that so many compressed bytes may stand for, whatever a file says.
+/// Upper bound on the decompressed size of `compressed` bytes, regardless of what a file says.
 pub(crate) fn limit(compressed: u64) -> u64 {
     compressed.saturating_mul(MAX_GROWTH).max(MAX_BYTES)
 }
 
-/// `data` compressed; `None` if that does not save a tenth.
+/// Compresses `data`; `None` if that does not save a tenth.
 pub(crate) fn compress(data: &[u8], compression: Compression) -> Option<Vec<u8>> {
     let compressed = match compression {
         Compression::None => return None,
@@ -23,20 +23,20 @@ pub(crate) fn compress(data: &[u8], compression: Compression) -> Option<Vec<u8>>
     (pays && data.len() as u64 <= limit(compressed.len() as u64)).then_some(compressed)
 }
 
-/// The `bytes` bytes that `compressed`, which is compressed, stands for; or why there are none.
+/// Decompresses `compressed` to `bytes` bytes, or returns the reason it cannot.
 pub(crate) fn decompress(compressed: &[u8], bytes: u64) -> Result<Vec<u8>, String> {
     let limit = limit(compressed.len() as u64);
-    let wanted = usize::try_from(bytes).ok().filter(|_| bytes <= limit);
-    let wanted = wanted.ok_or_else(|| format!("{bytes} bytes compressed, at most {limit}"))?;
+    let expected = usize::try_from(bytes).ok().filter(|_| bytes <= limit);
+    let expected = expected.ok_or_else(|| format!("{bytes} bytes compressed, at most {limit}"))?;
     let mut data = Vec::new();
-    data.try_reserve_exact(wanted)
+    data.try_reserve_exact(expected)
         .map_err(|_| format!("no memory for {bytes} bytes"))?;
-    let found = zstd::bulk::Decompressor::new()
+    let actual = zstd::bulk::Decompressor::new()
         .and_then(|mut zstd| zstd.decompress_to_buffer(compressed, &mut data))
         .map_err(|error| format!("its values do not decompress: {error}"))?;
-    match found == wanted {
+    match actual == expected {
         true => Ok(data),
-        false => Err(format!("{found} bytes decompressed where {bytes} belong")),
+        false => Err(format!("{actual} bytes decompressed where {bytes} belong")),
     }
 }
 

@@ -1,33 +1,36 @@
-//! Little-endian numbers out of bytes that may be too few.
+//! Little-endian numbers from bytes that may be too few.
 
-use crate::error::{Place, Result};
+use crate::error::{FilePosition, Result};
 
-/// How a number is written.
+/// A method that reads a number in its written form.
 pub(crate) type Read<'a> = fn(&mut Cursor<'a>, &str) -> Result<u64>;
 
-/// Reads the footer front to back; every read checks what is left.
+/// Reads the footer front to back; every read checks the remaining length.
 #[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     left: &'a [u8],
-    place: Place<'a>,
+    position: FilePosition<'a>,
 }
 
 impl<'a> Cursor<'a> {
-    /// At the start of `bytes`; errors name `place`.
-    pub(crate) fn new(bytes: &'a [u8], place: Place<'a>) -> Self {
-        Self { left: bytes, place }
+    /// Starts at the first of `bytes`; errors name `position`.
+    pub(crate) fn new(bytes: &'a [u8], position: FilePosition<'a>) -> Self {
+        Self {
+            left: bytes,
+            position,
+        }
     }
 
-    /// How many bytes are left.
+    /// The number of bytes left.
     pub(crate) fn remaining(&self) -> usize {
         self.left.len()
     }
 
-    /// The next `len` bytes, which are called `what` in an error.
+    /// The next `len` bytes. Errors call them `what`.
     pub(crate) fn bytes(&mut self, len: usize, what: &str) -> Result<&'a [u8]> {
         let Some((taken, left)) = self.left.split_at_checked(len) else {
             let left = self.left.len();
-            return Err(self.place.corrupt(format!(
+            return Err(self.position.corrupt(format!(
                 "the footer ends in its {what}: {len} bytes, {left} left"
             )));
         };
@@ -49,7 +52,7 @@ impl<'a> Cursor<'a> {
         Ok(u32::from_le_bytes(self.array(what)?))
     }
 
-    /// As [`u32`](Self::u32), of the type of other numbers.
+    /// As [`u32`](Self::u32), widened to the common type of numbers.
     pub(crate) fn wide_u32(&mut self, what: &str) -> Result<u64> {
         self.u32(what).map(u64::from)
     }
@@ -58,7 +61,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// Seven bits of a number in each byte, the lowest first; all bytes but the last have the highest bit set.
+    /// A varint: seven bits in each byte, the lowest first; all bytes but the last have the highest bit set.
     pub(crate) fn varint(&mut self, what: &str) -> Result<u64> {
         let mut value = 0;
         for shift in (0..u64::BITS).step_by(7) {
@@ -72,7 +75,7 @@ impl<'a> Cursor<'a> {
                 return Ok(value);
             }
         }
-        Err(self.place.corrupt(format!("{what} beyond 64 bits")))
+        Err(self.position.corrupt(format!("{what} beyond 64 bits")))
     }
 
     /// Bytes preceded by their length, which `read` reads.
@@ -81,7 +84,7 @@ impl<'a> Cursor<'a> {
         self.bytes(usize::try_from(len).unwrap_or(usize::MAX), what)
     }
 
-    /// A count of entries, which `read` reads. Each takes at least `entry_bytes` of what is left, so that
+    /// A number of entries, which `read` reads. Each takes at least `entry_bytes` of the remaining bytes, so that
     /// memory for them can be reserved.
     pub(crate) fn count(
         &mut self,
@@ -94,13 +97,13 @@ impl<'a> Cursor<'a> {
         match usize::try_from(count) {
             Ok(count) if count <= room => Ok(count),
             _ => Err(self
-                .place
+                .position
                 .corrupt(format!("{count} {what}, but room for at most {room}"))),
         }
     }
 }
 
-/// Appends what [`Cursor::varint`] reads.
+/// Appends `value` in the form that [`Cursor::varint`] reads.
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -119,13 +122,17 @@ mod tests {
             let mut out = vec![];
             put_varint(&mut out, value);
             assert_eq!(out.len(), bytes);
-            let read = |bytes| Cursor::new(bytes, Place::file("t")).varint("it");
+            let read = |bytes| Cursor::new(bytes, FilePosition::file("t")).varint("it");
             assert_eq!(read(&out).unwrap(), value);
             assert!(read(&out[1..]).is_err() || bytes > 1);
             assert!(read(&out[..bytes - 1]).is_err());
         }
         for long in [[0xFF; 10], [0x80; 10]] {
-            assert!(Cursor::new(&long, Place::file("t")).varint("it").is_err());
+            assert!(
+                Cursor::new(&long, FilePosition::file("t"))
+                    .varint("it")
+                    .is_err()
+            );
         }
     }
 }

@@ -1,5 +1,4 @@
-//! One row group: batches in, encoded columns out, on blocking threads and in parallel over
-//! columns.
+//! Encodes one row group from batches, on blocking threads and in parallel over columns.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,13 +16,13 @@ use tokio::task::spawn_blocking;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, ZoneMap};
 
 use crate::compression::compress;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 use crate::memory::memory_bytes;
 use crate::metadata::Compression;
 use crate::summary::EncodeTime;
 use crate::threads::{Thread, Threads};
 
-/// Names of encodings are cut here: a deeply nested column would describe itself at length.
+/// Names of encodings are truncated here: a deeply nested column would have a long one.
 const MAX_NAME_BYTES: usize = 255;
 
 /// How to encode the columns of a table.
@@ -31,12 +30,12 @@ const MAX_NAME_BYTES: usize = 255;
 pub(crate) struct Plan {
     pub(crate) file: String,
     pub(crate) schema: SchemaRef,
-    /// One per column.
+    /// Options per column.
     pub(crate) options: Vec<EncodeOptions>,
     pub(crate) compression: Compression,
     /// Per column, the probability of false positives of its Bloom filters, if it is to have them.
     pub(crate) blooms: Vec<Option<f64>>,
-    /// What encodes them.
+    /// The threads that encode them.
     pub(crate) threads: Threads,
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct EncodedColumn {
     pub(crate) compression: Compression,
     /// Bytes of the data when they are not compressed.
     pub(crate) data_bytes: u64,
-    /// Nothing if there is one vector: the statistics are its zone map.
+    /// The vectors' zone map; empty if there is one vector, whose zone map is `statistics`.
     pub(crate) zones: Bytes,
     pub(crate) zones_crc32: u32,
     pub(crate) bloom: Option<Bytes>,
@@ -66,9 +65,8 @@ pub(crate) struct EncodedRowGroup {
     pub(crate) columns: Vec<EncodedColumn>,
 }
 
-/// Encodes the batches as one row group, or as several where their dictionaries have more values
-/// together than keys can name, or more rows than run ends can count. It begins on `thread`, and takes
-/// others as they are free.
+/// Encodes the batches as one row group, or as several if their dictionaries have more values together than keys can
+/// number, or more rows than run ends can count. It begins on `thread`, and takes others as they become free.
 pub(crate) async fn encode_row_group(
     plan: Arc<Plan>,
     batches: Vec<RecordBatch>,
@@ -104,7 +102,7 @@ async fn encode_run(
         .map(|column| (column, arrays(column).collect()))
         .collect();
     drop(batches);
-    // The largest first, which is likely to take longest: nothing waits for it alone at the end.
+    // The largest first, as it probably takes longest: then nothing waits for it alone at the end.
     columns.sort_by_cached_key(|(_, arrays)| {
         Reverse(arrays.iter().map(|array| memory_bytes(array)).sum::<u64>())
     });
@@ -148,8 +146,11 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
     })?;
     drop(arrays);
     let (compression, bloom) = (plan.compression, plan.blooms[column]);
-    encode_array(&array, &plan.options[column], compression, bloom, time)
-        .map_err(|error| Place::file(&plan.file).column(field.name()).encoding(error))
+    encode_array(&array, &plan.options[column], compression, bloom, time).map_err(|error| {
+        FilePosition::file(&plan.file)
+            .column(field.name())
+            .encoding(error)
+    })
 }
 
 fn encode_array(
@@ -165,7 +166,7 @@ fn encode_array(
         if compression == Compression::None || options.pin.is_some() {
             return Ok(values);
         }
-        // A pattern that repeats does so in plain values, but rarely in packed words.
+        // Repeated patterns show in plain values, but rarely in packed words.
         let plain = EncodeOptions::pinned(Encoding::Plain);
         match encode_values(array, &plain, compression) {
             Ok(plain) if plain.data.len() < values.data.len() => Ok(plain),
@@ -215,7 +216,7 @@ fn encode_values(
     compression: Compression,
 ) -> vectile_encodings::Result<EncodedValues> {
     let data = Bytes::from(vectile_encodings::encode(array, options)?);
-    // Parsing costs little and proves, before it is written, that a reader will accept it.
+    // Parsing costs little and proves, before anything is written, that a reader will accept the chunk.
     let parsed = Column::parse(Buffer::from(data.clone()), array.data_type(), array.len())?;
     let data_bytes = data.len() as u64;
     let (data, compression) = match compress(&data, compression) {
@@ -230,7 +231,7 @@ fn encode_values(
     })
 }
 
-/// What `work` returns; `time` grows by what it took.
+/// Runs `work` and adds its duration to `time`.
 fn timed<T>(time: &mut Duration, work: impl FnOnce() -> T) -> T {
     let started = Instant::now();
     let done = work();
@@ -254,7 +255,7 @@ fn has_runs(data_type: &DataType) -> bool {
     has(data_type, &|of| matches!(of, DataType::RunEndEncoded(_, _)))
 }
 
-/// Whether the type, or one within it, is such a one.
+/// Returns true if `is_one` holds for the type or one within it.
 fn has(data_type: &DataType, is_one: &dyn Fn(&DataType) -> bool) -> bool {
     let within = match data_type {
         DataType::List(field)
@@ -274,8 +275,8 @@ fn has(data_type: &DataType, is_one: &dyn Fn(&DataType) -> bool) -> bool {
     within || is_one(data_type)
 }
 
-/// Whether run ends can count the rows of all these arrays together, which are of one type. What arrow-rs makes of more
-/// is not right.
+/// Returns true if run ends can count the rows of all these arrays together, which are of one type. The result of
+/// arrow-rs for more rows is wrong.
 fn runs_fit(arrays: &[ArrayData]) -> bool {
     let Some(first) = arrays.first() else {
         return true;
@@ -298,7 +299,7 @@ fn runs_fit(arrays: &[ArrayData]) -> bool {
     rows.fold(0, usize::saturating_add) <= most && (0..first.child_data().len()).all(child)
 }
 
-/// The batches in runs whose dictionaries and run ends can be merged, halving where they cannot.
+/// The batches in groups whose dictionaries and run ends can be merged, halving those that cannot.
 fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
     if batches.len() < 2 {
         return Ok(vec![batches]);
@@ -316,7 +317,7 @@ fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
     }
 }
 
-/// Whether run ends can count the rows of the batches; an error if keys cannot number the values of a dictionary.
+/// Returns true if run ends can count the rows of the batches. Fails if keys cannot number the values of a dictionary.
 fn merges(batches: &[RecordBatch]) -> Result<bool, ArrowError> {
     let Some(first) = batches.first() else {
         return Ok(true);

@@ -1,32 +1,32 @@
-//! What can go wrong, sorted by what the caller can do about it.
+//! Errors, sorted by what the caller can do about them.
 
 use std::fmt;
 
 use arrow::error::ArrowError;
 use vectile_scan::object::ReadError;
 
-/// Why a table could not be written or read.
+/// The reason a table could not be written or read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is something else. Check the name, or convert it first.
+    /// The file has another format. Check the name, or convert it first.
     #[error("{file} is not a Vectile table: {reason}")]
     NotVectile {
         /// Location of the file in its object store.
         file: String,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
-    /// The bytes are not what a writer writes. Fetch the file again or restore it.
-    #[error("corrupt file {}: {reason}", place(.file, .row_group, .column.as_deref()))]
+    /// No writer produces these bytes. Fetch the file again or restore it.
+    #[error("corrupt file {}: {reason}", position(.file, .row_group, .column.as_deref()))]
     Corrupt {
         /// Location of the file in its object store.
         file: String,
-        /// The row group the damage is in, where it is in one.
+        /// The row group with the damage, if it is in one.
         row_group: Option<usize>,
-        /// The name of the column the damage is in, where it is in one.
+        /// The name of the column with the damage, if it is in one.
         column: Option<String>,
-        /// What was found and what is allowed.
+        /// The value read and the values allowed.
         reason: String,
     },
     /// The file was written by a newer release. Upgrade.
@@ -43,21 +43,21 @@ pub enum Error {
         supported: u32,
     },
     /// A column could not be encoded or decoded although its bytes are sound.
-    #[error("{}: {source}", place(.file, .row_group, Some(.column)))]
+    #[error("{}: {source}", position(.file, .row_group, Some(.column)))]
     Encoding {
         /// Location of the file in its object store.
         file: String,
-        /// The row group, where it is known.
+        /// The row group, if it is known.
         row_group: Option<usize>,
         /// The name of the column.
         column: String,
-        /// Why.
+        /// The cause.
         source: vectile_encodings::Error,
     },
     /// The arguments do not fit each other: a batch of another schema, an unknown column.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The file is not the one any more that was listed. List it again to read the new one.
+    /// The file is no longer the version that was listed. List it again to read the new one.
     #[error("{file} was changed while it was read; run the query again")]
     Changed {
         /// Location of the file in its object store.
@@ -68,15 +68,15 @@ pub enum Error {
     File {
         /// Location of the file in its object store.
         file: String,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Not all files could be made visible, and some that are could not be removed. Remove them.
+    /// Not all files could be made visible, and some that were could not be removed. Remove them.
     #[error("{source}; these files could not be removed again: {}", .files.join(", "))]
     LeftBehind {
         /// Locations of the files in their object store.
         files: Vec<String>,
-        /// What failed first.
+        /// The first failure.
         source: Box<Error>,
     },
     /// The object store failed.
@@ -109,16 +109,16 @@ impl From<ReadError> for Error {
 /// The result of this crate's functions.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Where in a file an error happened.
+/// The position of an error in a file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct FilePosition<'a> {
     file: &'a str,
     row_group: Option<usize>,
     column: Option<&'a str>,
 }
 
-impl<'a> Place<'a> {
-    /// Somewhere in `file`, a location in an object store.
+impl<'a> FilePosition<'a> {
+    /// A position in `file`, which is a location in an object store.
     pub(crate) fn file(file: &'a str) -> Self {
         Self {
             file,
@@ -127,7 +127,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// In this row group.
+    /// Adds the row group.
     pub(crate) fn row_group(self, row_group: usize) -> Self {
         Self {
             row_group: Some(row_group),
@@ -135,7 +135,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// In the column of this name.
+    /// Adds the column's name.
     pub(crate) fn column(self, column: &'a str) -> Self {
         Self {
             column: Some(column),
@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A failure of the encodings at this place: corrupt bytes, or [`Error::Encoding`].
+    /// A failure of the encodings at this position: corrupt bytes, or [`Error::Encoding`].
     pub(crate) fn encoding(self, source: vectile_encodings::Error) -> Error {
         match (source, self.column) {
             (source @ vectile_encodings::Error::Corrupt { .. }, _) | (source, None) => {
@@ -158,7 +158,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Corrupt bytes at this place.
+    /// Corrupt bytes at this position.
     pub(crate) fn corrupt(self, reason: impl Into<String>) -> Error {
         Error::Corrupt {
             file: self.file.to_owned(),
@@ -168,7 +168,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The file is no Vectile table.
+    /// The file is not a Vectile table.
     pub(crate) fn not_vectile(self, reason: impl Into<String>) -> Error {
         Error::NotVectile {
             file: self.file.to_owned(),
@@ -176,7 +176,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// The file is of a format version that this release does not read.
+    /// The file has a format version that this release does not read.
     pub(crate) fn version(self, found: u32) -> Error {
         Error::UnsupportedVersion {
             file: self.file.to_owned(),
@@ -187,7 +187,7 @@ impl<'a> Place<'a> {
 }
 
 /// "file, row group 3, column 'x'", as far as known.
-fn place(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
+fn position(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
     let mut text = file.to_owned();
     if let Some(row_group) = row_group {
         text.push_str(&format!(", row group {row_group}"));
@@ -203,14 +203,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_place() {
-        let place = Place::file("t.vectile").row_group(3).column("x");
+    fn messages_name_the_position() {
+        let position = FilePosition::file("t.vectile").row_group(3).column("x");
         assert_eq!(
-            place.corrupt("checksum").to_string(),
+            position.corrupt("checksum").to_string(),
             "corrupt file t.vectile, row group 3, column 'x': checksum"
         );
         assert_eq!(
-            Place::file("t.vectile").version(7).to_string(),
+            FilePosition::file("t.vectile").version(7).to_string(),
             "t.vectile is in Vectile format version 7, and this release reads up to version 2; \
              please use a newer release of Vectile to read it"
         );
@@ -222,10 +222,10 @@ mod tests {
             part: "ffor",
             reason: "width 65".into(),
         };
-        let error = Place::file("t").column("x").encoding(source);
+        let error = FilePosition::file("t").column("x").encoding(source);
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         let source = vectile_encodings::Error::Unsupported("rle of a struct".into());
-        let error = Place::file("t").column("x").encoding(source);
+        let error = FilePosition::file("t").column("x").encoding(source);
         assert!(matches!(error, Error::Encoding { .. }), "{error}");
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
 use crate::reader::{ReadOptions, read_bloom_filters, read_metadata, read_row_group_from};
 
-/// One version of a file, ready to be scanned. A local file stays open from its first row group on.
+/// One version of a file, ready to be scanned. A local file stays open once its first row group was read.
 ///
 /// Errors of a scan are [`Error`](crate::Error)s within [`vectile_scan::Error::External`].
 #[derive(Debug)]
@@ -60,13 +60,13 @@ impl File {
         &self.location
     }
 
-    /// Whether it is a file of this machine.
+    /// Returns true if it is a local file.
     pub fn is_local(&self) -> bool {
         self.metadata.is_file
     }
 
-    /// As [`Container::fetch`]. A [local](Self::is_local) file is read into other memory, and on the calling thread,
-    /// which waits for that.
+    /// As [`Container::fetch`], but reads a [local](Self::is_local) file into `buffers`, on the calling thread, which
+    /// blocks meanwhile.
     ///
     /// # Errors
     ///

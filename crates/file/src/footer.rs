@@ -4,8 +4,8 @@
 //! ```text
 //! number format version
 //! text   logical schema, JSON
-//! number how many encoding names, and so many texts: the names that chunks refer to
-//! number how many row groups, and for each
+//! number count of encoding names, and as many texts: the names that chunks refer to
+//! number count of row groups, and for each
 //!          number rows
 //!          number bytes between the row group before and this one
 //!          per column
@@ -24,11 +24,11 @@
 //! part     number bytes between the part before and this one, number bytes, checksum
 //! ```
 //!
-//! Row groups, and the parts in each, follow each other: a place is a distance from the end of what is before it. So
-//! they cannot overlap. [`parse`] checks that they end before the footer does begin: whatever the bytes say, all chunks
+//! Row groups, and the parts in each, follow each other: a position is a distance from the end of the part before. So
+//! they cannot overlap. [`parse`] checks that they end before the footer begins: regardless of the bytes, all chunks
 //! together are no larger than the file, and the parsed footer is no larger than a small multiple of its bytes.
 //!
-//! The footer of version 1 says the same in numbers of a fixed width; see [`version_1`].
+//! The footer of version 1 has the same content in numbers of a fixed width; see [`version_1`].
 
 mod fields;
 mod version_1;
@@ -45,16 +45,16 @@ use vectile_encodings::ZoneMap;
 use fields::{encoding, rows};
 
 use crate::cursor::{Cursor, Read, put_varint};
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 use crate::ipc::HEADER;
 use crate::metadata::{Bloom, Chunk, Compression, Metadata, RowGroup};
 use crate::{FORMAT_VERSION, compression, schema};
 
-/// Parsed statistics are at most this large, unless they have a good part of that in the file.
+/// Parsed statistics are at most this large, unless they take a good part of that in the file.
 const MAX_STATISTICS_BYTES: usize = 1 << 30;
 const MAX_GROWTH: usize = 64;
 
-/// The fewest bytes of a row group's entry beside those of its chunks, and of a chunk's entry.
+/// The fewest bytes of a row group's entry besides those of its chunks, and of a chunk's entry.
 const ROW_GROUP_BYTES: usize = 3;
 const CHUNK_BYTES: usize = 9;
 
@@ -75,7 +75,7 @@ pub(crate) fn encode(
     put_varint(&mut out, FORMAT_VERSION.into());
     put_text(&mut out, &schema::to_json(schema)?);
 
-    let mut groups = Places::new(HEADER.len() as u64);
+    let mut groups = RangeWriter::new(HEADER.len() as u64);
     for row_group in row_groups {
         put_varint(&mut groups.out, row_group.rows as u64);
         groups.put_gap(row_group.bytes.start)?;
@@ -95,14 +95,14 @@ pub(crate) fn encode(
         for (zones, field) in statistics.iter().zip(schema.fields()) {
             let bytes = zones
                 .encode()
-                .map_err(|error| Place::file("").column(field.name()).encoding(error))?;
+                .map_err(|error| FilePosition::file("").column(field.name()).encoding(error))?;
             put_text(&mut out, &bytes);
         }
     }
     Ok(out)
 }
 
-/// The distinct names of encodings, numbered as they come.
+/// The distinct names of encodings, numbered in order of appearance.
 #[derive(Default)]
 struct Names<'a> {
     in_order: Vec<&'a str>,
@@ -118,13 +118,13 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Entries of what lies one behind the other in the file.
-struct Places {
+/// Writes ranges that follow each other in the file.
+struct RangeWriter {
     out: Vec<u8>,
     end: u64,
 }
 
-impl Places {
+impl RangeWriter {
     fn new(end: u64) -> Self {
         Self { out: vec![], end }
     }
@@ -168,7 +168,7 @@ impl Places {
         Ok(())
     }
 
-    /// How far `start` is behind what was put last.
+    /// Writes the distance of `start` from the end of the last range.
     fn put_gap(&mut self, start: u64) -> Result<()> {
         let gap = start.checked_sub(self.end).ok_or_else(|| {
             Error::Internal(format!("byte {start} is before {} in the file", self.end))
@@ -184,24 +184,24 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// The footer of a file of `version` from untrusted bytes, which begin at `offset` of the file.
+/// Parses the footer of a file of `version` from untrusted bytes, which begin at `offset` of the file.
 pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Result<Metadata> {
-    let place = Place::file(file);
-    let mut cursor = Cursor::new(bytes, place);
+    let position = FilePosition::file(file);
+    let mut cursor = Cursor::new(bytes, position);
     let number: Read<'_> = match version {
         1 => Cursor::wide_u32,
         _ => Cursor::varint,
     };
-    let again = number(&mut cursor, "format version")?;
-    if again != u64::from(version) {
-        return Err(place.corrupt(format!("a footer of format version {again}")));
+    let repeated = number(&mut cursor, "format version")?;
+    if repeated != u64::from(version) {
+        return Err(position.corrupt(format!("a footer of format version {repeated}")));
     }
-    let schema = schema::parse(cursor.prefixed(number, "schema")?, place)?;
-    let names = encoding_names(&mut cursor, number, place)?;
+    let schema = schema::parse(cursor.prefixed(number, "schema")?, position)?;
+    let names = encoding_names(&mut cursor, number, position)?;
     let columns = schema.fields().len();
     let row_groups = match version {
-        1 => version_1::row_groups(&mut cursor, columns, &names, offset, place)?,
-        _ => row_groups(&mut cursor, columns, &names, offset, place)?,
+        1 => version_1::row_groups(&mut cursor, columns, &names, offset, position)?,
+        _ => row_groups(&mut cursor, columns, &names, offset, position)?,
     };
     let statistics = statistics(
         &mut cursor,
@@ -209,10 +209,10 @@ pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Resu
         &schema,
         row_groups.len(),
         version,
-        place,
+        position,
     )?;
     if cursor.remaining() > 0 {
-        return Err(place.corrupt(format!("{} bytes after the footer", cursor.remaining())));
+        return Err(position.corrupt(format!("{} bytes after the footer", cursor.remaining())));
     }
     Ok(Metadata {
         file: file.into(),
@@ -231,58 +231,58 @@ pub(crate) fn parse(bytes: &[u8], version: u32, offset: u64, file: &str) -> Resu
 fn encoding_names<'a>(
     cursor: &mut Cursor<'a>,
     number: Read<'a>,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Vec<Arc<str>>> {
     let count = cursor.count(number, 1, "encoding names")?;
     (0..count)
         .map(|_| {
             let name = cursor.prefixed(number, "encoding name")?;
             let name = std::str::from_utf8(name)
-                .map_err(|_| place.corrupt("the name of an encoding is not UTF-8"))?;
+                .map_err(|_| position.corrupt("the name of an encoding is not UTF-8"))?;
             Ok(name.into())
         })
         .collect()
 }
 
-/// The row groups of a file whose footer begins at byte `limit`.
+/// Parses the row groups of a file whose footer begins at byte `limit`.
 fn row_groups(
     cursor: &mut Cursor<'_>,
     columns: usize,
     names: &[Arc<str>],
     limit: u64,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Vec<RowGroup>> {
     let entry_bytes = columns
         .saturating_mul(CHUNK_BYTES)
         .saturating_add(ROW_GROUP_BYTES);
     let count = cursor.count(Cursor::varint, entry_bytes, "row groups")?;
     let mut parser = Parser {
-        place,
+        position,
         names,
         end: HEADER.len() as u64,
         limit,
     };
     let mut row_groups = Vec::with_capacity(count);
     for index in 0..count {
-        parser.place = place.row_group(index);
+        parser.position = position.row_group(index);
         row_groups.push(parser.row_group(cursor, columns)?);
     }
     Ok(row_groups)
 }
 
-/// Parses entries of what lies one behind the other in the file.
+/// Parses ranges that follow each other in the file.
 struct Parser<'a> {
-    place: Place<'a>,
+    position: FilePosition<'a>,
     names: &'a [Arc<str>],
-    /// Where what was parsed last ends.
+    /// End of the last range parsed.
     end: u64,
-    /// Where the footer begins.
+    /// Start of the footer.
     limit: u64,
 }
 
 impl Parser<'_> {
     fn row_group(&mut self, cursor: &mut Cursor<'_>, columns: usize) -> Result<RowGroup> {
-        let rows = rows(cursor.varint("row count")?, self.place)?;
+        let rows = rows(cursor.varint("row count")?, self.position)?;
         let gap = cursor.varint("row group start")?;
         let start = self.advance(gap, "the row group")?;
         let columns = (0..columns)
@@ -301,11 +301,11 @@ impl Parser<'_> {
         let has = cursor.u8("column")?;
         if has & !(HAS_ZONES | HAS_BLOOM | IS_COMPRESSED) != 0 {
             return Err(self
-                .place
+                .position
                 .corrupt(format!("a column that has parts {has:#x}")));
         }
         let number = cursor.varint("encoding")?;
-        let encoding = encoding(self.names, number, self.place)?;
+        let encoding = encoding(self.names, number, self.position)?;
         let (zones, zones_crc32) = match has & HAS_ZONES {
             0 => (self.end..self.end, 0),
             _ => self.part(cursor, "zones")?,
@@ -336,17 +336,17 @@ impl Parser<'_> {
         })
     }
 
-    /// How `stored` bytes are compressed, and how many they are when they are not.
+    /// The compression of `stored` bytes, and their decompressed size.
     fn compression(&self, cursor: &mut Cursor<'_>, stored: u64) -> Result<(Compression, u64)> {
         let compression = match cursor.u8("compression")? {
             ZSTD => Compression::Zstd,
-            other => return Err(self.place.corrupt(format!("compression {other}"))),
+            other => return Err(self.position.corrupt(format!("compression {other}"))),
         };
         let bytes = cursor.varint("size of data")?;
         let limit = compression::limit(stored);
         match bytes <= limit {
             true => Ok((compression, bytes)),
-            false => Err(self.place.corrupt(format!(
+            false => Err(self.position.corrupt(format!(
                 "{bytes} bytes of data compressed to {stored}, at most {limit}"
             ))),
         }
@@ -360,12 +360,12 @@ impl Parser<'_> {
         Ok((start..end, cursor.u32(what)?))
     }
 
-    /// What is `bytes` behind the end of what was parsed last.
+    /// The position `bytes` after the end of the last range.
     fn advance(&mut self, bytes: u64, what: &str) -> Result<u64> {
         let end = self.end.checked_add(bytes);
         let end = end.filter(|end| *end <= self.limit).ok_or_else(|| {
             let (from, to) = (self.end, self.limit);
-            self.place.corrupt(format!(
+            self.position.corrupt(format!(
                 "{what} goes on for {bytes} bytes; it has to be within {from}..{to}"
             ))
         })?;
@@ -380,11 +380,11 @@ fn statistics<'a>(
     schema: &SchemaRef,
     row_groups: usize,
     version: u32,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Vec<ZoneMap>> {
     let limit = MAX_STATISTICS_BYTES.max(cursor.remaining().saturating_mul(MAX_GROWTH));
     let mut total = 0;
-    let mut of_column = |data_type: &DataType, column: Place<'_>| {
+    let mut of_column = |data_type: &DataType, column: FilePosition<'_>| {
         if row_groups == 0 {
             let none = new_empty_array(data_type);
             return ZoneMap::of(&none).map_err(|error| column.encoding(error));
@@ -403,7 +403,7 @@ fn statistics<'a>(
     schema
         .fields()
         .iter()
-        .map(|field| of_column(field.data_type(), place.column(field.name())))
+        .map(|field| of_column(field.data_type(), position.column(field.name())))
         .collect()
 }
 
@@ -514,19 +514,19 @@ mod tests {
         assert!(parse(&more, FORMAT_VERSION, OFFSET, "t").is_err());
     }
 
-    /// With a right checksum, that is: what a hostile writer could do.
+    /// The checksum is right: a hostile writer can do this.
     #[test]
-    fn whatever_a_byte_becomes_ranges_stay_in_the_file() {
+    fn ranges_stay_in_the_file_for_any_changed_byte() {
         stay_in_the_file(encoded(&row_groups()), FORMAT_VERSION, OFFSET);
     }
 
-    /// The footer of a file of version 1, as of one of this version.
+    /// The footer of a file of version 1, rewritten as one of this version.
     #[test]
-    fn whatever_becomes_of_version_1_ranges_stay_in_the_file() {
+    fn ranges_of_version_1_stay_in_the_file_for_any_change() {
         let file = include_bytes!("../tests/golden/version-1/onpair.vectile");
         let arrow_footer = u32::from_le_bytes(*file[..file.len() - 6].last_chunk().unwrap());
         let tail = &file[file.len() - 10 - arrow_footer as usize..file.len() - 10];
-        let pointer = crate::ipc::footer_pointer(tail, Place::file("t")).unwrap();
+        let pointer = crate::ipc::footer_pointer(tail, FilePosition::file("t")).unwrap();
         assert_eq!(pointer.version, 1);
         let footer = &file[pointer.offset as usize..][..pointer.len as usize];
         let metadata = parse(footer, 1, pointer.offset, "t").unwrap();
@@ -587,7 +587,7 @@ mod tests {
             });
             refused(&far, beyond);
         }
-        // nobody can write what overlaps
+        // writers cannot produce overlapping ranges
         let schema = Schema::empty();
         for bytes in [0..448, 64..250] {
             let mut overlapping = row_groups();
@@ -606,7 +606,7 @@ mod tests {
     #[test]
     fn parts_of_another_kind_are_refused() {
         let bytes = encoded(&row_groups());
-        // the first row group: its rows, how far it is from the start, what its first column has
+        // the first row group: its rows, its distance from the start, the flags of its first column
         let entry = [10, 56, HAS_ZONES];
         let at = bytes.windows(3).position(|window| window == entry);
         let mut bytes = bytes.clone();

@@ -25,12 +25,12 @@ use arrow::ipc::{
 use bytes::Bytes;
 use flatbuffers::{FlatBufferBuilder, UnionWIPOffset, WIPOffset};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
 /// Messages and buffers start at multiples of this.
 const ALIGNMENT: u64 = 8;
 
-/// Encoded values of so many bytes start at a multiple of [`LARGE_ALIGNMENT`].
+/// Encoded values of at least this many bytes start at a multiple of [`LARGE_ALIGNMENT`].
 const LARGE: usize = 4096;
 const LARGE_ALIGNMENT: u64 = 64;
 
@@ -45,7 +45,7 @@ pub(crate) const HEADER: &[u8; 8] = b"ARROW1\0\0";
 
 const MAGIC: &[u8] = b"ARROW1";
 const CONTINUATION: [u8; 4] = [0xff; 4];
-/// The key of the pointer to the Vectile footer, and that of names and types of columns, which are for people.
+/// The key of the pointer to the Vectile footer and of the names and types of columns, which are for human readers.
 const POINTER_KEY: &str = "vectile";
 const COLUMNS_KEY: &str = "vectile.columns";
 /// In version 1, the version and the rest of the pointer.
@@ -69,8 +69,8 @@ pub(crate) fn file_header() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The container's schema, the same for every table: a binary column, of which a row group has a row for each of its
-/// own columns. So a column of a small table takes no place in flatbuffers, where it would take as much as its values.
+/// The container's schema, equal for every table: a binary column, with a row for each column of a row group. So a
+/// column of a small table takes no space in flatbuffers, where it would take as much as its values.
 fn container<'a>(builder: &mut FlatBufferBuilder<'a>) -> WIPOffset<arrow::ipc::Schema<'a>> {
     let binary = LargeBinary::create(builder, &LargeBinaryArgs {}).as_union_value();
     let children = builder.create_vector::<WIPOffset<Field<'a>>>(&[]);
@@ -109,15 +109,15 @@ fn key_value<'a>(
 
 /// One column of one row group, encoded.
 #[derive(Debug)]
-pub(crate) struct Parts {
+pub(crate) struct ChunkParts {
     pub(crate) zones: Bytes,
     pub(crate) bloom: Bytes,
     pub(crate) data: Bytes,
 }
 
-/// Where the parts of a column are.
+/// The ranges of a column's parts.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct ChunkRanges {
     pub(crate) zones: Range<u64>,
     pub(crate) bloom: Range<u64>,
     pub(crate) data: Range<u64>,
@@ -132,13 +132,13 @@ pub(crate) struct Message {
     pub(crate) metadata_bytes: u64,
     /// Bytes of the body.
     pub(crate) body_bytes: u64,
-    /// Per column, where its parts are in the body.
-    pub(crate) chunks: Vec<Places>,
+    /// Per column, the ranges of its parts in the body.
+    pub(crate) chunks: Vec<ChunkRanges>,
 }
 
 /// The record batch that holds a row group, a row for each column, to be written at `offset`, a multiple of
 /// [`ALIGNMENT`].
-pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Message> {
+pub(crate) fn row_group_message(columns: Vec<ChunkParts>, offset: u64) -> Result<Message> {
     let is_large = columns.iter().any(|column| column.data.len() >= LARGE);
     let rows = columns.len();
     let start = (rows as u64 + 1) * size_of::<i64>() as u64;
@@ -153,7 +153,7 @@ pub(crate) fn row_group_message(columns: Vec<Parts>, offset: u64) -> Result<Mess
         bounds.extend(signed(body.len - start)?.to_le_bytes());
     }
     let buffers = [
-        // of validity: without nulls, it is empty
+        // the validity buffer: without nulls, it is empty
         Buffer::new(0, 0),
         Buffer::new(0, signed(start)?),
         Buffer::new(signed(start)?, signed(body.len - start)?),
@@ -196,8 +196,8 @@ struct Body {
 }
 
 impl Body {
-    /// All parts of a column, one behind the other.
-    fn column(&mut self, parts: Parts) -> Places {
+    /// Appends all parts of a column.
+    fn column(&mut self, parts: ChunkParts) -> ChunkRanges {
         let zones = self.len..self.len + parts.zones.len() as u64;
         let bloom = zones.end..zones.end + parts.bloom.len() as u64;
         let at = match parts.data.len() {
@@ -209,7 +209,7 @@ impl Body {
         self.put(parts.bloom);
         self.pad(data.start);
         self.put(parts.data);
-        Places { zones, bloom, data }
+        ChunkRanges { zones, bloom, data }
     }
 
     fn put(&mut self, bytes: Bytes) {
@@ -275,7 +275,7 @@ fn too_long(what: &str) -> Error {
     ))
 }
 
-/// Where the Vectile footer is, and which format it is in.
+/// The position and format version of the Vectile footer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FooterPointer {
     pub(crate) version: u32,
@@ -284,7 +284,7 @@ pub(crate) struct FooterPointer {
     pub(crate) crc32: u32,
 }
 
-/// Where a row group's message is in the file.
+/// The position of a row group's message in the file.
 pub(crate) fn block(offset: u64, message: &Message) -> Result<Block> {
     let metadata =
         i32::try_from(message.metadata_bytes).map_err(|_| too_long("an Arrow message"))?;
@@ -340,10 +340,10 @@ pub(crate) fn file_trailer(
 pub(crate) fn arrow_footer_range(
     trailer: &[u8],
     file_bytes: u64,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Range<u64>> {
     let Some((len, MAGIC)) = trailer.split_first_chunk::<4>() else {
-        return Err(place.not_vectile("it does not end as an Arrow IPC file does"));
+        return Err(position.not_vectile("it does not end as an Arrow IPC file does"));
     };
     let len = i32::from_le_bytes(*len);
     let end = file_bytes.saturating_sub(TRAILER_BYTES);
@@ -353,13 +353,16 @@ pub(crate) fn arrow_footer_range(
         .filter(|start| *start >= HEADER.len() as u64);
     start
         .map(|start| start..end)
-        .ok_or_else(|| place.corrupt(format!("an Arrow footer of {len} bytes in {file_bytes}")))
+        .ok_or_else(|| position.corrupt(format!("an Arrow footer of {len} bytes in {file_bytes}")))
 }
 
 /// The pointer to the Vectile footer, from the bytes of the Arrow footer.
-pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<FooterPointer> {
+pub(crate) fn footer_pointer(
+    arrow_footer: &[u8],
+    position: FilePosition<'_>,
+) -> Result<FooterPointer> {
     let footer = root_as_footer(arrow_footer)
-        .map_err(|error| place.corrupt(format!("the Arrow footer is not readable: {error}")))?;
+        .map_err(|error| position.corrupt(format!("the Arrow footer is not readable: {error}")))?;
     let value_of = |name: &str| {
         let pairs = footer.custom_metadata()?;
         let pair = pairs.iter().find(|pair| pair.key() == Some(name))?;
@@ -370,19 +373,20 @@ pub(crate) fn footer_pointer(arrow_footer: &[u8], place: Place<'_>) -> Result<Fo
         Some((version?, pointer.unwrap_or_default()))
     };
     let pointer = value_of(POINTER_KEY).map(|value| value.split_once(',').unwrap_or((value, "")));
-    let (version, pointer) = pointer
-        .or_else(of_version_1)
-        .ok_or_else(|| place.not_vectile("it is an Arrow IPC file, but not of encoded columns"))?;
+    let (version, pointer) = pointer.or_else(of_version_1).ok_or_else(|| {
+        position.not_vectile("it is an Arrow IPC file, but not of encoded columns")
+    })?;
     let version = version
         .parse()
         .ok()
         .filter(|version| *version > 0)
-        .ok_or_else(|| place.corrupt(format!("the format version is {version:?}")))?;
+        .ok_or_else(|| position.corrupt(format!("the format version is {version:?}")))?;
     if version > crate::FORMAT_VERSION {
-        return Err(place.version(version));
+        return Err(position.version(version));
     }
-    parse_pointer(pointer, version)
-        .ok_or_else(|| place.corrupt("no readable place of the Vectile footer in the Arrow footer"))
+    parse_pointer(pointer, version).ok_or_else(|| {
+        position.corrupt("no readable place of the Vectile footer in the Arrow footer")
+    })
 }
 
 fn parse_pointer(value: &str, version: u32) -> Option<FooterPointer> {
@@ -417,11 +421,11 @@ mod tests {
     }
 
     fn footer_of(file: &[u8]) -> Result<FooterPointer> {
-        let place = Place::file("t");
+        let position = FilePosition::file("t");
         let size = file.len() as u64;
         let tail = &file[file.len() - TRAILER_BYTES as usize..];
-        let range = arrow_footer_range(tail, size, place)?;
-        footer_pointer(&file[range.start as usize..range.end as usize], place)
+        let range = arrow_footer_range(tail, size, position)?;
+        footer_pointer(&file[range.start as usize..range.end as usize], position)
     }
 
     #[test]
@@ -443,9 +447,9 @@ mod tests {
         footer.add_custom_metadata(pairs);
         let footer = footer.finish();
         builder.finish(footer, None);
-        let found = footer_pointer(builder.finished_data(), Place::file("t")).unwrap();
+        let parsed = footer_pointer(builder.finished_data(), FilePosition::file("t")).unwrap();
         assert_eq!(
-            found,
+            parsed,
             FooterPointer {
                 version: 1,
                 ..pointer()
@@ -482,7 +486,7 @@ mod tests {
     #[test]
     fn row_group_messages_are_aligned_and_verified() {
         let data = Bytes::from(vec![7u8; 5000]);
-        let parts = |data: &Bytes| Parts {
+        let parts = |data: &Bytes| ChunkParts {
             zones: Bytes::from_static(b"zones"),
             bloom: Bytes::from_static(b"blooms"),
             data: data.clone(),

@@ -1,9 +1,8 @@
-//! Tables of encoded columns in a file that is a valid Arrow IPC file: any Arrow implementation
-//! opens it, one record batch per row group. What a Vectile reader needs is
-//! in a footer of its own; `docs/file-format.md` describes every byte.
+//! Tables of encoded columns in a file that is a valid Arrow IPC file: any Arrow implementation opens it, one record
+//! batch per row group. A Vectile reader uses a footer of its own; `docs/file-format.md` describes every byte.
 //!
-//! [`Writer`] writes a table to an object store and [`read_metadata`] and [`read_row_group`] read
-//! what a query needs of it. A [`File`] is what [`vectile_scan`] scans. Reading never trusts the file: the worst that bytes can cause is an
+//! [`Writer`] writes a table to an object store; [`read_metadata`] and [`read_row_group`] read the parts that a query
+//! needs. [`vectile_scan`] scans a [`File`]. Reading never trusts the file: the worst that bytes can cause is an
 //! [`Error`] that names the file, the row group and the column.
 //!
 //! ```
@@ -27,7 +26,7 @@
 //! let metadata = read_metadata(&store, &store.head(&location).await?).await?;
 //! let fetch = Fetch { row_group: 0, data: vec![0], zones: vec![] };
 //! let data = read_row_group(&store, &location, &metadata, &fetch, &ReadOptions::default()).await?;
-//! let miles = data.columns[0].as_ref().expect("it was asked for");
+//! let miles = data.columns[0].as_ref().expect("it was requested");
 //! assert_eq!(&miles.decode(0..3)?, batch.column(0));
 //! # Ok(())
 //! # }

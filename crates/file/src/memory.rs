@@ -1,16 +1,16 @@
-//! How much memory the rows of an array take, whatever larger arrays they are slices of.
+//! Memory that the rows of an array take, regardless of larger arrays they are slices of.
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RunArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type, RunEndIndexType, UnionMode};
 
-/// Bytes of the rows of `array`. Of values that rows share, as those of a dictionary, no more count
-/// than the rows can refer to.
+/// Bytes of the rows of `array`. Values that rows share, such as those of a dictionary, count at
+/// most as often as the rows can refer to them.
 pub(crate) fn memory_bytes(array: &dyn Array) -> u64 {
     let rows = array.len();
     let validity = array.nulls().map_or(0, |_| rows.div_ceil(8) as u64);
     let values = match array.data_type() {
-        // arrow counts only the views of these
+        // arrow counts only the views of these types
         DataType::Utf8View => {
             let views = array.as_string_view();
             (rows * 16 + views.total_buffer_bytes_used()) as u64
@@ -73,14 +73,14 @@ pub(crate) fn memory_bytes(array: &dyn Array) -> u64 {
     values.saturating_add(validity)
 }
 
-/// The offsets of lists and the items between the first and the last of them.
+/// Bytes of the offsets of lists and of the items between the first and the last.
 fn of_lists<O: OffsetSizeTrait>(items: &ArrayRef, offsets: &OffsetBuffer<O>) -> u64 {
     let (start, end) = (offsets[0].as_usize(), offsets[offsets.len() - 1].as_usize());
     let items = memory_bytes(&items.slice(start, end - start));
     (offsets.len() * size_of::<O>()) as u64 + items
 }
 
-/// The runs that the rows are in.
+/// Bytes of the runs that the rows are in.
 fn of_runs<R: RunEndIndexType>(array: &dyn Array) -> u64 {
     match array.as_any().downcast_ref::<RunArray<R>>() {
         Some(runs) if !runs.is_empty() => {
@@ -96,7 +96,7 @@ fn of_runs<R: RunEndIndexType>(array: &dyn Array) -> u64 {
     }
 }
 
-/// The average bytes of `rows` of `values`, and all of them at most.
+/// Bytes of `rows` average rows of `values`, at most those of all.
 fn share(values: &ArrayRef, rows: usize) -> u64 {
     let (rows, of) = (rows.min(values.len()), values.len().max(1));
     (u128::from(memory_bytes(values)) * rows as u128 / of as u128) as u64

@@ -1,4 +1,4 @@
-//! What the footer says, checked and in memory.
+//! The content of the footer, checked and in memory.
 
 use std::fmt;
 use std::mem::size_of;
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use vectile_encodings::ZoneMap;
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
-/// The most rows a row group may have: keeps what a reader must hold for one row group small
-/// whatever a file claims.
+/// The most rows a row group may have. It bounds the memory a reader needs for one row group, regardless of what a file
+/// claims.
 pub const MAX_ROW_GROUP_ROWS: usize = 1 << 24;
 
 /// A file's footer: schema, row groups and their statistics.
@@ -27,25 +27,25 @@ pub struct Metadata {
     pub(crate) footer_bytes: u64,
     pub(crate) checksum: u32,
     pub(crate) e_tag: Option<String>,
-    /// Whether it is a file of this machine.
+    /// True if it is a local file.
     pub(crate) is_file: bool,
 }
 
-/// Where one row group is.
+/// The position of one row group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowGroup {
     /// Rows, at least one and at most [`MAX_ROW_GROUP_ROWS`].
     pub rows: usize,
-    /// The bytes of the file that hold it, its Arrow message included.
+    /// The bytes of the file that hold it, including its Arrow message.
     pub bytes: Range<u64>,
     /// One chunk per column of the schema.
     pub columns: Vec<Chunk>,
 }
 
-/// Where one column of one row group is.
+/// The position and encoding of one column of one row group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chunk {
-    /// The bytes of the file that hold the zone map of its vectors; none if there is one vector, whose zone map are the
+    /// The bytes of the file that hold the zone map of its vectors; empty if there is one vector, whose zone map is the
     /// row group's statistics.
     pub zones: Range<u64>,
     /// CRC-32 of the zone map's bytes.
@@ -58,15 +58,15 @@ pub struct Chunk {
     pub data_crc32: u32,
     /// How these bytes are compressed as a whole.
     pub compression: Compression,
-    /// How many they are when they are not.
+    /// Their size when decompressed.
     pub data_bytes: u64,
-    /// How it is encoded, e.g. `dict(ffor, fsst(ffor))`.
+    /// The encoding, e.g. `dict(ffor, fsst(ffor))`.
     pub encoding: Arc<str>,
     /// Bytes its values take as Arrow arrays.
     pub arrow_bytes: u64,
 }
 
-/// Where the Bloom filter of a chunk is.
+/// The position of the Bloom filter of a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bloom {
     /// The bytes of the file that hold it.
@@ -75,11 +75,11 @@ pub struct Bloom {
     pub crc32: u32,
 }
 
-/// How the bytes of encoded values are compressed, whatever their encoding.
+/// How the bytes of encoded values are compressed, regardless of their encoding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Compression {
-    /// They are as the encoding made them.
+    /// Not compressed.
     #[default]
     None,
     /// By Zstandard.
@@ -110,7 +110,7 @@ impl FromStr for Compression {
 }
 
 impl Metadata {
-    /// The version of the format that the file is in.
+    /// The format version of the file.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -120,7 +120,7 @@ impl Metadata {
         &self.file
     }
 
-    /// The logical schema, as it was written.
+    /// The logical schema, as written.
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -144,7 +144,7 @@ impl Metadata {
     ///
     /// # Panics
     ///
-    /// When there is no row group `index`; see [`Self::row_groups`] for a checked look.
+    /// If there is no row group `index`; see [`Self::row_groups`] for checked access.
     pub fn row_group(&self, index: usize) -> &RowGroup {
         &self.row_groups[index]
     }
@@ -153,22 +153,22 @@ impl Metadata {
     ///
     /// # Panics
     ///
-    /// When the schema has no column `column`.
+    /// If the schema has no column `column`.
     pub fn row_group_statistics(&self, column: usize) -> &ZoneMap {
         &self.statistics[column]
     }
 
-    /// Bytes of the file that the footer takes, Arrow's own included.
+    /// Bytes of the file that the footer takes, including Arrow's.
     pub fn footer_bytes(&self) -> u64 {
         self.footer_bytes
     }
 
-    /// CRC-32 of the footer, which has those of all chunks in it: a file of other contents has another one.
+    /// CRC-32 of the footer, which holds those of all chunks: a file with other content has another one.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
 
-    /// Bytes of memory that this takes, about.
+    /// Approximate bytes of memory that this takes.
     pub fn memory_size(&self) -> usize {
         let chunks = self.row_groups.len() * self.schema.fields().len();
         size_of::<Self>()
@@ -182,21 +182,21 @@ impl Metadata {
                 .sum::<usize>()
     }
 
-    /// An error that decoding a column chunk gave, with the place of it.
+    /// Adds the position of a column chunk to an error of decoding it.
     pub fn error(&self, row_group: usize, column: usize, error: vectile_encodings::Error) -> Error {
-        self.place(row_group, column).encoding(error)
+        self.position(row_group, column).encoding(error)
     }
 
-    /// The place of a column chunk.
-    pub(crate) fn place(&self, row_group: usize, column: usize) -> Place<'_> {
-        let place = Place::file(&self.file).row_group(row_group);
+    /// The position of a column chunk, for errors.
+    pub(crate) fn position(&self, row_group: usize, column: usize) -> FilePosition<'_> {
+        let position = FilePosition::file(&self.file).row_group(row_group);
         match self.schema.fields().get(column) {
-            Some(field) => place.column(field.name()),
-            None => place,
+            Some(field) => position.column(field.name()),
+            None => position,
         }
     }
 
-    /// The row group, or an error when there is none of that number.
+    /// The row group, or an error if there is none of that index.
     pub(crate) fn try_row_group(&self, index: usize) -> Result<&RowGroup> {
         self.row_groups.get(index).ok_or_else(|| {
             let count = self.row_groups.len();

@@ -17,33 +17,34 @@ use crate::sync;
 /// Bytes of the first parts of an upload: object stores take at least 5 MiB.
 const PART_BYTES: usize = 16 << 20;
 
-/// Parts of an upload under way at the same time.
+/// Parts of an upload in flight at the same time.
 const PARALLEL_PARTS: usize = 4;
 
-/// The object as it grows. Dropping it discards it, unless it is complete.
+/// The object being written. Dropping it discards it, unless it is complete.
 #[derive(Debug)]
 pub(crate) struct Output {
     store: Arc<dyn ObjectStore>,
     location: Path,
-    /// The same place in the file system, if that is where it is.
+    /// Its path, if the store is a local file system.
     path: Option<PathBuf>,
-    /// To be synced when the object is complete.
+    /// Directories to sync when the object is complete.
     directories: BTreeSet<PathBuf>,
     /// The start of the file, until the upload is open.
     header: Option<Bytes>,
     upload: Option<Box<dyn MultipartUpload>>,
     /// The part that is not yet full.
     part: PutPayloadMut,
-    /// Parts under way.
+    /// Uploads in flight.
     parts: JoinSet<object_store::Result<()>>,
-    /// Bytes so far.
+    /// Bytes written so far.
     pub(crate) offset: u64,
-    /// How long others waited for parts.
+    /// Time the writer waited for uploads.
     pub(crate) waited: Duration,
 }
 
 impl Output {
-    /// `local_root` is what the store's locations are relative to, where they are files of this machine.
+    /// An object that is not yet open. `local_root` is the directory that the store's locations are relative to, if
+    /// they are local files.
     pub(crate) fn new(
         store: Arc<dyn ObjectStore>,
         location: Path,
@@ -64,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Starts the upload, the first time.
+    /// Starts the upload on the first call.
     pub(crate) async fn open(&mut self) -> Result<()> {
         let Some(header) = self.header.take() else {
             return Ok(());
@@ -102,12 +103,12 @@ impl Output {
         Ok(())
     }
 
-    /// Waits until few parts are under way.
+    /// Waits until few parts are in flight.
     pub(crate) async fn wait(&mut self) -> Result<()> {
         self.wait_for(PARALLEL_PARTS).await
     }
 
-    /// Waits until fewer than `most` parts are under way.
+    /// Waits until fewer than `most` parts are in flight.
     async fn wait_for(&mut self, most: usize) -> Result<()> {
         let started = Instant::now();
         while self.parts.len() >= most {
@@ -120,7 +121,7 @@ impl Output {
         Ok(())
     }
 
-    /// Holds as little as the store allows: files take parts of any size.
+    /// Sends as much as the store allows: files take parts of any size.
     pub(crate) async fn relieve(&mut self) -> Result<()> {
         if self.path.is_some() && !self.part.is_empty() {
             self.send_part()?;
@@ -128,12 +129,12 @@ impl Output {
         self.wait_for(1).await
     }
 
-    /// Bytes that are in memory until they are sent.
+    /// Bytes in memory that are not sent yet.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.part.content_length() + self.parts.len() * PART_BYTES
     }
 
-    /// Sends what is left, so that nothing is missing but the name.
+    /// Sends the rest, so that only the name is missing.
     pub(crate) async fn flush(&mut self) -> Result<()> {
         if !self.part.is_empty() {
             self.send_part()?;
@@ -156,7 +157,7 @@ impl Output {
         if let Some(mut upload) = self.upload.take()
             && let Err(error) = upload.complete().await
         {
-            // The first error says more than one of cleaning up.
+            // The first error says more than one of the cleanup.
             let _ = upload.abort().await;
             return Err(error.into());
         }
@@ -172,7 +173,7 @@ impl Output {
         &self.location
     }
 
-    /// Directories to be synced when the object is complete.
+    /// Directories to sync when the object is complete.
     pub(crate) fn directories(&self) -> &BTreeSet<PathBuf> {
         &self.directories
     }
@@ -186,7 +187,7 @@ impl Output {
     }
 }
 
-/// Stores do not all clean up when an upload is dropped; without a runtime, that has to do.
+/// Not all stores clean up when an upload is dropped, so this aborts it; without a runtime, dropping must suffice.
 impl Drop for Output {
     fn drop(&mut self) {
         if let (Some(mut upload), Ok(runtime)) =

@@ -5,23 +5,23 @@ use std::mem;
 use async_trait::async_trait;
 use object_store::{MultipartUpload, PutPayload, PutResult, UploadPart};
 
-/// Parts that stay as they come. Some stores want all parts but the last of one size, so the size
+/// The number of parts that are sent as they come. Some stores want all parts but the last of one size, so the size
 /// changes only where it has to.
 const EQUAL_PARTS: usize = 5000;
 
-/// From then on, so many parts have the same size; those after them are larger by `STEP_BYTES`.
+/// After those, this many parts have the same size; the next are larger by `STEP_BYTES`.
 const PARTS_PER_STEP: usize = 38;
 
 const STEP_BYTES: usize = 16 << 20;
 
-/// An upload whose later parts are several of those that come, so that 10,000 hold 5 TiB, the most that S3 stores.
-/// Around another one it changes nothing.
+/// An upload that joins its later parts, so that 10,000 hold 5 TiB, the most that S3 stores. Wrapping another
+/// `GrowingParts` changes nothing.
 #[derive(Debug)]
 pub struct GrowingParts {
     upload: Box<dyn MultipartUpload>,
     /// Parts sent.
     sent: usize,
-    /// What came since.
+    /// Parts received since the last one sent.
     waiting: Vec<PutPayload>,
     waiting_bytes: usize,
 }
@@ -46,7 +46,7 @@ impl GrowingParts {
     }
 }
 
-/// The fewest bytes of a part that comes after `sent` others.
+/// The fewest bytes of the part after `sent` others.
 fn least_bytes(sent: usize) -> usize {
     match sent.checked_sub(EQUAL_PARTS) {
         None => 0,
@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts the bytes of each part.
+    /// Records the size of each part.
     #[derive(Debug)]
     struct Counted(Arc<Mutex<Vec<usize>>>);
 

@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::summary::WriteSummary;
 use crate::sync;
 
-/// Files that are made visible at the same time: on an object store that is one request each.
+/// Files that are made visible in parallel; on an object store that is one request each.
 const PARALLEL_FILES: usize = 16;
 
 /// A file that is written but not visible: [`publish`] gives it its name. Dropping it discards it.
@@ -40,15 +40,14 @@ impl Staged {
     }
 }
 
-/// Makes files visible; their bytes are in their store already. When one fails, those that are visible are removed
-/// again. Local files and their directories are synced if they were written with
-/// [`local_root`](crate::WriterOptions::local_root).
+/// Makes files visible; their bytes are in their store already. If one fails, the visible ones are removed again. Local
+/// files and their directories are synced if they were written with [`local_root`](crate::WriterOptions::local_root).
 ///
 /// If the process ends in between, or the future is dropped, some files may be visible and others not.
 ///
 /// # Errors
 ///
-/// Those of the object store: no file is there then. [`Error::LeftBehind`] names those that could not be removed.
+/// Those of the object store; then no file is visible. [`Error::LeftBehind`] names those that could not be removed.
 pub async fn publish(files: Vec<Staged>) -> Result<Vec<WriteSummary>> {
     let mut visible = Vec::with_capacity(files.len());
     let mut files = files.into_iter();
@@ -65,7 +64,7 @@ pub async fn publish(files: Vec<Staged>) -> Result<Vec<WriteSummary>> {
             }
         }
         if let Some(error) = failed {
-            // An error has happened already; a staged upload that stays behind is no file.
+            // An error has occurred already; a staged upload that stays behind is not a file.
             join_all(files.map(Staged::abort)).await;
             return Err(withdraw(visible, error).await);
         }
@@ -90,13 +89,13 @@ pub async fn publish(files: Vec<Staged>) -> Result<Vec<WriteSummary>> {
     }
 }
 
-/// Each directory once.
+/// The distinct directories of the files.
 fn directories_of(files: &[Staged]) -> BTreeSet<PathBuf> {
     let directories = files.iter().flat_map(|file| file.output.directories());
     directories.cloned().collect()
 }
 
-/// Removes what is visible.
+/// Removes visible files.
 async fn withdraw(files: Vec<Staged>, error: Error) -> Error {
     let mut left = Vec::new();
     for mut file in files {

@@ -1,4 +1,4 @@
-//! Reads a table: the footer first, then of each row group only the columns that are asked for.
+//! Reads a table: the footer first, then only the requested columns of each row group.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,27 +12,25 @@ use vectile_scan::object::{Handle, ReadBuffers, Version};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Bloom, Compression, Metadata, RowGroup};
 
-/// Bytes of the end of a file that are read in the hope that the footer is in them.
+/// Bytes read from the end of a file first; usually the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// A footer beyond this is refused rather than read into memory: it would be of some ten million
-/// column chunks.
+/// A larger footer is refused rather than read into memory: it would be of some ten million column chunks.
 const MAX_FOOTER_BYTES: u64 = 1 << 30;
 
-/// How to read.
+/// Options for reading.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ReadOptions {
-    /// Whether to compare checksums, which costs some tenth of a second per gigabyte. The footer's
-    /// is always compared.
+    /// True if checksums are compared, which costs some tenth of a second per gigabyte. The footer's is always
+    /// compared.
     pub verify_checksums: bool,
-    /// What bytes of local files are read into, by the thread that asks for them; by default, memory of the heap, by
-    /// another thread.
+    /// Memory that local files are read into, on the calling thread; by default, heap memory, on another thread.
     pub buffers: Option<Arc<dyn ReadBuffers>>,
 }
 
@@ -46,14 +44,14 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// With [`verify_checksums`](Self::verify_checksums).
+    /// Sets [`verify_checksums`](Self::verify_checksums).
     #[must_use]
     pub fn with_verify_checksums(mut self, verify: bool) -> Self {
         self.verify_checksums = verify;
         self
     }
 
-    /// With [`buffers`](Self::buffers).
+    /// Sets [`buffers`](Self::buffers).
     #[must_use]
     pub fn with_buffers(mut self, buffers: Arc<dyn ReadBuffers>) -> Self {
         self.buffers = Some(buffers);
@@ -61,19 +59,18 @@ impl ReadOptions {
     }
 }
 
-/// Reads the footer of a file: one request for its end, and another only where the footer is
-/// larger than 64 KiB.
+/// Reads the footer of a file: one request for its end, and another only if the footer is larger than 64 KiB.
 ///
 /// # Errors
 ///
-/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], [`Error::Changed`] where the store
-/// has another version by now than `object`, and those of the object store.
+/// [`Error::NotVectile`], [`Error::UnsupportedVersion`], [`Error::Corrupt`], [`Error::Changed`] if the store has
+/// another version by now than `object`, and those of the object store.
 pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
     let file = object.location.to_string();
-    let place = Place::file(&file);
+    let position = FilePosition::file(&file);
     let size = object.size;
     if size < HEADER.len() as u64 + TRAILER_BYTES {
-        return Err(place.not_vectile(format!("it has only {size} bytes")));
+        return Err(position.not_vectile(format!("it has only {size} bytes")));
     }
     let handle = Handle::default();
     let version = Version {
@@ -83,16 +80,16 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
         handle: &handle,
         buffers: None,
     };
-    let mut tail = Tail::read(version, size, place).await?;
+    let mut tail = Tail::read(version, size, position).await?;
     let trailer = tail.bytes(size - TRAILER_BYTES..size)?;
-    let arrow_footer = ipc::arrow_footer_range(&trailer, size, place)?;
+    let arrow_footer = ipc::arrow_footer_range(&trailer, size, position)?;
     tail.extend_to(arrow_footer.start).await?;
-    let pointer = ipc::footer_pointer(&tail.bytes(arrow_footer.clone())?, place)?;
-    let range = footer_range(pointer, arrow_footer.start, place)?;
+    let pointer = ipc::footer_pointer(&tail.bytes(arrow_footer.clone())?, position)?;
+    let range = footer_range(pointer, arrow_footer.start, position)?;
     tail.extend_to(range.start).await?;
     let footer = tail.bytes(range.clone())?;
     if crc32fast::hash(&footer) != pointer.crc32 {
-        return Err(place.corrupt("the footer's checksum is wrong"));
+        return Err(position.corrupt("the footer's checksum is wrong"));
     }
     let mut metadata = footer::parse(&footer, pointer.version, range.start, &file)?;
     metadata.footer_bytes = size - range.start;
@@ -102,13 +99,17 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     Ok(metadata)
 }
 
-fn footer_range(pointer: FooterPointer, end: u64, place: Place<'_>) -> Result<Range<u64>> {
+fn footer_range(
+    pointer: FooterPointer,
+    end: u64,
+    position: FilePosition<'_>,
+) -> Result<Range<u64>> {
     let FooterPointer { offset, len, .. } = pointer;
     match offset.checked_add(len) {
         Some(footer_end) if footer_end <= end && offset >= HEADER.len() as u64 => {
             Ok(offset..footer_end)
         }
-        _ => Err(place.corrupt(format!(
+        _ => Err(position.corrupt(format!(
             "a footer of {len} bytes at {offset}, with {end} bytes before the Arrow footer"
         ))),
     }
@@ -117,7 +118,7 @@ fn footer_range(pointer: FooterPointer, end: u64, place: Place<'_>) -> Result<Ra
 /// The end of a file, from some offset on.
 struct Tail<'a> {
     version: Version<'a>,
-    place: Place<'a>,
+    position: FilePosition<'a>,
     size: u64,
     start: u64,
     bytes: Bytes,
@@ -125,11 +126,11 @@ struct Tail<'a> {
 }
 
 impl<'a> Tail<'a> {
-    async fn read(version: Version<'a>, size: u64, place: Place<'a>) -> Result<Self> {
+    async fn read(version: Version<'a>, size: u64, position: FilePosition<'a>) -> Result<Self> {
         let start = size.saturating_sub(TAIL_BYTES);
         let mut tail = Self {
             version,
-            place,
+            position,
             size,
             start: size,
             bytes: Bytes::new(),
@@ -139,15 +140,14 @@ impl<'a> Tail<'a> {
         Ok(tail)
     }
 
-    /// Reads what is missing from `start` on, and some more in the hope that the rest of the
-    /// footer is in it.
+    /// Extends the tail to `start`, and by some more that probably has the rest of the footer.
     async fn extend_to(&mut self, start: u64) -> Result<()> {
         if start >= self.start {
             return Ok(());
         }
         if self.size - start > MAX_FOOTER_BYTES {
             let bytes = self.size - start;
-            return Err(self.place.corrupt(format!("a footer of {bytes} bytes")));
+            return Err(self.position.corrupt(format!("a footer of {bytes} bytes")));
         }
         let start = match self.bytes.is_empty() {
             true => start,
@@ -157,7 +157,7 @@ impl<'a> Tail<'a> {
         let mut read = self.version.read(std::slice::from_ref(&range)).await?;
         self.is_file = read.is_file;
         let missing = read.bytes.pop().unwrap_or_default();
-        check_len(&missing, self.start - start, self.place)?;
+        check_len(&missing, self.start - start, self.position)?;
         self.bytes = if self.bytes.is_empty() {
             missing
         } else {
@@ -185,27 +185,27 @@ impl<'a> Tail<'a> {
     }
 }
 
-/// Stores return less where a file has become shorter since it was listed.
-fn check_len(bytes: &Bytes, expected: u64, place: Place<'_>) -> Result<()> {
+/// Checks the length: stores return less if a file has become shorter since it was listed.
+fn check_len(bytes: &Bytes, expected: u64, position: FilePosition<'_>) -> Result<()> {
     if bytes.len() as u64 == expected {
         return Ok(());
     }
-    let found = bytes.len();
-    Err(place.corrupt(format!(
-        "{found} bytes were read where {expected} should be"
+    let actual = bytes.len();
+    Err(position.corrupt(format!(
+        "{actual} bytes were read where {expected} should be"
     )))
 }
 
-/// Reads columns and zone maps of one row group. Ranges near each other are fetched together and
-/// far ones in parallel; buffers are slices of what was fetched.
+/// Reads columns and zone maps of one row group. Ranges near each other are fetched together and distant ones in
+/// parallel; buffers are slices of what was fetched.
 ///
-/// Call it twice to look at the zones of filter columns before fetching any values.
+/// Call it twice to evaluate the zones of filter columns before fetching any values.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidArgument`] when the row group or a column does not exist, [`Error::Corrupt`]
-/// with row group and column, [`Error::Changed`] where the store has another version by now than `metadata` is of, and
-/// those of the object store.
+/// [`Error::InvalidArgument`] if the row group or a column does not exist, [`Error::Corrupt`] with row group and
+/// column, [`Error::Changed`] if the store has another version by now than that of `metadata`, and those of the object
+/// store.
 pub async fn read_row_group(
     store: &Arc<dyn ObjectStore>,
     location: &Path,
@@ -224,7 +224,7 @@ pub async fn read_row_group(
     .await
 }
 
-/// As [`read_row_group`], of a file that stays open: for several row groups of one.
+/// As [`read_row_group`], from a file that stays open for several row groups.
 pub(crate) async fn read_row_group_from(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
@@ -234,7 +234,7 @@ pub(crate) async fn read_row_group_from(
     options: &ReadOptions,
 ) -> Result<RowGroupData> {
     let row_group = metadata.try_row_group(fetch.row_group)?;
-    let parts = wanted(row_group, fetch)?;
+    let parts = parts_to_read(row_group, fetch)?;
     let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.range.clone()).collect();
     let version = Version {
         store,
@@ -253,13 +253,13 @@ pub(crate) async fn read_row_group_from(
         bytes_read: ranges.iter().map(|range| range.end - range.start).sum(),
     };
     for (part, bytes) in parts.iter().zip(fetched) {
-        let place = metadata.place(fetch.row_group, part.column);
-        part.check(&bytes, options, place)?;
+        let position = metadata.position(fetch.row_group, part.column);
+        part.check(&bytes, options, position)?;
         let chunk = &row_group.columns[part.column];
         let bytes = match chunk.compression {
             Compression::Zstd if part.kind == Kind::Data => {
                 let data = decompress(&bytes, chunk.data_bytes);
-                data.map_err(|reason| place.corrupt(reason))?.into()
+                data.map_err(|reason| position.corrupt(reason))?.into()
             }
             _ => bytes,
         };
@@ -274,23 +274,23 @@ pub(crate) async fn read_row_group_from(
             Kind::Zones => {
                 let zones = row_group.rows.div_ceil(VECTOR_LEN);
                 let zones = ZoneMap::parse_version(bytes, data_type, zones, metadata.version);
-                data.zones[part.column] = Some(zones.map_err(|error| place.encoding(error))?);
+                data.zones[part.column] = Some(zones.map_err(|error| position.encoding(error))?);
             }
             Kind::Data => {
                 let rows = row_group.rows;
                 let column = Column::parse_version(bytes, data_type, rows, metadata.version);
-                data.columns[part.column] = Some(column.map_err(|error| place.encoding(error))?);
+                data.columns[part.column] = Some(column.map_err(|error| position.encoding(error))?);
             }
         }
     }
     Ok(data)
 }
 
-/// The Bloom filters of some columns, which ascend, of one row group.
+/// Reads the Bloom filters of `columns`, which ascend, in one row group.
 ///
 /// # Errors
 ///
-/// As [`read_row_group`]; [`Error::InvalidArgument`] also where a column has none.
+/// As [`read_row_group`]; [`Error::InvalidArgument`] also if a column has none.
 pub(crate) async fn read_bloom_filters(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
@@ -318,10 +318,10 @@ pub(crate) async fn read_bloom_filters(
     let fetched = version.fetch(&ranges, metadata.is_file).await?;
     let filters = columns.iter().zip(blooms).zip(fetched);
     let filters = filters.map(|((&column, bloom), bytes)| {
-        let place = metadata.place(row_group, column);
-        check_len(&bytes, bloom.bytes.end - bloom.bytes.start, place)?;
-        check_crc32(&bytes, bloom.crc32, "Bloom filter", options, place)?;
-        BloomFilter::parse(Buffer::from(bytes)).map_err(|error| place.encoding(error))
+        let position = metadata.position(row_group, column);
+        check_len(&bytes, bloom.bytes.end - bloom.bytes.start, position)?;
+        check_crc32(&bytes, bloom.crc32, "Bloom filter", options, position)?;
+        BloomFilter::parse(Buffer::from(bytes)).map_err(|error| position.encoding(error))
     });
     filters.collect()
 }
@@ -332,23 +332,28 @@ enum Kind {
     Data,
 }
 
-/// One thing to read.
+/// A range to read.
 #[derive(Debug)]
-struct Part {
+struct ReadPart {
     column: usize,
     kind: Kind,
     range: Range<u64>,
     crc32: u32,
 }
 
-impl Part {
-    fn check(&self, bytes: &Bytes, options: &ReadOptions, place: Place<'_>) -> Result<()> {
-        check_len(bytes, self.range.end - self.range.start, place)?;
+impl ReadPart {
+    fn check(
+        &self,
+        bytes: &Bytes,
+        options: &ReadOptions,
+        position: FilePosition<'_>,
+    ) -> Result<()> {
+        check_len(bytes, self.range.end - self.range.start, position)?;
         let what = match self.kind {
             Kind::Zones => "zone map",
             Kind::Data => "values",
         };
-        check_crc32(bytes, self.crc32, what, options, place)
+        check_crc32(bytes, self.crc32, what, options, position)
     }
 }
 
@@ -357,22 +362,22 @@ fn check_crc32(
     crc32: u32,
     what: &str,
     options: &ReadOptions,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<()> {
     match options.verify_checksums && crc32fast::hash(bytes) != crc32 {
-        true => Err(place.corrupt(format!("the checksum of its {what} is wrong"))),
+        true => Err(position.corrupt(format!("the checksum of its {what} is wrong"))),
         false => Ok(()),
     }
 }
 
-/// What to read, in file order and each once.
-fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
+/// The parts to read, in file order and without duplicates.
+fn parts_to_read(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<ReadPart>> {
     let zones = fetch.zones.iter().map(|column| (*column, Kind::Zones));
     let data = fetch.data.iter().map(|column| (*column, Kind::Data));
-    let mut wanted: Vec<(usize, Kind)> = zones.chain(data).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    wanted
+    let mut parts_to_read: Vec<(usize, Kind)> = zones.chain(data).collect();
+    parts_to_read.sort_unstable();
+    parts_to_read.dedup();
+    parts_to_read
         .into_iter()
         .map(|(column, kind)| {
             let chunk = row_group.columns.get(column).ok_or_else(|| {
@@ -383,7 +388,7 @@ fn wanted(row_group: &RowGroup, fetch: &Fetch) -> Result<Vec<Part>> {
                 Kind::Zones => (chunk.zones.clone(), chunk.zones_crc32),
                 Kind::Data => (chunk.data.clone(), chunk.data_crc32),
             };
-            Ok(Part {
+            Ok(ReadPart {
                 column,
                 kind,
                 range,

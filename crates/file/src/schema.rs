@@ -1,5 +1,6 @@
-//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it, but without what most
-//! fields have. It is read from untrusted bytes, so [`parse`] refuses types that no Arrow array can have before anything builds one.
+//! The logical schema, as the user wrote it, in JSON as `arrow-schema` serialises it, but without the defaults of most
+//! fields. It is read from untrusted bytes, so [`parse`] refuses types that no Arrow array can have before anything
+//! builds one.
 
 use std::sync::Arc;
 
@@ -11,16 +12,16 @@ use arrow::datatypes::{
 use serde_json::{Map, Value};
 use vectile_encodings::{MAX_DECODED_BYTES, MAX_TYPE_DEPTH, fixed_bytes};
 
-use crate::error::{Error, Place, Result};
+use crate::error::{Error, FilePosition, Result};
 
-/// The logical schema as JSON, checked to be one that [`parse`] accepts.
+/// Serialises the logical schema as JSON, checked to be one that [`parse`] accepts.
 pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
     for field in schema.fields() {
         check(field.data_type(), MAX_TYPE_DEPTH).map_err(|reason| {
             Error::InvalidArgument(format!("cannot store column '{}': {reason}", field.name()))
         })?;
     }
-    // By way of a value, whose maps are sorted: the same table gives the same bytes.
+    // Through a value, whose maps are sorted: equal tables give equal bytes.
     serde_json::to_value(schema)
         .and_then(|mut value| {
             each_field(&mut value, &mut |field| {
@@ -34,8 +35,8 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
         .map_err(|error| Error::Internal(format!("cannot serialise the schema: {error}")))
 }
 
-/// The logical schema from untrusted JSON.
-pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
+/// Parses the logical schema from untrusted JSON.
+pub(crate) fn parse(json: &[u8], position: FilePosition<'_>) -> Result<SchemaRef> {
     let schema: Schema = serde_json::from_slice(json)
         .and_then(|mut value: Value| {
             each_field(&mut value, &mut |field| {
@@ -50,18 +51,18 @@ pub(crate) fn parse(json: &[u8], place: Place<'_>) -> Result<SchemaRef> {
             }
             serde_json::from_value(value)
         })
-        .map_err(|error| place.corrupt(format!("the schema is not readable: {error}")))?;
+        .map_err(|error| position.corrupt(format!("the schema is not readable: {error}")))?;
     for field in schema.fields() {
         check(field.data_type(), MAX_TYPE_DEPTH)
-            .map_err(|reason| place.column(field.name()).corrupt(reason))?;
+            .map_err(|reason| position.column(field.name()).corrupt(reason))?;
     }
     Ok(Arc::new(schema))
 }
 
-/// What a field's JSON may leave out.
+/// The keys that a field's JSON may omit.
 const DEFAULTED: [&str; 4] = ["nullable", "dict_id", "dict_is_ordered", "metadata"];
 
-/// The value of a key that is left out; null for a key that may not be.
+/// The default of an omitted key; null for a key that may not be omitted.
 fn default_of(key: &str) -> Value {
     match key {
         "nullable" => Value::from(true),
@@ -72,7 +73,7 @@ fn default_of(key: &str) -> Value {
     }
 }
 
-/// Calls `change` with each field within a schema or a type, however deep.
+/// Calls `change` with each field within a schema or a type, at any depth.
 fn each_field(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>)) {
     match value {
         Value::Array(values) => values
@@ -82,7 +83,7 @@ fn each_field(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>
             if map.contains_key("data_type") {
                 change(map);
             }
-            // what users say has no fields
+            // users' metadata has no fields
             let types = map.iter_mut().filter(|(key, _)| *key != "metadata");
             types.for_each(|(_, value)| each_field(value, change));
         }
@@ -90,8 +91,8 @@ fn each_field(value: &mut Value, change: &mut impl FnMut(&mut Map<String, Value>
     }
 }
 
-/// Whether arrays of this type can exist: its parameters are in range, a null of it is not too
-/// large, and it nests at most `depth` deep.
+/// Checks that arrays of this type can exist: its parameters are in range, a null of it is not too large, and it nests
+/// at most `depth` deep.
 fn check(data_type: &DataType, depth: usize) -> Result<(), String> {
     let Some(depth) = depth.checked_sub(1) else {
         return Err(format!("the type nests more than {MAX_TYPE_DEPTH} levels"));
@@ -184,7 +185,7 @@ mod tests {
     }
 
     fn round_trip(schema: &Schema) -> Result<SchemaRef> {
-        parse(&to_json(schema)?, Place::file("t"))
+        parse(&to_json(schema)?, FilePosition::file("t"))
     }
 
     #[test]
@@ -209,10 +210,10 @@ mod tests {
             HashMap::from([("origin".into(), "test \"quoted\"".into())]),
         );
         assert_eq!(*round_trip(&schema).unwrap(), schema);
-        // with everything, as in version 1
+        // with all keys, as in version 1
         let json = serde_json::to_vec(&schema).unwrap();
         assert!(json.len() > 3 * to_json(&schema).unwrap().len() / 2);
-        assert_eq!(*parse(&json, Place::file("t")).unwrap(), schema);
+        assert_eq!(*parse(&json, FilePosition::file("t")).unwrap(), schema);
     }
 
     #[test]
@@ -242,7 +243,7 @@ mod tests {
             DataType::FixedSizeList(Arc::new(Field::new("i", DataType::Utf8, false)), -2),
         ] {
             let json = serde_json::to_vec(&of(data_type.clone())).unwrap();
-            let error = parse(&json, Place::file("t")).unwrap_err();
+            let error = parse(&json, FilePosition::file("t")).unwrap_err();
             assert!(
                 matches!(error, Error::Corrupt { .. }),
                 "{data_type}: {error}"
@@ -261,7 +262,7 @@ mod tests {
             let error = to_json(&of(list.clone())).unwrap_err();
             assert!(matches!(error, Error::InvalidArgument(_)), "{error}");
             let json = serde_json::to_vec(&of(list)).unwrap();
-            let error = parse(&json, Place::file("t")).unwrap_err();
+            let error = parse(&json, FilePosition::file("t")).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         }
     }

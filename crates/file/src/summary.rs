@@ -1,10 +1,10 @@
-//! What a writer says of its file.
+//! A writer's summary of its file.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// What was written.
+/// Size and content of a written file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteSummary {
@@ -14,13 +14,13 @@ pub struct WriteSummary {
     pub bytes: u64,
     /// Row groups in the file.
     pub row_groups: usize,
-    /// How long the writer waited for the store.
+    /// Time the writer waited for the store.
     pub storing: Duration,
     /// One entry per column of the schema.
     pub columns: Vec<ColumnSummary>,
 }
 
-/// What was written of one column.
+/// Size and encodings of a written column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ColumnSummary {
@@ -30,28 +30,28 @@ pub struct ColumnSummary {
     pub arrow_bytes: u64,
     /// Bytes of its encoded values, zone maps and Bloom filters.
     pub encoded_bytes: u64,
-    /// How it was encoded, and how many of the row groups so.
+    /// The encodings, with the number of row groups of each.
     pub encodings: BTreeMap<String, usize>,
-    /// What that took.
+    /// Time spent on the column.
     pub time: EncodeTime,
 }
 
-/// How long a column kept threads busy, by what they did; of several at the same time, the sum.
+/// Thread time spent on a column, by step; the sum over threads that ran in parallel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EncodeTime {
-    /// Made one array of those in batches.
+    /// Joining the arrays of batches to one.
     pub join: Duration,
-    /// Made zone maps and Bloom filters.
+    /// Building zone maps and Bloom filters.
     pub zone_maps: Duration,
-    /// Chose an encoding, encoded, checked that a reader will accept it, and compressed.
+    /// Choosing an encoding, encoding, checking that a reader will accept it, and compressing.
     pub encode: Duration,
-    /// Computed checksums.
+    /// Computing checksums.
     pub checksums: Duration,
 }
 
 impl EncodeTime {
-    /// All of it.
+    /// The sum of all steps.
     pub fn total(&self) -> Duration {
         self.join + self.zone_maps + self.encode + self.checksums
     }

@@ -1,4 +1,4 @@
-//! What outlives a power cut: the bytes of a file before it has its name, and then the name.
+//! Durability: syncs the bytes of a file before it has its name, and then the name.
 
 use std::collections::BTreeSet;
 use std::fs::{File, read_dir};
@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 
 use crate::error::{Error, Result};
 
-/// Waits for the disk, on behalf of `file`.
+/// Runs a blocking operation on `file`.
 pub(crate) async fn blocking(
     file: String,
     sync: impl FnOnce() -> io::Result<()> + Send + 'static,
@@ -20,7 +20,8 @@ pub(crate) async fn blocking(
     synced.map_err(|source| Error::File { file, source })
 }
 
-/// Syncs the uploads to `path` that are under way, and counts them. `object_store` keeps them beside it, as `NAME#1`.
+/// Syncs the uploads to `path` that are in progress, and returns their number. `object_store` keeps them beside it, as
+/// `NAME#1`.
 pub(crate) fn sync_uploads(path: &Path) -> io::Result<usize> {
     let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(0);
@@ -41,7 +42,7 @@ pub(crate) fn sync_uploads(path: &Path) -> io::Result<usize> {
                     tolerate(file.sync_all())?;
                     synced += 1;
                 }
-                // Another upload's, which has ended.
+                // The file of another upload, which has ended.
                 Err(error) if error.kind() == ErrorKind::NotFound => (),
                 Err(error) => return Err(error),
             }
@@ -50,8 +51,8 @@ pub(crate) fn sync_uploads(path: &Path) -> io::Result<usize> {
     Ok(synced)
 }
 
-/// The directories that have to be synced for a file that is not there yet: its own, and where that does not exist
-/// either, those up to the first that does.
+/// The directories to sync for a file that does not exist yet: its own, and if that does not exist either, those up to
+/// the first that does.
 pub(crate) fn directories_of(path: &Path) -> BTreeSet<PathBuf> {
     let mut directories = BTreeSet::new();
     for directory in path.ancestors().skip(1) {
@@ -81,13 +82,13 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     tolerate(File::open(directory)?.sync_all())
 }
 
-/// Other systems have no way to ask for it.
+/// Other systems offer no way to do this.
 #[cfg(not(unix))]
 pub(crate) fn sync_directory(_directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Some file systems cannot sync, and say so.
+/// Ignores errors of file systems that cannot sync.
 fn tolerate(synced: io::Result<()>) -> io::Result<()> {
     match synced {
         Err(error)

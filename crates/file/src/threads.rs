@@ -7,28 +7,28 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Error, Result};
 
-/// So many columns are encoded at the same time, by all writers that have clones of this.
+/// A limit on the columns encoded in parallel, shared by all writers that have clones of this.
 #[derive(Debug, Clone)]
 pub struct Threads(Arc<Semaphore>);
 
-/// One of them, until it is dropped.
+/// One thread's permit, until it is dropped.
 pub(crate) type Thread = OwnedSemaphorePermit;
 
 impl Threads {
-    /// `count` threads, one at least, apart from all others.
+    /// A limit of `count` threads, at least one, independent of all others.
     pub fn new(count: usize) -> Self {
         let count = count.clamp(1, Semaphore::MAX_PERMITS);
         Self(Arc::new(Semaphore::new(count)))
     }
 
-    /// Waits for a thread. Who asks first gets one first.
+    /// Waits for a thread; first come, first served.
     pub(crate) async fn one(&self) -> Result<Thread> {
         let thread = Arc::clone(&self.0).acquire_owned().await;
         thread.map_err(|error| Error::Internal(format!("no thread encodes: {error}")))
     }
 }
 
-/// One for each processor, the same for all writers of the process.
+/// One per processor, shared by all writers of the process.
 impl Default for Threads {
     fn default() -> Self {
         static OF_PROCESS: LazyLock<Threads> =

@@ -1,9 +1,9 @@
 //! Writes a table, row group by row group.
 //!
-//! Row groups are encoded in the background while the next one fills: one, and others beside it where there are
-//! threads that would have nothing to do, up to 512 MiB of Arrow arrays. They are written in order, so the file is the
-//! same whatever the number of threads. The object appears in its store only when [`Writer::finish`] has returned, or
-//! when [`publish`] gives a staged one its name.
+//! Row groups are encoded in the background while the next one fills: one, and others beside it if threads are idle, up
+//! to 512 MiB of Arrow arrays. They are written in order, so the file does not depend on the number of threads. The
+//! object appears in its store only when [`Writer::finish`] has returned, or when [`publish`] gives a staged one its
+//! name.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -25,7 +25,7 @@ use vectile_encodings::{BloomFilter, Compressor, EncodeOptions, Pin, VECTOR_LEN,
 
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
-use crate::ipc::{self, FooterPointer, Parts};
+use crate::ipc::{self, ChunkParts, FooterPointer};
 use crate::memory::memory_bytes;
 use crate::metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, RowGroup};
 use crate::output::Output;
@@ -34,42 +34,42 @@ use crate::summary::{ColumnSummary, EncodeTime, WriteSummary};
 use crate::threads::{Thread, Threads};
 use crate::{FORMAT_VERSION, footer, schema};
 
-/// A row group ends when its rows take this many bytes as Arrow arrays, however few they are.
-/// Two of them, and what encoding them needs, stay well below a gigabyte.
+/// A row group ends when its rows take this many bytes as Arrow arrays, regardless of their number. Two of them, and
+/// what encoding them needs, stay well below a gigabyte.
 const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
 
-/// Row groups that are encoded at the same time take no more bytes as Arrow arrays. A row group of TPC-H's `lineitem`
-/// has 48 MB, and more than two fifths of the work are in one column: ten keep some twenty threads busy.
+/// Row groups encoded in parallel take at most this many bytes as Arrow arrays. A row group of TPC-H's `lineitem` has
+/// 48 MB, and more than two fifths of the work are in one column: ten keep some twenty threads busy.
 const MOST_ENCODING_BYTES: u64 = 8 * ROW_GROUP_ARROW_BYTES;
 
-/// Rows of a row group, unless told otherwise.
+/// Default rows of a row group.
 pub const DEFAULT_ROW_GROUP_ROWS: usize = 1 << 18;
 
-/// The probability of false positives of Bloom filters, unless told otherwise: ten bits for each distinct value.
+/// Default probability of false positives of Bloom filters: ten bits for each distinct value.
 pub const DEFAULT_BLOOM_FILTER_FPP: f64 = 0.01;
 
-/// How to write a table.
+/// Options for writing a table.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct WriterOptions {
     /// Rows of a row group, at most [`MAX_ROW_GROUP_ROWS`]. Wide rows make smaller row groups,
     /// since a row group also ends at 64 MiB of Arrow arrays.
     pub row_group_rows: usize,
-    /// Columns that are to have one encoding, whatever another would save, by name.
+    /// Columns with a fixed encoding, by name, regardless of what another would save.
     pub pins: HashMap<String, Pin>,
-    /// How encoded values are compressed as a whole, where that saves a tenth. Cold data become smaller, and take
-    /// longer to read.
+    /// How encoded values are compressed as a whole, if that saves a tenth. Cold data become smaller, and take longer
+    /// to read.
     pub compression: Compression,
     /// Columns that get a Bloom filter in each row group, by name.
     pub bloom_filters: Vec<String>,
-    /// The probability that a Bloom filter passes a value that is not there, between 0 and 1.
+    /// The probability that a Bloom filter passes a value that is absent, between 0 and 1.
     pub bloom_filter_fpp: f64,
-    /// What encodes columns, each on a thread.
+    /// The threads that encode columns.
     pub threads: Threads,
-    /// Compresses strings in the place of those threads, as far as it can: a GPU.
+    /// Compresses strings instead of those threads, as far as it can: a GPU.
     pub compressor: Option<Arc<dyn Compressor>>,
-    /// The directory that locations are relative to, where the store is a file system of this machine: then a
-    /// file is on disk before it is visible, and its name when it is finished.
+    /// The directory that locations are relative to, if the store is a local file system: then a file is on disk before
+    /// it is visible, and its name when it is finished.
     pub local_root: Option<PathBuf>,
 }
 
@@ -89,14 +89,14 @@ impl Default for WriterOptions {
 }
 
 impl WriterOptions {
-    /// With [`row_group_rows`](Self::row_group_rows).
+    /// Sets [`row_group_rows`](Self::row_group_rows).
     #[must_use]
     pub fn with_row_group_rows(mut self, rows: usize) -> Self {
         self.row_group_rows = rows;
         self
     }
 
-    /// With [`pins`](Self::pins), besides those that are there.
+    /// Adds to [`pins`](Self::pins).
     #[must_use]
     pub fn with_pins<N: Into<String>, P: Into<Pin>>(
         mut self,
@@ -108,14 +108,14 @@ impl WriterOptions {
         self
     }
 
-    /// With [`compression`](Self::compression).
+    /// Sets [`compression`](Self::compression).
     #[must_use]
     pub fn with_compression(mut self, compression: Compression) -> Self {
         self.compression = compression;
         self
     }
 
-    /// With [`bloom_filters`](Self::bloom_filters), besides those that are there.
+    /// Adds to [`bloom_filters`](Self::bloom_filters).
     #[must_use]
     pub fn with_bloom_filters<N: Into<String>>(
         mut self,
@@ -126,28 +126,28 @@ impl WriterOptions {
         self
     }
 
-    /// With [`bloom_filter_fpp`](Self::bloom_filter_fpp).
+    /// Sets [`bloom_filter_fpp`](Self::bloom_filter_fpp).
     #[must_use]
     pub fn with_bloom_filter_fpp(mut self, fpp: f64) -> Self {
         self.bloom_filter_fpp = fpp;
         self
     }
 
-    /// With [`threads`](Self::threads).
+    /// Sets [`threads`](Self::threads).
     #[must_use]
     pub fn with_threads(mut self, threads: Threads) -> Self {
         self.threads = threads;
         self
     }
 
-    /// With [`compressor`](Self::compressor).
+    /// Sets [`compressor`](Self::compressor).
     #[must_use]
     pub fn with_compressor(mut self, compressor: Option<Arc<dyn Compressor>>) -> Self {
         self.compressor = compressor;
         self
     }
 
-    /// With [`local_root`](Self::local_root).
+    /// Sets [`local_root`](Self::local_root).
     #[must_use]
     pub fn with_local_root(mut self, root: Option<PathBuf>) -> Self {
         self.local_root = root;
@@ -165,7 +165,7 @@ pub struct Writer {
     plan: Arc<Plan>,
     row_group_rows: usize,
     filling: Filling,
-    /// In the order of the file.
+    /// Row groups being encoded, in file order.
     encoding: VecDeque<Pending>,
     written: Written,
     output: Output,
@@ -180,7 +180,7 @@ struct Filling {
     arrow_bytes: u64,
 }
 
-/// A row group that is being encoded, until it is dropped.
+/// A row group that is being encoded; dropping this cancels it.
 #[derive(Debug)]
 struct Pending {
     /// One task.
@@ -188,7 +188,7 @@ struct Pending {
     arrow_bytes: u64,
 }
 
-/// What the footer needs to know of the row groups in the file.
+/// The parts of the footer known so far.
 #[derive(Debug, Default)]
 struct Written {
     row_groups: Vec<RowGroup>,
@@ -200,12 +200,12 @@ struct Written {
 }
 
 impl Writer {
-    /// A writer of a table of this schema to `location`. Nothing happens there yet.
+    /// Creates a writer of a table of this schema to `location`. Nothing is written yet.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] when the options name a column that the schema does not have or
-    /// are out of range, or when a type cannot be stored.
+    /// [`Error::InvalidArgument`] if the options name a column that the schema does not have or are out of range, or if
+    /// a type cannot be stored.
     pub fn try_new(
         store: Arc<dyn ObjectStore>,
         location: Path,
@@ -241,13 +241,13 @@ impl Writer {
         })
     }
 
-    /// Appends the rows of a batch. Its columns have to have the types of the writer's schema, in
-    /// the same order; their names are not looked at.
+    /// Appends the rows of a batch. Its columns must have the types of the writer's schema, in the same order; their
+    /// names are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] when the batch does not fit the schema: then the writer goes
-    /// on. Any other error is the end of it.
+    /// [`Error::InvalidArgument`] if the batch does not fit the schema: then the writer can continue. After any other
+    /// error it cannot.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check_sound()?;
         self.check_batch(batch)?;
@@ -255,11 +255,11 @@ impl Writer {
         self.note(outcome).await
     }
 
-    /// Writes what is left and the footer, and makes the object visible.
+    /// Writes the remaining rows and the footer, and makes the object visible.
     ///
     /// # Errors
     ///
-    /// Those of encoding and of the object store; there is no object then.
+    /// Those of encoding and of the object store; then there is no object.
     pub async fn finish(self) -> Result<WriteSummary> {
         let staged = self.stage().await?;
         let mut written = publish(vec![staged]).await?;
@@ -267,7 +267,7 @@ impl Writer {
         written.pop().ok_or_else(none)
     }
 
-    /// Writes what is left and the footer, and leaves it to [`publish`] to make the object visible.
+    /// Writes the remaining rows and the footer, and leaves it to [`publish`] to make the object visible.
     ///
     /// # Errors
     ///
@@ -279,15 +279,15 @@ impl Writer {
         Ok(Staged::new(self.output, summary))
     }
 
-    /// Bytes of memory that are held for rows on their way to the store, about.
+    /// Approximate bytes of memory held for rows not yet sent to the store.
     pub fn memory_bytes(&self) -> usize {
-        // Encoding a row group takes as much again at most.
+        // Encoding a row group takes as much more at most.
         let rows = 2 * (self.filling.arrow_bytes + self.encoding_bytes());
         rows as usize + self.output.memory_bytes()
     }
 
-    /// Frees memory where others can only wait for it: has the oldest of several row groups encoded and on its way.
-    /// Returns `false` where no more than one is being encoded, as is the least.
+    /// Frees memory: waits until the oldest of several row groups is encoded and being written. Returns `false` if at
+    /// most one is being encoded, which is the minimum.
     ///
     /// # Errors
     ///
@@ -301,8 +301,8 @@ impl Writer {
         self.note(outcome).await
     }
 
-    /// Frees memory: ends the row group that is being filled, if that is a vector at least, and sends what is
-    /// encoded as far as the store takes it.
+    /// Frees memory: ends the row group that is being filled, if it has a vector at least, and sends encoded bytes as
+    /// far as the store takes them.
     ///
     /// # Errors
     ///
@@ -357,12 +357,12 @@ impl Writer {
         Ok(())
     }
 
-    /// After a failure: cleans up and remembers it.
+    /// After a failure, cleans up and remembers it.
     async fn note<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
             self.failed = true;
             self.stop_encoding().await;
-            // The first error says more than one of cleaning up.
+            // The first error says more than one of the cleanup.
             let _ = self.output.abort().await;
         }
         outcome
@@ -385,7 +385,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts encoding what has filled, once there is a thread for it.
+    /// Starts encoding the filled rows, once there is a thread for them.
     async fn encode_filling(&mut self) -> Result<()> {
         self.output.open().await?;
         if self.filling.rows > 0 {
@@ -402,7 +402,7 @@ impl Writer {
         self.output.wait().await
     }
 
-    /// Waits for a thread that has nothing else to do, and writes meanwhile what is encoded.
+    /// Waits for an idle thread, and meanwhile writes row groups that are encoded.
     async fn thread(&mut self) -> Result<Thread> {
         let threads = self.plan.threads.clone();
         loop {
@@ -429,13 +429,13 @@ impl Writer {
         self.output.relieve().await
     }
 
-    /// Writes all that is being encoded.
+    /// Writes all row groups being encoded.
     async fn write_encoded(&mut self) -> Result<()> {
         while self.write_oldest().await? {}
         Ok(())
     }
 
-    /// Writes the row group that is next in the file; `false` if none is being encoded.
+    /// Writes the next row group of the file; `false` if none is being encoded.
     async fn write_oldest(&mut self) -> Result<bool> {
         let Some(oldest) = self.encoding.front_mut() else {
             return Ok(false);
@@ -553,8 +553,8 @@ fn padded(mut bytes: Vec<u8>, alignment: usize) -> Bytes {
 }
 
 impl Filling {
-    /// How many of `rows` rows, which take `bytes`, still fit: at least one, and whole vectors
-    /// where it is bytes that end the row group.
+    /// The number of `rows` rows, which take `bytes`, that still fit: at least one, and whole vectors if bytes end the
+    /// row group.
     fn room(&self, row_group_rows: usize, rows: usize, bytes: u64) -> usize {
         let by_rows = row_group_rows.saturating_sub(self.rows).clamp(1, rows);
         let row_bytes = (bytes / rows as u64).max(1);
@@ -584,7 +584,7 @@ impl Filling {
 }
 
 impl Pending {
-    /// Waits for what becomes of it. Nothing is lost if the future is dropped.
+    /// Waits for the result. Nothing is lost if the future is dropped.
     async fn encoded(&mut self) -> Result<Vec<EncodedRowGroup>> {
         let none = || Error::Internal("a row group was encoded twice".into());
         let joined = self.task.join_next().await.ok_or_else(none)?;
@@ -593,7 +593,7 @@ impl Pending {
 }
 
 impl Written {
-    /// Hands a row group to the output and notes where it is.
+    /// Passes a row group to the output and records its position.
     fn put(&mut self, row_group: EncodedRowGroup, output: &mut Output) -> Result<()> {
         let start = output.offset;
         let parts = row_group.columns.iter().map(parts).collect();
@@ -606,15 +606,15 @@ impl Written {
         }
         let mut columns = Vec::with_capacity(row_group.columns.len());
         for (index, column) in row_group.columns.into_iter().enumerate() {
-            let places = &message.chunks[index];
+            let ranges = &message.chunks[index];
             columns.push(Chunk {
-                zones: in_file(&places.zones),
+                zones: in_file(&ranges.zones),
                 zones_crc32: column.zones_crc32,
                 bloom: column.bloom.map(|bloom| Bloom {
-                    bytes: in_file(&places.bloom),
+                    bytes: in_file(&ranges.bloom),
                     crc32: crc32fast::hash(&bloom),
                 }),
-                data: in_file(&places.data),
+                data: in_file(&ranges.data),
                 data_crc32: column.data_crc32,
                 compression: column.compression,
                 data_bytes: column.data_bytes,
@@ -674,15 +674,15 @@ impl Written {
     }
 }
 
-fn parts(column: &EncodedColumn) -> Parts {
-    Parts {
+fn parts(column: &EncodedColumn) -> ChunkParts {
+    ChunkParts {
         zones: column.zones.clone(),
         bloom: column.bloom.clone().unwrap_or_default(),
         data: column.data.clone(),
     }
 }
 
-/// The entries of several zone maps in one.
+/// Joins the entries of several zone maps into one.
 fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
     let min: Vec<_> = zones.iter().map(|z| z.min.as_ref()).collect();
     let max: Vec<_> = zones.iter().map(|z| z.max.as_ref()).collect();
@@ -708,7 +708,7 @@ mod tests {
             ..Filling::default()
         };
         assert_eq!(filling.room(1000, 400, 400), 100);
-        // Rows of 32 KiB: 2048 fill a row group, those of 100 MiB one at a time.
+        // Rows of 32 KiB: 2048 fill a row group; rows of 100 MiB fill one each.
         assert_eq!(empty.room(1 << 18, 10_000, 10_000 << 15), 2048);
         assert_eq!(filling.room(1 << 18, 10_000, 10_000 << 15), 1148);
         assert_eq!(empty.room(1 << 18, 10, 1000 << 20), 1);

@@ -10,7 +10,7 @@ use common::*;
 use vectile_file::*;
 use vectile_scan::Container;
 
-/// Keys that no two rows share, texts of which each row group has one more, and no value.
+/// Unique keys, texts of which each row group has one more, and a column without values.
 fn table() -> RecordBatch {
     let rows = 0..5000i64;
     let columns: Vec<(&str, ArrayRef)> = vec![

@@ -29,7 +29,7 @@ const ROW_GROUP_ROWS: usize = 1060;
 /// A column for each encoding.
 fn encodings() -> (RecordBatch, HashMap<String, Encoding>) {
     let rows = 1100;
-    // The high bits of a product: scattered, and the same everywhere.
+    // The high bits of a product: scattered, and equal on all platforms.
     let scattered = |i: usize| (i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
     let ints = |of: &dyn Fn(usize) -> i64| -> ArrayRef {
         Arc::new(Int64Array::from_iter(
@@ -67,7 +67,7 @@ fn encodings() -> (RecordBatch, HashMap<String, Encoding>) {
     (RecordBatch::try_from_iter(columns).unwrap(), pins)
 }
 
-/// Text and binary in the encoding that was added to version 1 when its first files had been written.
+/// Text and binary in an encoding added to version 1 after its first files were written.
 fn onpair() -> (RecordBatch, HashMap<String, Encoding>) {
     let words = ["final ", "requests ", "sleep. ", "", "Grüße ", "even "];
     let word =

@@ -55,7 +55,7 @@ async fn a_flipped_bit_in_any_byte_is_an_error_or_harmless() {
     let chunks = chunks(&bytes).await;
     for index in 0..bytes.len() {
         let covered = chunks.iter().any(|chunk| chunk.contains(&(index as u64)));
-        // Each bit of a byte in some byte: all of them take a minute.
+        // One bit of each byte: all of them take a minute.
         let bit = index % 8;
         bytes[index] ^= 1 << bit;
         match read(bytes.clone()).await {
@@ -117,7 +117,7 @@ async fn damage_to_compressed_data_is_at_worst_a_wrong_value() {
     }
 }
 
-/// Changes each byte of a range in turn and reads. Whatever comes of it but a panic is fine.
+/// Changes each byte of a range in turn and reads. Any outcome but a panic is fine.
 async fn damage(bytes: &[u8], metadata: &Metadata, range: Range<u64>, fetch: &Fetch) {
     let options = ReadOptions::default().with_verify_checksums(false);
     let at = location();

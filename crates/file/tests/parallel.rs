@@ -1,4 +1,4 @@
-//! Several row groups are encoded at the same time, and nobody can tell by the file.
+//! Several row groups are encoded in parallel, and the file does not depend on it.
 
 mod common;
 
@@ -15,10 +15,10 @@ use vectile_file::*;
 
 const ROWS: usize = 2000;
 
-/// Long enough for whatever ends.
+/// A timeout long enough for anything that ends.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Holds up threads that encode text until it is opened, and panics for text that says so.
+/// Blocks threads that encode text until it is opened, and panics for text that requests it.
 #[derive(Debug, Default)]
 struct Gate {
     state: Mutex<State>,
@@ -115,7 +115,7 @@ async fn threads_without_work_get_further_row_groups() {
     while timeout(SOON, writer.encode_fewer()).await.unwrap().unwrap() {
         fewer.push(writer.memory_bytes());
     }
-    // Two are left, the fourth among them, and what became of the others, which is smaller.
+    // Two are left, the fourth and the result of the others, which is smaller.
     assert_eq!(fewer.len(), 2);
     assert!(fewer[1] < fewer[0] && fewer[1] < three);
     assert_eq!(writer.finish().await.unwrap().rows, 4 * ROWS as u64);

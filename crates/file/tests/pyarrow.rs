@@ -9,7 +9,7 @@ use std::process::Command;
 use common::*;
 use serde_json::{Value, json};
 
-/// What `check_with_pyarrow.py` says, or nothing where there is no pyarrow.
+/// The output of `check_with_pyarrow.py`, or nothing without pyarrow.
 fn pyarrow(table: &Path) -> Option<Value> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check_with_pyarrow.py");
     let Ok(output) = Command::new("python3").arg(script).arg(table).output() else {

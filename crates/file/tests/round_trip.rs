@@ -1,4 +1,4 @@
-//! What is written is read back, whatever the types and the sizes of batches and row groups.
+//! Written tables are read back, for all types and sizes of batches and row groups.
 
 mod common;
 
@@ -51,7 +51,7 @@ async fn every_type_round_trips_in_every_partition() {
 }
 
 #[tokio::test]
-async fn row_groups_are_as_large_as_asked_for() {
+async fn row_groups_have_the_requested_size() {
     let table = small(1000);
     let batches: Vec<_> = (0..10).map(|i| table.slice(i * 100, 100)).collect();
     for rows in [1, 7, 100, 333, 1000, 5000] {
@@ -203,7 +203,7 @@ async fn the_same_table_gives_the_same_bytes() {
 }
 
 #[tokio::test]
-async fn only_what_is_asked_for_is_read() {
+async fn only_requested_columns_are_read() {
     let table = small(5000);
     let (bytes, summary) = write(table.schema(), &[table], rows_per_group(2048))
         .await
@@ -255,7 +255,7 @@ async fn only_what_is_asked_for_is_read() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_cannot_be_asked_for() {
+async fn missing_columns_and_row_groups_are_errors() {
     let table = small(10);
     let (bytes, _) = write(table.schema(), &[table], WriterOptions::default())
         .await
@@ -351,7 +351,7 @@ async fn repeated_patterns_are_compressed() {
         assert!(chunk.data_bytes > 4 * (chunk.data.end - chunk.data.start));
     }
     assert_eq!(joined(&table.schema(), &batches), table);
-    // who reserves memory to read has to know
+    // readers that reserve memory need to know
     let store = store_of(compressed).await;
     let object = store.head(&location()).await.unwrap();
     let file = File::open(store, &object).await.unwrap();
@@ -476,7 +476,7 @@ fn options_that_do_not_fit_are_refused() {
 }
 
 #[tokio::test]
-async fn pinned_columns_are_encoded_as_asked() {
+async fn pinned_columns_have_their_encoding() {
     let table = small(2000);
     let options = WriterOptions::default().with_pins([("id", vectile_encodings::Encoding::Plain)]);
     let (bytes, summary) = write(table.schema(), std::slice::from_ref(&table), options)

@@ -17,7 +17,7 @@ use vectile_encodings::Predicate;
 use vectile_file::*;
 use vectile_scan::{Node, Scan};
 
-/// Puts a file into a folder and opens it. There is no runtime afterwards.
+/// Writes a file into a folder and opens it. Afterwards there is no runtime.
 fn opened(bytes: Vec<u8>, folder: &Path) -> Arc<File> {
     let store: Arc<dyn ObjectStore> = Arc::new(LocalFileSystem::new_with_prefix(folder).unwrap());
     let file = Runtime::new().unwrap().block_on(async {

@@ -1,4 +1,4 @@
-//! A file is there when it is whole, and not before.
+//! A file appears when it is complete, and not before.
 
 mod common;
 
@@ -43,8 +43,8 @@ impl Folder {
         writer
     }
 
-    /// Cleaning up goes on in the background.
-    async fn becomes(&self, files: &[&str]) {
+    /// Waits until the folder holds `files`: cleanup runs in the background.
+    async fn wait_until_it_holds(&self, files: &[&str]) {
         for _ in 0..500 {
             if self.files() == files {
                 return;
@@ -56,11 +56,11 @@ impl Folder {
 }
 
 #[tokio::test]
-async fn a_finished_file_is_there() {
+async fn a_finished_file_exists() {
     let folder = Folder::new();
     let writer = folder.half_written().await;
     let summary = writer.finish().await.unwrap();
-    folder.becomes(&["t.vectile"]).await;
+    folder.wait_until_it_holds(&["t.vectile"]).await;
     let object = folder.store.head(&Path::from("t.vectile")).await.unwrap();
     assert_eq!(object.size, summary.bytes);
     assert_eq!(
@@ -76,14 +76,14 @@ async fn a_finished_file_is_there() {
 async fn a_dropped_writer_leaves_no_file() {
     let folder = Folder::new();
     drop(folder.half_written().await);
-    folder.becomes(&[]).await;
+    folder.wait_until_it_holds(&[]).await;
 }
 
 #[tokio::test]
 async fn an_aborted_writer_leaves_no_file() {
     let folder = Folder::new();
     folder.half_written().await.abort().await.unwrap();
-    folder.becomes(&[]).await;
+    folder.wait_until_it_holds(&[]).await;
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn a_dropped_writer_leaves_the_file_before_it() {
     .unwrap();
     writer.write(&table).await.unwrap();
     drop(writer);
-    folder.becomes(&["t.vectile"]).await;
+    folder.wait_until_it_holds(&["t.vectile"]).await;
     assert_eq!(
         fs::read(folder.dir.path().join("t.vectile")).unwrap(),
         b"before"
@@ -157,7 +157,7 @@ async fn files_are_removed_when_another_cannot_be_published() {
     let folder = Folder::new();
     let table = small(5000);
     let mut staged = Vec::new();
-    // More than are published at the same time.
+    // More than are published in parallel.
     for i in 0..40 {
         let location = Path::from(format!("{i}.vectile"));
         let options = rows_per_group(1000);

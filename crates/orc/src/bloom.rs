@@ -1,4 +1,4 @@
-//! Bloom filters of a column in a stripe: one of each index group.
+//! Bloom filters of a column in a stripe: one per index group.
 //!
 //! ```text
 //! hash    text: Murmur3's first 64 bits; integers and floats: Wang's hash of 64 bits
@@ -24,7 +24,7 @@ pub(crate) struct BloomFilters {
 }
 
 impl BloomFilters {
-    /// Whether there are filters of columns of this type that are understood.
+    /// Returns true if this crate understands Bloom filters of columns of this type.
     pub(crate) fn apply_to(kind: TypeKind) -> bool {
         use TypeKind::*;
         matches!(
@@ -44,7 +44,7 @@ impl ValueFilter for BloomFilters {
             return Ok(true);
         };
         let may = |filter: &BloomFilterMessage| hashes.iter().any(|&hash| has(filter, hash));
-        // a stripe has one filter of each index group, so that without any nothing is known
+        // a stripe has one filter per index group; without any nothing is known
         Ok(self.filters.is_empty() || self.filters.iter().any(may))
     }
 
@@ -54,7 +54,7 @@ impl ValueFilter for BloomFilters {
     }
 }
 
-/// Whether all bits of a hash are set.
+/// Returns true if all bits of a hash are set.
 fn has(filter: &BloomFilterMessage, hash: u64) -> bool {
     let bits = filter.words.len() as u64 * 64;
     if bits == 0 {
@@ -62,7 +62,7 @@ fn has(filter: &BloomFilterMessage, hash: u64) -> bool {
     }
     let (a, b) = (hash as i32, (hash >> 32) as i32);
     let functions = i32::try_from(filter.hash_functions).unwrap_or(i32::MAX);
-    // more functions than bits ask for the same bits again
+    // more functions than bits test the same bits repeatedly
     (1..=functions.min(64)).all(|number| {
         let mut combined = a.wrapping_add(number.wrapping_mul(b));
         if combined < 0 {
@@ -74,7 +74,7 @@ fn has(filter: &BloomFilterMessage, hash: u64) -> bool {
     })
 }
 
-/// The hashes of values that are not null; nothing if a value may be stored in more than one way.
+/// The hashes of the non-null values; `None` if a value may be stored in more than one way.
 fn hashes(values: &dyn Array) -> Option<Vec<u64>> {
     macro_rules! integers {
         ($type:ty) => {
@@ -110,7 +110,7 @@ fn hashes(values: &dyn Array) -> Option<Vec<u64>> {
     })
 }
 
-/// NaN has many forms, and a zero may have been either.
+/// The hash of a float; `None` for NaN, which has many forms, and zero, whose sign is unknown.
 fn of_float(value: f64) -> Option<u64> {
     let is_one_form = !value.is_nan() && value != 0.0;
     is_one_form.then(|| of_integer(value.to_bits() as i64))
@@ -129,7 +129,7 @@ fn of_integer(value: i64) -> u64 {
     key as u64
 }
 
-/// The 64 bits that ORC's writers take of Murmur3.
+/// The 64 bits of Murmur3 that ORC's writers use.
 fn murmur3(bytes: &[u8]) -> u64 {
     const C1: u64 = 0x87c3_7b91_1142_53d5;
     const C2: u64 = 0x4cf5_ad43_2745_937f;
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_are_there_pass_and_few_others() {
+    fn present_values_pass_and_few_others() {
         let there: ArrayRef = Arc::new(Int64Array::from_iter_values((0..60).map(|i| i * 7919 - 9)));
         let filter = filter(&hashes(&there).unwrap());
         assert_eq!(filter.bytes(), 128);
@@ -196,7 +196,7 @@ mod tests {
             filter.may_contain(&other).unwrap()
         });
         assert!(passed.count() < 40);
-        // of the same number
+        // of equal value
         let narrow: ArrayRef = Arc::new(Int32Array::from(vec![-9]));
         assert!(filter.may_contain(&narrow).unwrap());
     }

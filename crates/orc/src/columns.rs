@@ -20,25 +20,25 @@ use bytes::Bytes;
 use vectile_encodings::MAX_ROWS;
 
 use crate::decode::{Decoder, Values, most_integers};
-use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::error::{Error, ErrorOrigin, Fault, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind, TypeKind};
 use crate::schema::Type;
 use crate::stream::Stream;
 use crate::timestamp::Base;
 
-/// What was read of a stripe.
+/// The streams read of a stripe.
 pub(crate) struct StripeStreams<'a> {
-    /// That of the stripe.
-    pub(crate) place: Place,
-    /// Those of the columns to decode, sorted by [`stream_key`].
+    /// The stripe's position.
+    pub(crate) origin: ErrorOrigin,
+    /// The streams of the columns to decode, sorted by [`stream_key`].
     pub(crate) streams: Vec<Stream>,
-    /// By number of the column.
+    /// Encodings by column number.
     pub(crate) encodings: &'a [Encoding],
-    /// Where the writer was.
+    /// The writer's timezone.
     pub(crate) timezone: Option<&'a str>,
 }
 
-/// What streams of a stripe are found by.
+/// The sort key of streams in a stripe.
 pub(crate) fn stream_key(stream: &Stream) -> (u32, StreamKind) {
     (stream.column, stream.kind)
 }
@@ -49,7 +49,7 @@ impl StripeStreams<'_> {
         self.reader(column, rows)?.array()
     }
 
-    /// As [`decode`](Self::decode), of text in a dictionary: `None` of anything else.
+    /// As [`decode`](Self::decode), for text in a dictionary; `None` for anything else.
     pub(crate) fn numbered(&self, column: &Type, rows: usize) -> Result<Option<Numbered>> {
         match self.encodings.get(column.column as usize) {
             Some(Encoding::Dictionary { entries, .. }) if column.kind.is_text() => {
@@ -60,7 +60,7 @@ impl StripeStreams<'_> {
         }
     }
 
-    /// A column in `rows` rows of its parent, of which it is known which are null.
+    /// A reader of a column in `rows` rows of its parent; it knows the nulls.
     pub(crate) fn reader<'a>(&'a self, column: &'a Type, rows: usize) -> Result<ColumnReader<'a>> {
         let encoding = self.encodings.get(column.column as usize);
         let Some(&encoding) = encoding else {
@@ -86,14 +86,14 @@ impl StripeStreams<'_> {
     }
 
     fn of_column<T>(&self, column: &Type, result: Result<T, Fault>) -> Result<T> {
-        result.map_err(|fault| self.place.clone().column(&column.path).fault(fault))
+        result.map_err(|fault| self.origin.clone().column(&column.path).fault(fault))
     }
 }
 
 /// Text in a dictionary.
 pub(crate) struct Numbered {
     pub(crate) entries: ArrayRef,
-    /// For each row the number of its entry, 0 if it has none.
+    /// Per row, the index of its dictionary entry; 0 for nulls.
     pub(crate) numbers: Vec<u32>,
     pub(crate) nulls: Option<NullBuffer>,
 }
@@ -103,10 +103,10 @@ pub(crate) struct ColumnReader<'a> {
     stripe: &'a StripeStreams<'a>,
     pub(crate) column: &'a Type,
     pub(crate) encoding: Encoding,
-    /// Which rows have no value, if some have none.
+    /// The rows without a value, if there are any.
     pub(crate) nulls: Option<NullBuffer>,
     pub(crate) rows: usize,
-    /// Rows that have a value.
+    /// Number of rows that have a value.
     values: usize,
 }
 
@@ -157,11 +157,11 @@ impl ColumnReader<'_> {
     }
 
     fn in_stream<T>(&self, kind: StreamKind, result: Result<T, Fault>) -> Result<T> {
-        let place = || self.stripe.place.clone().column(&self.column.path);
-        result.map_err(|fault| place().stream(kind).fault(fault))
+        let origin = || self.stripe.origin.clone().column(&self.column.path);
+        result.map_err(|fault| origin().stream(kind).fault(fault))
     }
 
-    /// The inflated bytes of a stream. One that is not there has none.
+    /// The inflated bytes of a stream; empty if the column has no such stream.
     fn inflate(&self, kind: StreamKind) -> Result<Bytes> {
         match self.stripe.stream(self.column.column, kind) {
             Some(stream) => self.in_stream(kind, stream.inflate()),
@@ -192,7 +192,7 @@ impl ColumnReader<'_> {
         })
     }
 
-    /// The first `count` integers of a stream, of which `append` makes values, some at a time.
+    /// Decodes the first `count` integers of a stream in blocks, which `append` converts to values.
     fn decode_each<T>(
         &self,
         kind: StreamKind,
@@ -208,7 +208,7 @@ impl ColumnReader<'_> {
         Ok(values)
     }
 
-    /// Lengths, of which the sum is also given: it is at most `most`, and fits 32 bits.
+    /// Decodes lengths and their sum, which is at most `most` and fits 32 bits.
     fn decode_lengths(&self, count: usize, most: usize) -> Result<(Vec<i64>, usize)> {
         let most = most.min(i32::MAX as usize);
         let lengths = self.decode_integers(StreamKind::Length, count)?;
@@ -225,7 +225,7 @@ impl ColumnReader<'_> {
         Ok((lengths, sum))
     }
 
-    /// The offsets of all rows, of which those with a value have these lengths; they fit 32 bits.
+    /// The offsets of all rows. Rows with a value have these lengths, whose sum fits 32 bits.
     fn offsets(&self, lengths: &[i64]) -> OffsetBuffer<i32> {
         let mut lengths = lengths.iter();
         let mut end = 0;
@@ -305,7 +305,7 @@ impl ColumnReader<'_> {
         Ok(Arc::new(self.primitive::<T>(values)))
     }
 
-    /// What seconds of timestamps are relative to.
+    /// The instant that seconds of timestamps are relative to.
     pub(crate) fn base(&self) -> Result<Base> {
         match self.column.kind {
             TypeKind::Timestamp => self.fault(Base::of_timezone(self.stripe.timezone)),
@@ -336,20 +336,23 @@ impl ColumnReader<'_> {
         };
         let mut values = digits;
         let mut first = 0;
-        // values of other scales change; as a rule there are none
+        // values of other scales are rescaled; usually there are none
         self.decode_each(
             StreamKind::Secondary,
             self.values,
-            |found, _: &mut Vec<()>| {
+            |scales, _: &mut Vec<()>| {
                 let own = values.get_mut(first..).unwrap_or_default();
-                first += found.len();
-                let is_own = |found: &i64| *found == i64::from(scale);
-                if found.iter().fold(true, |all, found| all & is_own(found)) {
+                first += scales.len();
+                let is_own = |read_scale: &i64| *read_scale == i64::from(scale);
+                if scales
+                    .iter()
+                    .fold(true, |all, read_scale| all & is_own(read_scale))
+                {
                     return Ok(());
                 }
-                let mut pairs = own.iter_mut().zip(found);
-                pairs.try_for_each(|(digits, found)| {
-                    *digits = rescaled(*digits, *found, scale)?;
+                let mut pairs = own.iter_mut().zip(scales);
+                pairs.try_for_each(|(digits, read_scale)| {
+                    *digits = rescaled(*digits, *read_scale, scale)?;
                     Ok(())
                 })
             },
@@ -373,7 +376,7 @@ impl ColumnReader<'_> {
         self.text_of(self.offsets(&lengths), bytes, self.nulls.clone())
     }
 
-    /// Text of offsets that end within `bytes`.
+    /// Text with offsets that end within `bytes`.
     fn text_of(
         &self,
         offsets: OffsetBuffer<i32>,
@@ -387,7 +390,7 @@ impl ColumnReader<'_> {
         })
     }
 
-    /// The length of each row, 0 if it has no value, of text that is in no dictionary.
+    /// The length of each row of text without a dictionary; 0 for nulls.
     pub(crate) fn lengths(&self) -> Result<Vec<u64>> {
         let (lengths, _) = self.decode_lengths(self.values, i32::MAX as usize)?;
         // none is negative
@@ -402,7 +405,7 @@ impl ColumnReader<'_> {
             return self.fault(corrupt(reason));
         }
         let bytes = self.inflate(StreamKind::DictionaryData)?;
-        // entries differ, so that one at most has no bytes
+        // entries differ, so at most one is empty
         self.fault(ensure(entries <= bytes.len().max(self.values) + 1, || {
             format!(
                 "a dictionary of {entries} entries for {} values",
@@ -420,7 +423,7 @@ impl ColumnReader<'_> {
         Ok((dictionary, lengths))
     }
 
-    /// For each value the number of its entry in a dictionary.
+    /// Per value, the index of its dictionary entry.
     fn entry_numbers(&self, entries: usize) -> Result<Vec<u32>> {
         self.decode_each(StreamKind::Data, self.values, |integers, numbers| {
             check_all(
@@ -458,7 +461,7 @@ impl ColumnReader<'_> {
         self.arrow(take(&dictionary, &numbers, None))
     }
 
-    /// The only child, with as many rows as lists have together, and where these end.
+    /// The list offsets, and the rows of the only child: as many as the lists have together.
     fn list_offsets(&self) -> Result<(OffsetBuffer<i32>, usize)> {
         let (lengths, rows) = self.decode_lengths(self.values, MAX_ROWS)?;
         Ok((self.offsets(&lengths), rows))
@@ -505,7 +508,7 @@ impl ColumnReader<'_> {
         )?))
     }
 
-    /// The children as fields of a struct of `rows` rows, of which some may be null.
+    /// The children as fields of a struct of `rows` rows, some of which may be null.
     fn fields(
         &self,
         fields: &Fields,
@@ -516,19 +519,19 @@ impl ColumnReader<'_> {
             return Ok(StructArray::new_empty_fields(rows, nulls));
         }
         let values = rows - nulls.as_ref().map_or(0, NullBuffer::null_count);
-        let places = nulls.as_ref().map(|nulls| places(nulls, rows));
+        let value_indices = nulls.as_ref().map(|nulls| value_indices(nulls, rows));
         let children = self.column.children.iter().map(|child| {
             let array = self.stripe.decode(child, values)?;
-            match &places {
+            match &value_indices {
                 None => Ok(array),
-                Some(places) => self.arrow(take(&array, places, None)),
+                Some(value_indices) => self.arrow(take(&array, value_indices, None)),
             }
         });
         let children = children.collect::<Result<_>>()?;
         self.arrow(StructArray::try_new(fields.clone(), children, nulls))
     }
 
-    /// Unions have no nulls of their own in Arrow: they are nulls of the first type.
+    /// Decodes unions. In Arrow they have no nulls of their own, so their nulls are nulls of the first type.
     fn unions(&self) -> Result<ArrayRef> {
         let DataType::Union(fields, _) = &self.column.data_type else {
             return unexpected();
@@ -557,7 +560,7 @@ impl ColumnReader<'_> {
                 });
                 let has = NullBuffer::new(has);
                 let values = self.stripe.decode(child, self.rows - has.null_count())?;
-                self.arrow(take(&values, &places(&has, self.rows), None))
+                self.arrow(take(&values, &value_indices(&has, self.rows), None))
             });
         let children = children.collect::<Result<_>>()?;
         let tags: Vec<i8> = tags.into_iter().map(|tag| tag as i8).collect();
@@ -566,14 +569,14 @@ impl ColumnReader<'_> {
     }
 }
 
-/// A stream decodes to what the registry says: anything else is a bug.
+/// A stream decoded to other values than the registry says, which is a bug.
 fn unexpected<T>() -> Result<T> {
     Err(Error::Internal(
         "a column of another type than its decoder's".into(),
     ))
 }
 
-/// Values in the rows that have one.
+/// Spreads values over the rows that have one; other rows get the default.
 fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<T> {
     let Some(nulls) = nulls else {
         return values;
@@ -592,7 +595,7 @@ fn spread<T: Copy + Default>(values: Vec<T>, nulls: Option<&NullBuffer>) -> Vec<
     rows
 }
 
-/// Checks integers without a branch for each, so that many are looked at at once.
+/// Checks integers without a branch for each, so that the compiler vectorizes it.
 fn check_all(
     integers: &[i64],
     fits: impl Fn(i64) -> bool,
@@ -608,8 +611,8 @@ fn check_all(
     wrong.map_or(Ok(()), |&wrong| corrupt(reason(wrong)))
 }
 
-/// For each row the number of its value among those there are.
-fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
+/// Per row, the index of its value among the values present.
+fn value_indices(nulls: &NullBuffer, rows: usize) -> UInt32Array {
     let mut next = 0;
     let numbers = (0..rows).map(|row| {
         let number = next;
@@ -619,22 +622,22 @@ fn places(nulls: &NullBuffer, rows: usize) -> UInt32Array {
     UInt32Array::new(numbers.collect(), Some(nulls.clone()))
 }
 
-/// A decimal of `found` digits after the point as one of `scale`. Digits that are not there any more are cut.
-fn rescaled(digits: i128, found: i64, scale: i8) -> Result<i128, Fault> {
+/// Rescales a decimal of `found` digits after the point to `scale`. Excess digits are truncated.
+fn rescaled(digits: i128, read_scale: i64, scale: i8) -> Result<i128, Fault> {
     let scale = i64::from(scale);
-    if found == scale {
+    if read_scale == scale {
         return Ok(digits);
     }
-    let by = u32::try_from(found.abs_diff(scale)).ok();
+    let by = u32::try_from(read_scale.abs_diff(scale)).ok();
     let factor = by.and_then(|by| 10i128.checked_pow(by));
-    let value = match (found < scale, factor) {
+    let value = match (read_scale < scale, factor) {
         (true, Some(factor)) => digits.checked_mul(factor),
         (false, Some(factor)) => Some(digits / factor),
         (_, None) => None,
     };
     value.ok_or_else(|| {
         Fault::Corrupt(format!(
-            "a decimal of scale {found} in a column of scale {scale}"
+            "a decimal of scale {read_scale} in a column of scale {scale}"
         ))
     })
 }
@@ -648,8 +651,8 @@ mod tests {
         assert_eq!(rescaled(1234, 2, 2), Ok(1234));
         assert_eq!(rescaled(1234, 0, 2), Ok(123_400));
         assert_eq!(rescaled(-1299, 3, 1), Ok(-12));
-        for (digits, found) in [(i128::MAX, 1), (1, i64::MIN), (1, 1 << 40)] {
-            assert!(rescaled(digits, found, 2).is_err());
+        for (digits, read_scale) in [(i128::MAX, 1), (1, i64::MIN), (1, 1 << 40)] {
+            assert!(rescaled(digits, read_scale, 2).is_err());
         }
     }
 
@@ -658,9 +661,9 @@ mod tests {
         let nulls = NullBuffer::from(vec![false, true, true, false, true]);
         assert_eq!(spread(vec![7, 8, 9], Some(&nulls)), [0, 7, 8, 0, 9]);
         assert_eq!(spread(vec![7, 8], None), [7, 8]);
-        let places = places(&nulls, 5);
+        let value_indices = value_indices(&nulls, 5);
         assert_eq!(
-            places,
+            value_indices,
             UInt32Array::from(vec![None, Some(0), Some(1), None, Some(2)])
         );
     }

@@ -20,19 +20,19 @@ const HEADER_BYTES: usize = 3;
 /// The most bytes of a block: lengths of chunks have 23 bits.
 pub(crate) const MAX_BLOCK_BYTES: u64 = 1 << 23;
 
-/// The block of a writer that does not say.
+/// The block size if the writer names none.
 pub(crate) const DEFAULT_BLOCK_BYTES: u64 = 256 << 10;
 
 /// The most bytes that a stream may inflate to: more than offsets of Arrow's arrays can address.
 const MAX_STREAM_BYTES: usize = i32::MAX as usize;
 
-/// Bytes that are reserved at most for each that is compressed.
+/// Upper bound on the bytes reserved per compressed byte.
 const RESERVED: usize = 64;
 
-/// How a file is compressed.
+/// The compression method of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// Raw Deflate, without the header and checksum of zlib.
     Zlib,
@@ -45,7 +45,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The compression that a postscript has as this number.
+    /// The compression with this code in a postscript.
     pub(crate) fn of_code(code: u64) -> Result<Self, Fault> {
         Ok(match code {
             0 => Self::None,
@@ -86,7 +86,7 @@ impl Codec {
     ///
     /// # Errors
     ///
-    /// [`Fault::Corrupt`] if there are no blocks of that size.
+    /// [`Fault::Corrupt`] if blocks cannot have that size.
     pub fn try_new(compression: Compression, block_bytes: u64) -> Result<Self, Fault> {
         ensure((1..=MAX_BLOCK_BYTES).contains(&block_bytes), || {
             format!("compression blocks of {block_bytes} bytes")
@@ -97,7 +97,7 @@ impl Codec {
         })
     }
 
-    /// How chunks are compressed.
+    /// The compression method of chunks.
     pub fn compression(&self) -> Compression {
         self.compression
     }
@@ -116,22 +116,22 @@ impl Codec {
         }
     }
 
-    /// What the chunks of `bytes` inflate to, one after the other.
+    /// Inflates the chunks of `bytes` and concatenates the results.
     ///
     /// # Errors
     ///
-    /// [`Fault::Corrupt`] if they are no such chunks.
+    /// [`Fault::Corrupt`] if they are not valid chunks.
     pub fn inflate(self, bytes: &Bytes) -> Result<Bytes, Fault> {
         self.inflate_up_to(bytes, MAX_STREAM_BYTES)
     }
 
-    /// As [`inflate`](Self::inflate), if it is no more than `most` bytes.
+    /// As [`inflate`](Self::inflate); fails if the result exceeds `most` bytes.
     pub(crate) fn inflate_up_to(self, bytes: &Bytes, most: usize) -> Result<Bytes, Fault> {
         if self.compression == Compression::None {
             return Ok(bytes.clone());
         }
         let mut chunks = self.chunks(bytes);
-        // one that is original needs no copy
+        // a single original chunk needs no copy
         if let (Some(first), None) = (chunks.next(), chunks.next()) {
             let first = first?;
             if first.is_original {
@@ -140,7 +140,7 @@ impl Codec {
             }
         }
         let mut inflater = Inflater::new(self);
-        // address space only, until there is something in it
+        // only address space, until it is written
         let room = self.chunks(bytes).count().saturating_mul(self.block_bytes);
         let room = room.min(most).min(bytes.len().saturating_mul(RESERVED));
         let _ = inflater.out.try_reserve_exact(room);
@@ -161,14 +161,14 @@ impl Codec {
     }
 }
 
-/// A compression chunk.
+/// One compression chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk<'a> {
     /// The offset of its header in the stream.
     pub offset: usize,
     /// The offset of its bytes.
     pub start: usize,
-    /// Whether the bytes are as they are.
+    /// True if the bytes are not compressed.
     pub is_original: bool,
     /// The bytes after the header.
     pub bytes: &'a [u8],
@@ -223,7 +223,7 @@ impl<'a> Iterator for Chunks<'a> {
 struct Inflater {
     codec: Codec,
     deflate: Decompress,
-    /// What chunks inflated to, and room for the next one. It is zeroed once, however small chunks are.
+    /// The inflated bytes so far, and room for the next chunk. It is zeroed once, regardless of the size of chunks.
     out: Vec<u8>,
     filled: usize,
 }
@@ -238,15 +238,15 @@ impl Inflater {
         }
     }
 
-    /// What was appended.
+    /// The inflated bytes.
     fn finish(mut self) -> Bytes {
         self.out.truncate(self.filled);
         self.out.into()
     }
 
-    /// Appends what `chunk` inflates to.
+    /// Inflates `chunk` and appends the result.
     fn append(&mut self, chunk: Chunk<'_>) -> Result<(), Fault> {
-        // Snappy says what comes; the others get room for a block.
+        // Snappy stores the inflated size; the others get room for a block.
         let room = match self.codec.compression {
             _ if chunk.is_original => chunk.bytes.len(),
             Compression::Snappy => snap::raw::decompress_len(chunk.bytes).map_err(fault)?,
@@ -394,7 +394,7 @@ mod tests {
                     "{compression} {number}"
                 );
             }
-            // damaged anywhere, it may be anything but more than a block
+            // damaged anywhere, it may inflate to anything but more than a block
             for at in 0..good.len() {
                 let mut damaged = good.clone();
                 damaged[at] ^= 0x55;

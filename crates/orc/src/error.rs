@@ -1,4 +1,4 @@
-//! What can go wrong, with its place in the file.
+//! Errors, with their position in the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,19 +7,19 @@ use vectile_scan::object::ReadError;
 
 use crate::kind::StreamKind;
 
-/// What is wrong with some bytes, for whoever knows where they are from.
+/// An error in some bytes. The caller adds their position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// They are not what a writer writes.
+    /// No writer produces these bytes.
     #[error("{0}")]
     Corrupt(String),
-    /// They are sound, and this crate does not read them.
+    /// The bytes are valid, but this crate does not read them.
     #[error("{0}")]
     Unsupported(String),
 }
 
-/// An error of bytes that are not what a writer writes.
+/// Fails with [`Fault::Corrupt`].
 pub(crate) fn corrupt<T>(reason: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Corrupt(reason.into()))
 }
@@ -32,12 +32,12 @@ pub(crate) fn ensure(condition: bool, reason: impl FnOnce() -> String) -> Result
     }
 }
 
-/// Where in a file something is, as far as it is known.
+/// A position in a file, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorOrigin {
     /// Location of the file in its object store.
     pub file: Arc<str>,
-    /// The number of the stripe.
+    /// The index of the stripe.
     pub stripe: Option<usize>,
     /// The path of the column: names of fields, joined by dots.
     pub column: Option<String>,
@@ -45,8 +45,8 @@ pub struct Place {
     pub stream: Option<StreamKind>,
 }
 
-impl Place {
-    /// Somewhere in `file`.
+impl ErrorOrigin {
+    /// A position in `file`.
     pub(crate) fn file(file: &Arc<str>) -> Self {
         Self {
             file: Arc::clone(file),
@@ -56,33 +56,33 @@ impl Place {
         }
     }
 
-    /// In this stripe.
+    /// Adds the stripe.
     pub(crate) fn stripe(mut self, stripe: usize) -> Self {
         self.stripe = Some(stripe);
         self
     }
 
-    /// In the column of this path.
+    /// Adds the path of the column.
     pub(crate) fn column(mut self, column: &str) -> Self {
         self.column = Some(column.to_owned());
         self
     }
 
-    /// In this stream.
+    /// Adds the stream.
     pub(crate) fn stream(mut self, stream: StreamKind) -> Self {
         self.stream = Some(stream);
         self
     }
 
-    /// The error of a fault in this place.
+    /// Converts a fault at this position to an error.
     pub(crate) fn fault(self, fault: Fault) -> Error {
         match fault {
             Fault::Corrupt(reason) => Error::Corrupt {
-                place: self,
+                origin: self,
                 reason,
             },
             Fault::Unsupported(reason) => Error::Unsupported {
-                place: self,
+                origin: self,
                 reason,
             },
         }
@@ -90,7 +90,7 @@ impl Place {
 }
 
 /// "file, stripe 3, column 'a.b', stream LENGTH", as far as known.
-impl fmt::Display for Place {
+impl fmt::Display for ErrorOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.file)?;
         if let Some(stripe) = self.stripe {
@@ -106,35 +106,35 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why an ORC file could not be read.
+/// The reason an ORC file could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is something else. Check the name.
+    /// The file has another format. Check the name.
     #[error("{file} is not an ORC file: {reason}")]
     NotOrc {
         /// Location of the file in its object store.
         file: Arc<str>,
-        /// What was found.
+        /// The reason.
         reason: String,
     },
-    /// The bytes are not what a writer writes. Fetch the file again or restore it.
-    #[error("corrupt file {place}: {reason}")]
+    /// No writer produces these bytes. Fetch the file again or restore it.
+    #[error("corrupt file {origin}: {reason}")]
     Corrupt {
-        /// Where the damage is.
-        place: Place,
-        /// What was found and what is allowed.
+        /// The position of the damage.
+        origin: ErrorOrigin,
+        /// The value read and the values allowed.
         reason: String,
     },
-    /// The file is sound, and has something that is not read.
-    #[error("{place}: {reason}")]
+    /// The file is valid, but has a feature that this crate does not read.
+    #[error("{origin}: {reason}")]
     Unsupported {
-        /// Where that is.
-        place: Place,
-        /// What it is.
+        /// Its position.
+        origin: ErrorOrigin,
+        /// The feature.
         reason: String,
     },
-    /// The file is not the one any more that was listed. List it again to read the new one.
+    /// The file is no longer the version that was listed. List it again to read the new one.
     #[error("{file} was changed while it was read; run the query again")]
     Changed {
         /// Location of the file in its object store.
@@ -151,7 +151,7 @@ pub enum Error {
     File {
         /// Location of the file in its object store.
         file: Arc<str>,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// The object store failed.
@@ -183,11 +183,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_name_the_place() {
-        let place = Place::file(&"t.orc".into()).stripe(3).column("a.b");
+    fn messages_name_the_origin() {
+        let origin = ErrorOrigin::file(&"t.orc".into()).stripe(3).column("a.b");
         let fault = || Fault::Corrupt("a run of 9 values, 4 are left".into());
         assert_eq!(
-            place
+            origin
                 .clone()
                 .stream(StreamKind::Length)
                 .fault(fault())
@@ -195,7 +195,7 @@ mod tests {
             "corrupt file t.orc, stripe 3, column 'a.b', stream LENGTH: a run of 9 values, 4 are left"
         );
         let fault = Fault::Unsupported("compression LZO".into());
-        let error = Place::file(&"t.orc".into()).fault(fault);
+        let error = ErrorOrigin::file(&"t.orc".into()).fault(fault);
         assert_eq!(error.to_string(), "t.orc: compression LZO");
     }
 }

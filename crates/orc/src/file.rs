@@ -17,10 +17,10 @@ use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 use crate::bloom::BloomFilters;
 use crate::columns::{Numbered, StripeStreams, stream_key};
 use crate::decode::Decoder;
-use crate::error::{Error, Fault, Place, Result};
+use crate::error::{Error, ErrorOrigin, Fault, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
-use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamPlace, Stripe, read_metadata};
+use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamRange, Stripe, read_metadata};
 use crate::parted::{self, PartedColumn};
 use crate::position::{self, IndexGroups};
 use crate::schema::Type;
@@ -30,8 +30,8 @@ use crate::vectors;
 
 /// An ORC file, ready to be scanned: its row groups are the stripes.
 ///
-/// Columns are decoded when they are fetched. A local file stays open from its first stripe on. Errors of a scan are
-/// [`Error`]s within [`vectile_scan::Error::External`].
+/// Columns are decoded when they are fetched. A local file stays open once its first stripe was read. Errors of a scan
+/// are [`Error`]s within [`vectile_scan::Error::External`].
 #[derive(Debug)]
 pub struct File {
     handle: Handle,
@@ -39,7 +39,7 @@ pub struct File {
 }
 
 impl File {
-    /// Reads what `object` says of itself.
+    /// Opens `object` and reads its metadata.
     ///
     /// # Errors
     ///
@@ -48,7 +48,7 @@ impl File {
         Ok(Self::new(Arc::new(read_metadata(&store, object).await?)))
     }
 
-    /// The file of which this is known.
+    /// A file with known metadata.
     pub fn new(metadata: Arc<Metadata>) -> Self {
         Self {
             handle: Handle::default(),
@@ -56,7 +56,7 @@ impl File {
         }
     }
 
-    /// What it says of itself.
+    /// Its metadata.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
     }
@@ -66,46 +66,46 @@ impl File {
         &self.metadata.object.location
     }
 
-    /// The streams of values of some columns of the table, with those of their children, as they are in the file.
+    /// The value streams of some columns of the table and of their children, as they are in the file.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such stripe or column, and those of the object store.
     pub async fn streams(&self, stripe: usize, columns: &[usize]) -> Result<Vec<Stream>> {
         let stripe = self.metadata.stripe(stripe)?;
-        let mut wanted = Vec::new();
+        let mut numbers = Vec::new();
         for &column in columns {
             let column = self.metadata.column(column)?;
-            column.visit_columns(&mut |column| wanted.push(column));
+            column.visit_columns(&mut |column| numbers.push(column));
         }
-        wanted.sort_unstable();
-        let is_wanted = |stream: &&StreamPlace| {
-            stream.kind.is_of_values() && wanted.binary_search(&stream.column).is_ok()
+        numbers.sort_unstable();
+        let is_selected = |stream: &&StreamRange| {
+            stream.kind.is_of_values() && numbers.binary_search(&stream.column).is_ok()
         };
-        self.read(stripe.streams.iter().filter(is_wanted), None)
+        self.read(stripe.streams.iter().filter(is_selected), None)
             .await
     }
 
-    /// Where the index groups of a column, which has this type, begin in its streams of a stripe; nothing if the file
-    /// has no index groups.
+    /// The positions in a column's streams where the index groups of a stripe begin; empty if the file has no index
+    /// groups. `column` is the column's type.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] if there is no such stripe, [`Error::Corrupt`], and those of the object store.
     pub async fn index_groups(&self, stripe: usize, column: &Type) -> Result<Vec<IndexGroups>> {
         let stripe = self.metadata.stripe(stripe)?;
-        let is_index = |place: &&StreamPlace| {
-            place.kind == StreamKind::RowIndex && place.column == column.column
+        let is_index = |stream: &&StreamRange| {
+            stream.kind == StreamKind::RowIndex && stream.column == column.column
         };
-        let places = stripe.streams.iter().filter(is_index);
-        let index = self.read(places, None).await?;
+        let selected = stripe.streams.iter().filter(is_index);
+        let index = self.read(selected, None).await?;
         match index.first() {
             Some(index) => self.index_groups_in(stripe, column, index),
             None => Ok(Vec::new()),
         }
     }
 
-    /// The same of an index that was read.
+    /// As [`index_groups`](Self::index_groups), from an index that was read.
     fn index_groups_in(
         &self,
         stripe: &Stripe,
@@ -116,35 +116,38 @@ impl File {
             return Ok(Vec::new());
         };
         let dictionary = matches!(encoding, ColumnEncoding::Dictionary { .. });
-        // lengths of entries are not cut by index groups either
+        // the lengths of dictionary entries are not split by index groups either
         let is_cut = |kind| kind != StreamKind::Length || !dictionary;
         let streams = stripe
             .streams
             .iter()
-            .filter(|place| place.column == column.column);
+            .filter(|stream| stream.column == column.column);
         let streams = streams
-            .filter(|place| is_cut(place.kind))
-            .filter_map(|place| {
-                Some((place.kind, Decoder::of(column.kind, encoding, place.kind)?))
+            .filter(|stream| is_cut(stream.kind))
+            .filter_map(|stream| {
+                Some((
+                    stream.kind,
+                    Decoder::of(column.kind, encoding, stream.kind)?,
+                ))
             });
         let compression = self.metadata.codec.compression();
         let Some(groups) = self.metadata.index_groups(stripe) else {
             return Ok(Vec::new());
         };
-        let found = index
+        let result = index
             .inflate_up_to(MAX_INDEX_BYTES)
             .and_then(|bytes| row_index(&bytes, groups))
             .and_then(|entries| position::index_groups(&entries, streams.collect(), compression));
-        let place = || {
+        let origin = || {
             self.metadata
-                .place(stripe)
+                .origin(stripe)
                 .column(&column.path)
                 .stream(index.kind)
         };
-        found.map_err(|fault| place().fault(fault))
+        result.map_err(|fault| origin().fault(fault))
     }
 
-    /// The columns of a stripe as Arrow arrays.
+    /// Decodes columns of a stripe to Arrow arrays.
     ///
     /// # Errors
     ///
@@ -156,15 +159,15 @@ impl File {
         let mut arrays = Vec::with_capacity(columns.len());
         for &column in columns {
             arrays.push(streams.decode(self.metadata.column(column)?, rows)?);
-            // a column may take a while
+            // decoding a column may take long
             yield_now().await;
         }
         Ok(arrays)
     }
 
-    /// Columns of a stripe for decoders elsewhere, and the bytes that were read: `None` for those that only
-    /// [`decode`](Self::decode) decodes, or says what is wrong with. A local file is read into `buffers`, if there are
-    /// any, on the calling thread, which waits for that.
+    /// Columns of a stripe for external decoders, and the number of bytes read: `None` for columns that only
+    /// [`decode`](Self::decode) supports, or whose errors it reports. A local file is read into `buffers`, if there are
+    /// any, on the calling thread, which blocks meanwhile.
     ///
     /// # Errors
     ///
@@ -178,24 +181,24 @@ impl File {
         let stripe = self.metadata.stripe(stripe)?;
         let types = columns.iter().map(|&column| self.metadata.column(column));
         let types: Vec<&Type> = types.collect::<Result<_>>()?;
-        let is_wanted = |place: &&StreamPlace| {
-            let is_kind = place.kind.is_of_values() || place.kind == StreamKind::RowIndex;
+        let is_selected = |stream: &&StreamRange| {
+            let is_kind = stream.kind.is_of_values() || stream.kind == StreamKind::RowIndex;
             let mut parted = types.iter().filter(|column| parted::is_parted(column.kind));
-            is_kind && parted.any(|column| column.column == place.column)
+            is_kind && parted.any(|column| column.column == stream.column)
         };
-        let places = stripe.streams.iter().filter(is_wanted);
-        let mut streams = self.read(places, buffers).await?;
+        let selected = stripe.streams.iter().filter(is_selected);
+        let mut streams = self.read(selected, buffers).await?;
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
-            place: self.metadata.place(stripe),
+            origin: self.metadata.origin(stripe),
             streams,
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
         };
         let stride = self.metadata.row_index_stride;
         let stride = stride.and_then(|stride| usize::try_from(stride).ok());
-        let mut found = Vec::with_capacity(columns.len());
+        let mut result = Vec::with_capacity(columns.len());
         for column in types {
             let index = streams.stream(column.column, StreamKind::RowIndex);
             let groups = match index {
@@ -203,14 +206,14 @@ impl File {
                 None => Ok(Vec::new()),
             };
             let of = |groups| parted::of(&streams, column, stripe.rows, stride, groups);
-            found.push(groups.and_then(of).ok().flatten());
-            // a column may take a while
+            result.push(groups.and_then(of).ok().flatten());
+            // decoding a column may take long
             yield_now().await;
         }
-        Ok((found, bytes))
+        Ok((result, bytes))
     }
 
-    /// The streams of values of some columns, and how many bytes they have.
+    /// The value streams of some columns, and their size in bytes.
     async fn stripe_streams(
         &self,
         stripe: usize,
@@ -221,7 +224,7 @@ impl File {
         streams.sort_by_key(stream_key);
         let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
-            place: self.metadata.place(stripe),
+            origin: self.metadata.origin(stripe),
             streams,
             encodings: &stripe.encodings,
             timezone: stripe.timezone.as_deref(),
@@ -231,24 +234,24 @@ impl File {
 
     async fn read(
         &self,
-        places: impl Iterator<Item = &StreamPlace>,
+        selected: impl Iterator<Item = &StreamRange>,
         buffers: Option<&Arc<dyn ReadBuffers>>,
     ) -> Result<Vec<Stream>> {
-        let places: Vec<&StreamPlace> = places.collect();
-        let ranges: Vec<Range<u64>> = places.iter().map(|place| place.bytes.clone()).collect();
+        let selected: Vec<&StreamRange> = selected.collect();
+        let ranges: Vec<Range<u64>> = selected.iter().map(|stream| stream.bytes.clone()).collect();
         let object = &self.metadata.object;
         let read = object.read(&self.handle, &ranges, buffers).await?;
-        let streams = places.into_iter().zip(read);
-        let streams = streams.map(|(place, bytes)| Stream {
-            kind: place.kind,
-            column: place.column,
+        let streams = selected.into_iter().zip(read);
+        let streams = streams.map(|(stream, bytes)| Stream {
+            kind: stream.kind,
+            column: stream.column,
             bytes,
             codec: self.metadata.codec,
         });
         Ok(streams.collect())
     }
 
-    /// The streams of one kind of columns of the table: an entry for each column, if it has one.
+    /// The index streams of one kind for columns of the table: an entry per column, if it has one.
     async fn read_index(
         &self,
         stripe: &Stripe,
@@ -259,10 +262,10 @@ impl File {
             .iter()
             .map(|&column| Ok(self.metadata.column(column)?.column));
         let numbers: Vec<u32> = numbers.collect::<Result<_>>()?;
-        let is_wanted =
-            |place: &&StreamPlace| place.kind == kind && numbers.contains(&place.column);
-        let places = stripe.streams.iter().filter(is_wanted);
-        let streams = self.read(places, None).await?;
+        let is_selected =
+            |stream: &&StreamRange| stream.kind == kind && numbers.contains(&stream.column);
+        let selected = stripe.streams.iter().filter(is_selected);
+        let streams = self.read(selected, None).await?;
         let of = |number: &u32| {
             streams
                 .iter()
@@ -291,7 +294,7 @@ impl File {
             data.bytes_read += index.bytes.len() as u64;
             let zones = self.vector_zones(stripe, self.metadata.column(column)?, &index);
             *slot = zones
-                .map_err(|fault| self.place(stripe, column).stream(index.kind).fault(fault))?;
+                .map_err(|fault| self.origin(stripe, column).stream(index.kind).fault(fault))?;
         }
         let (streams, bytes) = self.stripe_streams(fetch.row_group, &fetch.data).await?;
         data.bytes_read += bytes;
@@ -315,14 +318,14 @@ impl File {
             if let Some(slot) = data.columns.get_mut(column) {
                 *slot = Some(decoded);
             }
-            // a column may take a while
+            // decoding a column may take long
             yield_now().await;
         }
         data.excess_bytes = held.saturating_sub(self.data_bytes(fetch.row_group, &fetch.data));
         Ok(data)
     }
 
-    /// The zone map of the vectors of a stripe, by the statistics of its index groups.
+    /// The zone map of the vectors of a stripe, from the statistics of its index groups.
     fn vector_zones(
         &self,
         stripe: &Stripe,
@@ -372,27 +375,27 @@ impl File {
                     .and_then(|bytes| bloom_filters(&bytes, groups)),
                 None => Ok(Vec::new()),
             };
-            // rows of which there is no filter may have any value
+            // rows without a filter may have any value
             if let Ok(messages) = &mut messages
                 && Some(messages.len()) != groups
             {
                 messages.clear();
             }
-            let place = || {
-                self.place(stripe, column)
+            let origin = || {
+                self.origin(stripe, column)
                     .stream(StreamKind::BloomFilterUtf8)
             };
-            let messages = messages.map_err(|fault| place().fault(fault))?;
+            let messages = messages.map_err(|fault| origin().fault(fault))?;
             Ok(Box::new(BloomFilters::new(messages)) as _)
         });
         filters.collect()
     }
 
-    fn place(&self, stripe: &Stripe, column: usize) -> Place {
-        let place = self.metadata.place(stripe);
+    fn origin(&self, stripe: &Stripe, column: usize) -> ErrorOrigin {
+        let origin = self.metadata.origin(stripe);
         match self.metadata.root.children.get(column) {
-            Some(column) => place.column(&column.path),
-            None => place,
+            Some(column) => origin.column(&column.path),
+            None => origin,
         }
     }
 
@@ -406,11 +409,10 @@ impl File {
             vectile_encodings::Error::Corrupt { .. } => Fault::Corrupt(error.to_string()),
             error => Fault::Unsupported(error.to_string()),
         };
-        self.place(stripe, column).fault(fault)
+        self.origin(stripe, column).fault(fault)
     }
 
-    /// Bytes that a column of the table takes in memory while it is fetched: an estimate, because lengths of text are
-    /// not known.
+    /// Estimated bytes that a column of the table takes in memory while it is fetched; lengths of text are not known.
     fn column_bytes(&self, stripe: &Stripe, column: &Type) -> u64 {
         let mut columns = Vec::new();
         column.visit_columns(&mut |column| columns.push(column));
@@ -430,7 +432,7 @@ impl File {
     }
 }
 
-/// Lets other tasks run, and whoever waits for this one end it.
+/// Lets other tasks run, and cancellation take effect.
 async fn yield_now() {
     let mut has_yielded = false;
     poll_fn(|context| {
@@ -443,10 +445,10 @@ async fn yield_now() {
     .await;
 }
 
-/// Bytes of text for each that is stored, about.
+/// Estimated bytes of text per stored byte.
 const INFLATED: u64 = 4;
 
-/// Text in a dictionary as a column of a scan, and the bytes that it takes; `None` if there is no encoding for its entries.
+/// Text in a dictionary as a column of a scan, and its bytes; `None` if its entries cannot be encoded.
 fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> {
     let Numbered {
         entries,
@@ -458,7 +460,7 @@ fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> 
     Ok(column.map(|column| (column, bytes)))
 }
 
-/// The array as a column of a scan: as it is, as far as there is an encoding for that.
+/// The array as a column of a scan: uncompressed if there is an encoding for that.
 fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
     if let Some(column) = Column::of_fixed_width(array)? {
         return Ok(column);

@@ -1,4 +1,4 @@
-//! What there is of each: types, encodings of columns, streams.
+//! Enumerations of the format: types, encodings of columns, streams.
 
 use std::fmt;
 
@@ -25,11 +25,11 @@ pub enum TypeKind {
     Binary,
     /// A date and time of day, without a timezone.
     Timestamp,
-    /// Values of one type, as many as there are.
+    /// Any number of values of one type.
     List,
     /// Pairs of keys and values.
     Map,
-    /// A value of each field.
+    /// A value per field.
     Struct,
     /// A value of one of several types.
     Union,
@@ -37,16 +37,16 @@ pub enum TypeKind {
     Decimal,
     /// A day.
     Date,
-    /// Text of a length of at most some number.
+    /// Text of at most a given length.
     Varchar,
-    /// Text of one length.
+    /// Text of a fixed length.
     Char,
     /// An instant.
     TimestampInstant,
 }
 
 impl TypeKind {
-    /// The kind that a footer has as this number, if it is known.
+    /// The kind with this code in a footer, if it is known.
     pub(crate) fn of_code(code: u64) -> Option<Self> {
         Some(match code {
             0 => Self::Boolean,
@@ -72,25 +72,25 @@ impl TypeKind {
         })
     }
 
-    /// Whether values are text.
+    /// Returns true if values are text.
     pub(crate) fn is_text(self) -> bool {
         matches!(self, Self::String | Self::Varchar | Self::Char)
     }
 }
 
-/// How the streams of a column are made.
+/// The encoding of a column, which determines its streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Encoding {
-    /// Values as they are.
+    /// Values without a dictionary.
     Direct {
         /// The version of integer RLE.
         version: RleVersion,
     },
-    /// Numbers of entries of a dictionary.
+    /// Indices of dictionary entries.
     Dictionary {
         /// The version of integer RLE.
         version: RleVersion,
-        /// Entries of the dictionary.
+        /// Number of entries in the dictionary.
         entries: u32,
     },
 }
@@ -113,12 +113,12 @@ pub enum RleVersion {
     V2,
 }
 
-/// What a stream of a column is for.
+/// The purpose of a stream of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamKind {
-    /// A bit for each row: whether it has a value.
+    /// A bit per row, set if it has a value.
     Present,
-    /// The values, or what stands for them.
+    /// The values, or their dictionary indices.
     Data,
     /// Lengths of strings, lists and maps.
     Length,
@@ -128,16 +128,16 @@ pub enum StreamKind {
     Secondary,
     /// Statistics and positions of index groups.
     RowIndex,
-    /// Bloom filters of index groups, as the first writers made them: how they hash text depends on the machine.
+    /// Bloom filters of index groups by the first writers: their hashes of text depend on the machine.
     BloomFilter,
     /// Bloom filters of index groups.
     BloomFilterUtf8,
-    /// What no reader of values needs.
+    /// Any other stream; readers of values need none.
     Other(u64),
 }
 
 impl StreamKind {
-    /// The kind that a stripe's footer has as this number.
+    /// The kind with this code in a stripe's footer.
     pub(crate) fn of_code(code: u64) -> Self {
         match code {
             0 => Self::Present,
@@ -152,7 +152,7 @@ impl StreamKind {
         }
     }
 
-    /// Whether decoders need it to get at values.
+    /// Returns true if decoders need the stream for values.
     pub(crate) fn is_of_values(self) -> bool {
         matches!(
             self,

@@ -1,16 +1,17 @@
 //! ORC files, as containers of a [scan](vectile_scan).
 //!
-//! A [`File`] has stripes, which are the row groups of a scan. What a stripe has of a column are [`Stream`]s: bytes
-//! with a kind, in compression chunks. A [`Decoder`] makes values of one stream, and `columns` makes an Arrow array of
-//! the values of several.
+//! A [`File`] has stripes, which are the row groups of a scan. A stripe has [`Stream`]s of each column: bytes with a
+//! kind, in compression chunks. A [`Decoder`] decodes one stream to values, and `columns` combines the values of
+//! several to an Arrow array.
 //!
 //! ```text
 //!  object ── metadata ──▶ stripes ──▶ streams ── inflate ──▶ decoders ──▶ values ── columns ──▶ arrays
 //!              └─ statistics ──▶ zone maps              registry: Decoder::of
 //! ```
 //!
-//! [`File::streams`] gives streams as they are in the file, and [`File::index_groups`] where decoders may begin in them.
-//! [`File::parted`] gives columns for decoders that run elsewhere: streams, and the parts to decode at once.
+//! [`File::streams`] returns streams as they are in the file, and [`File::index_groups`] the positions at which
+//! decoders may start in them. [`File::parted`] returns columns for external decoders: streams, and their parts that
+//! can be decoded in parallel.
 //!
 //! Reading never trusts the file: the worst that bytes can cause is an [`Error`] that names the file, the stripe, the
 //! column and the stream.
@@ -35,10 +36,10 @@ mod vectors;
 
 pub use compression::{Chunk, Chunks, Codec, Compression};
 pub use decode::{Decoder, Sign, Values};
-pub use error::{Error, Fault, Place, Result};
+pub use error::{Error, ErrorOrigin, Fault, Result};
 pub use file::File;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
-pub use metadata::{Metadata, StreamPlace, Stripe, read_metadata};
+pub use metadata::{Metadata, StreamRange, Stripe, read_metadata};
 pub use parted::{Part, PartedColumn, PartedStream, PartedValues};
 pub use position::{IndexGroups, Position};
 pub use schema::Type;

@@ -1,4 +1,4 @@
-//! What a file says of itself, checked and in memory.
+//! The metadata of a file, checked and in memory.
 //!
 //! ```text
 //! "ORC" | stripes | statistics of stripes | footer | postscript | u8: bytes of the postscript
@@ -17,7 +17,7 @@ use vectile_encodings::{MAX_ROWS, ZoneMap};
 use vectile_scan::object::Handle;
 
 use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
-use crate::error::{Error, Fault, Place, Result, corrupt, ensure};
+use crate::error::{Error, ErrorOrigin, Fault, Result, corrupt, ensure};
 use crate::kind::{Encoding, StreamKind};
 use crate::messages::{
     ColumnStatistics, Footer, MAX_STRIPE_ENTRIES, PostScript, StripeFooter, StripeInformation,
@@ -27,24 +27,24 @@ use crate::object::Object;
 use crate::schema::Type;
 use crate::statistics::{Writer, Zones};
 
-/// Bytes that are read first: most footers fit.
+/// Bytes read first; most footers fit.
 const TAIL_BYTES: u64 = 64 << 10;
 
 /// The most bytes of footer and statistics of stripes.
 const MAX_FOOTER_BYTES: u64 = 256 << 20;
 
-/// The most bytes of a stripe's footer. All of them are kept.
+/// The most bytes of a stripe's footer. All footers are kept.
 const MAX_STRIPE_FOOTER_BYTES: usize = 16 << 20;
 
 /// The most bytes of the index of a column in a stripe.
 pub(crate) const MAX_INDEX_BYTES: usize = 256 << 20;
 
-/// The most index groups of a stripe that are looked at.
+/// The most index groups of a stripe that are used.
 const MAX_INDEX_GROUPS: usize = 1 << 20;
 
 const MAGIC: &str = "ORC";
 
-/// A file's schema and stripes, and where their streams are.
+/// A file's schema and stripes, and the positions of their streams.
 #[derive(Debug)]
 pub struct Metadata {
     pub(crate) object: Object,
@@ -52,7 +52,7 @@ pub struct Metadata {
     pub(crate) root: Type,
     pub(crate) codec: Codec,
     rows: u64,
-    /// Rows of a index group, if there are any.
+    /// Rows of an index group, if there are any.
     pub(crate) row_index_stride: Option<u64>,
     pub(crate) writer: Writer,
     stripes: Vec<Stripe>,
@@ -62,7 +62,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// Index groups of a stripe, as its indexes have them; `None` if there are none, or too many to be of use.
+    /// The number of index groups in a stripe's indexes; `None` if there are none, or too many to be useful.
     pub(crate) fn index_groups(&self, stripe: &Stripe) -> Option<usize> {
         let stride = usize::try_from(self.row_index_stride?).ok()?;
         let groups = stripe.rows.div_ceil(stride);
@@ -77,22 +77,22 @@ pub struct Stripe {
     pub rows: usize,
     /// The bytes of the file that hold it.
     pub bytes: Range<u64>,
-    /// Its streams, in the order in which they lie.
-    pub streams: Vec<StreamPlace>,
-    /// How its columns are encoded, by number of the column.
+    /// Its streams, in file order.
+    pub streams: Vec<StreamRange>,
+    /// Encodings of its columns, by column number.
     pub encodings: Vec<Encoding>,
-    /// Where the writer was, which its timestamps depend on.
+    /// The writer's timezone, which its timestamps depend on.
     pub timezone: Option<String>,
-    /// Its number in the file.
+    /// Its index in the file.
     pub(crate) number: usize,
 }
 
-/// Where a stream is.
+/// The position of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StreamPlace {
-    /// What it is for.
+pub struct StreamRange {
+    /// Its purpose.
     pub kind: StreamKind,
-    /// The column that it is of, by its number in the file.
+    /// Its column, by number in the file.
     pub column: u32,
     /// The bytes of the file that hold it.
     pub bytes: Range<u64>,
@@ -109,7 +109,7 @@ impl Metadata {
         &self.schema
     }
 
-    /// The types of the columns: those of the table are the children of this one.
+    /// The root of the column types: its children are the columns of the table.
     pub fn root(&self) -> &Type {
         &self.root
     }
@@ -124,7 +124,7 @@ impl Metadata {
         &self.stripes
     }
 
-    /// How streams are compressed.
+    /// The compression of streams.
     pub fn codec(&self) -> Codec {
         self.codec
     }
@@ -134,16 +134,16 @@ impl Metadata {
         self.zones.get(column)
     }
 
-    /// CRC-32 of the bytes of footer and statistics: most other contents have another one.
+    /// CRC-32 of the bytes of footer and statistics: most files with other content have another one.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
 
-    /// Bytes of memory that this takes, about.
+    /// Approximate bytes of memory that this takes.
     pub fn memory_size(&self) -> usize {
         let of_stripe = |stripe: &Stripe| {
             size_of::<Stripe>()
-                + stripe.streams.len() * size_of::<StreamPlace>()
+                + stripe.streams.len() * size_of::<StreamRange>()
                 + stripe.encodings.len() * size_of::<Encoding>()
         };
         let zones = |zones: &ZoneMap| {
@@ -156,7 +156,7 @@ impl Metadata {
             + self.zones.iter().map(zones).sum::<usize>()
     }
 
-    /// A stripe; an error if there is none of that number.
+    /// The stripe of this index; an error if there is none.
     pub(crate) fn stripe(&self, number: usize) -> Result<&Stripe> {
         self.stripes.get(number).ok_or_else(|| {
             let count = self.stripes.len();
@@ -164,7 +164,7 @@ impl Metadata {
         })
     }
 
-    /// A column of the table; an error if there is none of that number.
+    /// The column of the table with this index; an error if there is none.
     pub(crate) fn column(&self, number: usize) -> Result<&Type> {
         self.root.children.get(number).ok_or_else(|| {
             let count = self.root.children.len();
@@ -172,27 +172,27 @@ impl Metadata {
         })
     }
 
-    /// The place of a stripe.
-    pub(crate) fn place(&self, stripe: &Stripe) -> Place {
-        Place::file(&self.object.file).stripe(stripe.number)
+    /// The position of a stripe, for errors.
+    pub(crate) fn origin(&self, stripe: &Stripe) -> ErrorOrigin {
+        ErrorOrigin::file(&self.object.file).stripe(stripe.number)
     }
 }
 
-/// Reads what a file says of itself: its end, and the footers of its stripes.
+/// Reads the metadata of a file: its end, and the footers of its stripes.
 ///
 /// # Errors
 ///
 /// [`Error::NotOrc`], [`Error::Corrupt`], [`Error::Unsupported`] if the file is compressed by LZO, encrypted, or has
-/// types that Arrow lacks; [`Error::Changed`] where the store has another version by now than `object`, and those of
-/// the object store.
+/// types that Arrow lacks; [`Error::Changed`] if the store has another version by now than `object`, and those of the
+/// object store.
 pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) -> Result<Metadata> {
     let size = object.size;
     let mut object = Object::new(Arc::clone(store), object);
     let handle = Handle::default();
-    let place = Place::file(&object.file);
-    let in_file = |fault: Fault| place.clone().fault(fault);
+    let origin = ErrorOrigin::file(&object.file);
+    let in_file = |fault: Fault| origin.clone().fault(fault);
     let not_orc = |reason: String| Error::NotOrc {
-        file: Arc::clone(&place.file),
+        file: Arc::clone(&origin.file),
         reason,
     };
 
@@ -222,7 +222,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     if footers_start < start {
         tail = object.read_one(&handle, footers_start..size).await?;
     }
-    // both are in the tail, which ends with the file
+    // both are in the tail, which extends to the end of the file
     let in_tail = |from_end: u64, bytes: u64| {
         let end = tail.len().saturating_sub(from_end as usize);
         tail.slice(end.saturating_sub(bytes as usize)..end)
@@ -277,8 +277,8 @@ fn ensure_plain(is_encrypted: bool) -> Result<(), Fault> {
     }
 }
 
-/// Reads the footers of the stripes that have rows. Stripes end before `end`, and one starts where the one before ends,
-/// or behind it: so all their footers together are no more bytes than the file.
+/// Reads the footers of the stripes that have rows. Stripes end before `end`, and each starts at or after the end of
+/// the one before: so all their footers together are no larger than the file.
 async fn read_stripes(
     object: &Object,
     handle: &Handle,
@@ -286,50 +286,50 @@ async fn read_stripes(
     codec: Codec,
     end: u64,
 ) -> Result<Vec<Stripe>> {
-    let in_file = |fault: Fault| Place::file(&object.file).fault(fault);
+    let in_file = |fault: Fault| ErrorOrigin::file(&object.file).fault(fault);
     let mut rows = 0u64;
     let mut free = 0..end;
-    let mut places = Vec::new();
+    let mut stripe_parts = Vec::new();
     for (number, stripe) in footer.stripes.iter().enumerate() {
-        // nothing is read of stripes without rows
+        // stripes without rows are not read
         if stripe.rows == 0 {
             continue;
         }
-        let place = StripePlace::of(stripe, &free)
-            .map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))?;
+        let parts = StripeParts::of(stripe, &free)
+            .map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))?;
         rows = rows.saturating_add(stripe.rows);
-        free.start = place.footer.end;
-        places.push((number, stripe, place));
+        free.start = parts.footer.end;
+        stripe_parts.push((number, stripe, parts));
     }
     ensure(rows == footer.rows, || {
         format!("{rows} rows in stripes, {} in the file", footer.rows)
     })
     .map_err(in_file)?;
-    let ranges: Vec<Range<u64>> = places
+    let ranges: Vec<Range<u64>> = stripe_parts
         .iter()
-        .map(|(_, _, place)| place.footer.clone())
+        .map(|(_, _, parts)| parts.footer.clone())
         .collect();
     let footers = object.read(handle, &ranges, None).await?;
-    let stripes = places.into_iter().zip(footers);
+    let stripes = stripe_parts.into_iter().zip(footers);
     let mut entries = MAX_STRIPE_ENTRIES;
-    let stripes = stripes.map(|((number, stripe, place), bytes)| {
+    let stripes = stripes.map(|((number, stripe, parts), bytes)| {
         let message = codec
             .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
             .and_then(|bytes| StripeFooter::parse(&bytes, footer.types.len(), &mut entries));
-        let parsed = message.and_then(|message| place.stripe(number, stripe, message));
-        parsed.map_err(|fault| Place::file(&object.file).stripe(number).fault(fault))
+        let parsed = message.and_then(|message| parts.stripe(number, stripe, message));
+        parsed.map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))
     });
     stripes.collect()
 }
 
-/// Where the parts of a stripe are.
-struct StripePlace {
+/// The positions of the parts of a stripe.
+struct StripeParts {
     streams: Range<u64>,
     footer: Range<u64>,
 }
 
-impl StripePlace {
-    /// The place of a stripe in bytes that no stripe before has.
+impl StripeParts {
+    /// The position of a stripe within the `free` bytes, which no earlier stripe has.
     fn of(stripe: &StripeInformation, free: &Range<u64>) -> Result<Self, Fault> {
         let streams_end = stripe.offset.checked_add(stripe.index_bytes);
         let streams_end = streams_end.and_then(|offset| offset.checked_add(stripe.data_bytes));
@@ -349,7 +349,7 @@ impl StripePlace {
         })
     }
 
-    /// The stripe of this footer.
+    /// The stripe with this footer.
     fn stripe(
         self,
         number: usize,
@@ -372,7 +372,7 @@ impl StripePlace {
             if column == 0 && kind == StreamKind::Present {
                 return Err(Fault::Unsupported("rows that are null as a whole".into()));
             }
-            Ok(StreamPlace {
+            Ok(StreamRange {
                 kind,
                 column,
                 bytes,
@@ -389,7 +389,7 @@ impl StripePlace {
     }
 }
 
-/// The zone maps of the table's columns, if there are statistics of every stripe.
+/// The zone maps of the table's columns, if every stripe has statistics.
 fn zones(
     root: &Type,
     footer: &Footer,
@@ -397,7 +397,7 @@ fn zones(
     stripes: &[Stripe],
     writer: Writer,
 ) -> Vec<ZoneMap> {
-    // in full, or else few bytes would make many entries
+    // complete, or else few bytes could make many entries
     let is_full = |columns: &Vec<ColumnStatistics>| columns.len() == footer.types.len();
     if statistics.len() != footer.stripes.len()
         || !statistics.iter().all(is_full)

@@ -8,16 +8,16 @@ use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_scan::object::{Handle, ReadBuffers, Version};
 
-use crate::error::{Place, Result, corrupt};
+use crate::error::{ErrorOrigin, Result, corrupt};
 
-/// An object as it was when it was listed.
+/// One version of an object, as it was listed.
 #[derive(Clone, Debug)]
 pub(crate) struct Object {
     store: Arc<dyn ObjectStore>,
     pub(crate) location: Path,
     pub(crate) file: Arc<str>,
     e_tag: Option<String>,
-    /// Whether it is a file of this machine, as far as something of it has been read.
+    /// True if a read has shown that it is a local file.
     is_file: bool,
 }
 
@@ -32,7 +32,7 @@ impl Object {
         }
     }
 
-    /// The bytes of ascending ranges, in the same order.
+    /// Reads ascending ranges and returns their bytes in the same order.
     pub(crate) async fn read(
         &self,
         handle: &Handle,
@@ -46,7 +46,7 @@ impl Object {
         Ok(read)
     }
 
-    /// The bytes of one range, which is not empty unless the object is.
+    /// Reads one range, which is not empty unless the object is.
     pub(crate) async fn read_one(&mut self, handle: &Handle, range: Range<u64>) -> Result<Bytes> {
         if range.is_empty() {
             return Ok(Bytes::new());
@@ -73,15 +73,15 @@ impl Object {
         }
     }
 
-    /// Stores return less where a file has become shorter since it was listed.
+    /// Checks the length: stores return less if a file has become shorter since it was listed.
     fn check(&self, range: &Range<u64>, bytes: &Bytes) -> Result<()> {
-        let (found, expected) = (bytes.len() as u64, range.end.saturating_sub(range.start));
-        if found == expected {
+        let (actual, expected) = (bytes.len() as u64, range.end.saturating_sub(range.start));
+        if actual == expected {
             return Ok(());
         }
         corrupt(format!(
-            "{found} bytes were read where {expected} should be"
+            "{actual} bytes were read where {expected} should be"
         ))
-        .map_err(|fault| Place::file(&self.file).fault(fault))
+        .map_err(|fault| ErrorOrigin::file(&self.file).fault(fault))
     }
 }

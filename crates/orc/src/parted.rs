@@ -1,4 +1,4 @@
-//! Columns for decoders elsewhere: streams as they are in the file, and the parts in which they can be decoded at once.
+//! Columns for external decoders: streams as they are in the file, and the parts that can be decoded in parallel.
 //!
 //! ```text
 //! stream   |run|run|  run  |run|run|run| run |run|..
@@ -6,7 +6,7 @@
 //! rows      index group   index group   ..
 //! ```
 //!
-//! What is small is decoded here: which rows are null, dictionaries, lengths of strings.
+//! Small data is decoded here: nulls, dictionaries, lengths of strings.
 
 use arrow::array::ArrayRef;
 use arrow::buffer::NullBuffer;
@@ -20,95 +20,95 @@ use crate::position::{IndexGroups, Position};
 use crate::schema::Type;
 use crate::stream::Stream;
 
-/// A column of a stripe, in streams.
+/// A column of a stripe, as streams.
 #[derive(Clone, Debug)]
 pub struct PartedColumn {
     /// Its type.
     pub data_type: DataType,
     /// Its rows.
     pub rows: usize,
-    /// Which of them are null, if some are. No stream has anything for these.
+    /// Its nulls, if there are any. Streams have no entries for them.
     pub nulls: Option<NullBuffer>,
-    /// Where the values are.
+    /// Its values.
     pub values: PartedValues,
 }
 
-/// The values of a column, in streams.
+/// The values of a column, as streams.
 #[derive(Clone, Debug)]
 pub enum PartedValues {
-    /// Integers, dates.
+    /// Integers or dates.
     Integers(PartedStream),
-    /// Bits, the highest of a byte first. Places and counts are those of bytes.
+    /// Bits, the highest of a byte first. Offsets and counts are in bytes.
     Booleans(PartedStream),
     /// Integers of 8 bits.
     Bytes(PartedStream),
-    /// Floats, as they are.
+    /// Floats, not compressed by an encoding.
     Floats(Stream),
     /// Decimals.
     Decimals {
         /// Their digits.
         digits: PartedStream,
-        /// How many of these are behind the point.
+        /// Per value, the number of digits after the point.
         scales: PartedStream,
-        /// The same of the column.
+        /// The scale of the column.
         scale: i8,
     },
     /// Timestamps.
     Timestamps {
         /// Seconds since `epoch`.
         seconds: PartedStream,
-        /// Nanoseconds, without zeros at the end.
+        /// Nanoseconds, without trailing zeros.
         nanoseconds: PartedStream,
-        /// A second since 1970.
+        /// The origin of `seconds`, in seconds since 1970.
         epoch: i64,
     },
-    /// Numbers of entries of a dictionary.
+    /// Indices of dictionary entries.
     Codes {
-        /// The numbers.
+        /// The indices.
         codes: PartedStream,
         /// The entries.
         entries: ArrayRef,
     },
     /// Text and binary.
     Text {
-        /// The bytes, one string behind the other.
+        /// The bytes of all strings, concatenated.
         bytes: Stream,
         /// The length of each row, 0 for nulls.
         lengths: Vec<u64>,
     },
 }
 
-/// A stream, and its parts. They have all of its values.
+/// A stream, split into parts that together have all of its values.
 #[derive(Clone, Debug)]
 pub struct PartedStream {
     /// The stream.
     pub stream: Stream,
-    /// How its bytes are values.
+    /// The decoder of its bytes.
     pub decoder: Decoder,
-    /// One behind the other. There is one, at least.
+    /// The parts in order, at least one.
     pub parts: Vec<Part>,
 }
 
-/// Values of a stream that can be decoded without those before.
+/// Values of a stream that can be decoded without the values before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The byte where its first run starts, in what the stream inflates to, if all chunks but the last are full.
+    /// The byte where its first run starts in the inflated stream, if all chunks but the last are full.
     pub at: usize,
-    /// Values of that run before its own.
+    /// The number of values of that run to skip.
     pub skip: usize,
-    /// The number of its first value.
+    /// The index of its first value.
     pub first: usize,
-    /// Its values.
+    /// The number of its values.
     pub count: usize,
 }
 
-/// Whether columns of this type are for decoders elsewhere.
+/// Returns true if external decoders support columns of this type.
 pub(crate) fn is_parted(kind: TypeKind) -> bool {
     use TypeKind::*;
     !matches!(kind, List | Map | Struct | Union)
 }
 
-/// The column, if it is for decoders elsewhere. `stride` rows are an index group.
+/// Splits the column, if external decoders support it. `stride` rows are an index group.
 pub(crate) fn of(
     streams: &StripeStreams<'_>,
     column: &Type,
@@ -137,16 +137,16 @@ pub(crate) fn of(
     }))
 }
 
-/// A column that is cut.
+/// A column being split.
 struct Parting<'a> {
     streams: &'a StripeStreams<'a>,
     reader: ColumnReader<'a>,
     groups: Vec<IndexGroups>,
-    /// The number of the first value of each index group, and how many values there are.
+    /// The index of the first value of each index group, and finally the number of values.
     starts: Vec<usize>,
 }
 
-/// The number of the first value of each index group, and how many values there are.
+/// The index of the first value of each index group, and finally the number of values.
 fn starts(reader: &ColumnReader<'_>, stride: Option<usize>) -> Vec<usize> {
     let stride = stride
         .filter(|stride| *stride > 0)
@@ -250,7 +250,7 @@ impl Parting<'_> {
         })
     }
 
-    /// A part for each index group; `None` if the index does not say where they begin.
+    /// One part per index group; `None` if the index does not have their positions.
     fn parts(&self, stream: &Stream, decoder: Decoder) -> Option<Vec<Part>> {
         let groups = self
             .groups
@@ -267,7 +267,7 @@ impl Parting<'_> {
             .iter()
             .zip(spans)
             .map(|(position, (&start, &end))| {
-                let at = place(stream, &chunks, *position)?;
+                let at = inflated_offset(stream, &chunks, *position)?;
                 let skip = position.values;
                 if decoder != Decoder::Boolean {
                     return Some(Part {
@@ -277,7 +277,7 @@ impl Parting<'_> {
                         count: end - start,
                     });
                 }
-                // bits of a byte are of two groups, perhaps
+                // a byte may have bits of two groups
                 let (first, end) = (start / 8, end.div_ceil(8));
                 (skip % 8 == start % 8).then_some(Part {
                     at,
@@ -290,8 +290,8 @@ impl Parting<'_> {
     }
 }
 
-/// The byte of a position in what a stream inflates to.
-fn place(stream: &Stream, chunks: &[usize], position: Position) -> Option<usize> {
+/// The byte of a position in the inflated stream.
+fn inflated_offset(stream: &Stream, chunks: &[usize], position: Position) -> Option<usize> {
     use crate::compression::Compression;
     if stream.codec.compression() == Compression::None {
         return Some(position.offset);

@@ -1,7 +1,7 @@
-//! Where the index groups of a column begin in its streams.
+//! The positions in a column's streams where its index groups begin.
 //!
 //! An entry of a row index is a list of numbers: those of `PRESENT`, if the column has that stream, then those of the
-//! others, in the order of their kinds. A dictionary is not cut by index groups and has none.
+//! others, in the order of their kinds. A dictionary is not split by index groups and has none.
 //!
 //! ```text
 //! stream      with chunks: offset of the chunk, byte in what it inflates to; without: offset
@@ -14,18 +14,18 @@ use crate::error::{Fault, corrupt};
 use crate::kind::StreamKind;
 use crate::messages::RowIndexEntry;
 
-/// A place in a stream.
+/// A position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// The offset of the chunk's header; of the byte if there are no chunks.
     pub offset: usize,
-    /// The byte in what the chunk inflates to.
+    /// The byte within the inflated chunk.
     pub byte: usize,
-    /// Values to skip from there on.
+    /// The number of values to skip from there on.
     pub values: usize,
 }
 
-/// Where the index groups of a column begin in one of its streams.
+/// The positions in one of a column's streams where its index groups begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexGroups {
     /// The stream.
@@ -34,7 +34,7 @@ pub struct IndexGroups {
     pub positions: Vec<Position>,
 }
 
-/// Where the index groups begin in these streams of a column.
+/// The positions in these streams of a column where its index groups begin.
 pub(crate) fn index_groups(
     entries: &[RowIndexEntry],
     mut streams: Vec<(StreamKind, Decoder)>,
@@ -42,7 +42,7 @@ pub(crate) fn index_groups(
 ) -> Result<Vec<IndexGroups>, Fault> {
     streams.retain(|(stream, _)| *stream != StreamKind::DictionaryData);
     streams.sort_by_key(|(stream, _)| *stream);
-    let mut found: Vec<IndexGroups> = streams
+    let mut groups: Vec<IndexGroups> = streams
         .iter()
         .map(|(stream, _)| IndexGroups {
             stream: *stream,
@@ -51,16 +51,16 @@ pub(crate) fn index_groups(
         .collect();
     for entry in entries {
         let mut numbers = Numbers(entry.positions.iter());
-        for (found, (_, decoder)) in found.iter_mut().zip(&streams) {
-            found
+        for (group, (_, decoder)) in groups.iter_mut().zip(&streams) {
+            group
                 .positions
                 .push(numbers.position(*decoder, compression)?);
         }
     }
-    Ok(found)
+    Ok(groups)
 }
 
-/// The numbers of an entry that are left.
+/// The remaining numbers of an entry.
 struct Numbers<'a>(std::slice::Iter<'a, u64>);
 
 impl Numbers<'_> {
@@ -110,10 +110,10 @@ mod tests {
             (StreamKind::Present, Decoder::Boolean),
         ];
         let entries = [entry(&[0; 7]), entry(&[10, 20, 3, 5, 30, 40, 7])];
-        let found = index_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
-        assert_eq!(found[0].stream, StreamKind::Present);
+        let groups = index_groups(&entries, streams.clone(), Compression::Zlib).unwrap();
+        assert_eq!(groups[0].stream, StreamKind::Present);
         assert_eq!(
-            found[0].positions[1],
+            groups[0].positions[1],
             Position {
                 offset: 10,
                 byte: 20,
@@ -121,21 +121,21 @@ mod tests {
             }
         );
         assert_eq!(
-            found[1].positions[1],
+            groups[1].positions[1],
             Position {
                 offset: 30,
                 byte: 40,
                 values: 7
             }
         );
-        let found = index_groups(
+        let groups = index_groups(
             &[entry(&[10, 3, 5, 30, 7])],
             streams.clone(),
             Compression::None,
         )
         .unwrap();
         assert_eq!(
-            found[1].positions[0],
+            groups[1].positions[0],
             Position {
                 offset: 30,
                 byte: 0,

@@ -1,6 +1,6 @@
 //! The types of a file's columns, and the Arrow types that they are read as.
 //!
-//! A file lists its types in pre-order: a column's number is its place in that list, and those of its children follow.
+//! A file lists its types in pre-order: a column's number is its index in that list, and those of its children follow.
 
 use std::sync::Arc;
 
@@ -19,29 +19,29 @@ const MAX_PATH_BYTES: usize = 64 << 20;
 /// The most digits of a decimal.
 const MAX_PRECISION: u32 = 38;
 
-/// Digits after the point of a decimal of Hive 0.11, as ORC's reader in C++ has them.
+/// Digits after the point of decimals of Hive 0.11, as in ORC's C++ reader.
 const HIVE_11_SCALE: u32 = 6;
 
 /// The most types of a union.
 const MAX_VARIANTS: usize = 127;
 
-/// The type of a column, with those of its children.
+/// The type of a column and of its children.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Type {
     /// The column's number in the file.
     pub column: u32,
-    /// What it is.
+    /// Its kind.
     pub kind: TypeKind,
     /// Names of fields from the root, joined by dots.
     pub path: String,
-    /// What values are read as.
+    /// The Arrow type of its values.
     pub data_type: DataType,
-    /// Those of a list, map, struct or union.
+    /// The children of a list, map, struct or union.
     pub children: Vec<Type>,
 }
 
 impl Type {
-    /// The root of a list of types: a struct, of which the fields are the columns of the table.
+    /// Parses the root of a list of types: a struct whose fields are the columns of the table.
     pub(crate) fn root(types: &[TypeMessage]) -> Result<Self, Fault> {
         let mut tree = Tree {
             types,
@@ -53,13 +53,13 @@ impl Type {
             format!("a {:?} in the place of the table's struct", root.kind)
         })?;
         ensure(tree.next == types.len(), || {
-            let (used, found) = (tree.next, types.len());
-            format!("{found} types, of which the table has {used}")
+            let (used, listed) = (tree.next, types.len());
+            format!("{listed} types, of which the table has {used}")
         })?;
         Ok(root)
     }
 
-    /// The schema of the table of which this is the root.
+    /// The table's schema; `self` is the root.
     pub(crate) fn schema(&self) -> SchemaRef {
         let fields = match &self.data_type {
             DataType::Struct(fields) => fields.clone(),
@@ -68,7 +68,7 @@ impl Type {
         Arc::new(Schema::new(fields))
     }
 
-    /// Calls `visit` with the number of this column, and with those of its children.
+    /// Calls `visit` with the numbers of this column and of its descendants.
     pub(crate) fn visit_columns(&self, visit: &mut impl FnMut(u32)) {
         visit(self.column);
         for child in &self.children {
@@ -77,11 +77,11 @@ impl Type {
     }
 }
 
-/// Types that are being read, in their order.
+/// A list of types being parsed, in order.
 struct Tree<'a> {
     types: &'a [TypeMessage],
     next: usize,
-    /// Of all paths so far.
+    /// The bytes of all paths so far.
     path_bytes: usize,
 }
 
@@ -136,7 +136,7 @@ impl Tree<'_> {
     }
 }
 
-/// What a child that has no name is called in paths.
+/// The name of a child without one, for paths.
 fn child_name(parent: TypeKind, number: usize) -> &'static str {
     match (parent, number) {
         (TypeKind::Map, 0) => "keys",
@@ -146,7 +146,7 @@ fn child_name(parent: TypeKind, number: usize) -> &'static str {
     }
 }
 
-/// The Arrow type of a column; why there is none otherwise.
+/// The Arrow type of a column, or the reason there is none.
 fn data_type(kind: TypeKind, message: &TypeMessage, children: &[Type]) -> Result<DataType, String> {
     let field =
         |name: &str, child: &Type, nullable| Field::new(name, child.data_type.clone(), nullable);
@@ -198,7 +198,7 @@ fn data_type(kind: TypeKind, message: &TypeMessage, children: &[Type]) -> Result
     })
 }
 
-/// A decimal without a precision is one of Hive 0.11, where each value has a scale of its own.
+/// The type of a decimal. One without a precision is of Hive 0.11, where each value has a scale of its own.
 fn decimal(precision: u32, scale: u32) -> Result<DataType, String> {
     let (precision, scale) = match (precision, scale) {
         (0, 0) => (MAX_PRECISION, HIVE_11_SCALE),

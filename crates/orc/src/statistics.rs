@@ -1,7 +1,8 @@
-//! Zone maps of what a file says of its stripes and index groups. They never claim more than the writer can have known:
+//! Zone maps from a file's statistics of stripes and index groups. They never claim more than the writer can have
+//! known:
 //!
-//! - Bounds of floats leave NaN out, which sorts beyond all numbers. If there is one, the sum is NaN; without a sum
-//!   nothing is known.
+//! - Bounds of floats exclude NaN, which sorts above all numbers. If there is one, the sum is NaN; without a sum the
+//!   bounds are unknown.
 //! - Zeros of either sign are the same to a writer.
 //! - Timestamps are in whole milliseconds.
 //! - Some versions of the writer in Java wrote bounds that are not those of the values: see [`Writer`].
@@ -21,32 +22,32 @@ use crate::kind::TypeKind;
 use crate::messages::{Bounds, ColumnStatistics};
 use crate::schema::Type;
 
-/// The number of the writer in Java.
+/// The number of the Java writer.
 const JAVA: u64 = 0;
 
-/// The first version of it of which the bounds of stripes are right: HIVE-8732.
+/// Its first version whose bounds of stripes are right: HIVE-8732.
 const FIRST_RIGHT_VERSION: u64 = 1;
 
-/// The version of Java 1.5.0 to 1.5.5, of which the bounds of decimals of one word are not: ORC-517.
+/// The version of Java 1.5.0 to 1.5.5, whose bounds of one-word decimals are wrong: ORC-517.
 const DECIMALS_OF_ONE_WORD_WRONG: u64 = 6;
 
 /// The most digits of a decimal of one word.
 const ONE_WORD_PRECISION: u8 = 18;
 
-/// The character in the place of bytes that are no text.
+/// The replacement for bytes that are not text.
 const REPLACEMENT: char = '\u{FFFD}';
 
 /// The program that wrote a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writer {
-    /// Which one.
+    /// The program's number.
     pub(crate) number: u64,
-    /// How far it is from the first one of its kind.
+    /// Its revision, counted from its first.
     pub(crate) version: u64,
 }
 
 impl Writer {
-    /// Whether the bounds of a column are those of its values.
+    /// Returns true if the bounds of a column are right.
     fn has_bounds(self, column: &Type) -> bool {
         if self.number != JAVA {
             return true;
@@ -62,13 +63,13 @@ impl Writer {
     }
 }
 
-/// What is known of some zones: stripes, or index groups of one stripe.
+/// Statistics of some zones: stripes, or index groups of one stripe.
 pub(crate) struct Zones<'a> {
-    /// One of each zone.
+    /// Statistics per zone.
     pub(crate) statistics: Vec<Option<&'a ColumnStatistics>>,
-    /// Rows of each zone.
+    /// Rows per zone.
     pub(crate) rows: Vec<u64>,
-    /// What wrote the file.
+    /// The writer of the file.
     pub(crate) writer: Writer,
 }
 
@@ -86,7 +87,7 @@ impl Zones<'_> {
         let nulls = values
             .zip(&self.rows)
             .map(|(values, rows)| rows.checked_sub(values?));
-        // unions have no nulls of their own in Arrow, but those of their values
+        // in Arrow, unions have no nulls of their own, but their values do
         let nulls = nulls.map(|nulls| nulls.filter(|_| column.kind != TypeKind::Union));
         ZoneMap {
             min,
@@ -101,7 +102,7 @@ impl Zones<'_> {
         (null(), null(), vec![false; self.rows.len()])
     }
 
-    /// The bounds of each zone, and whether both are values of it.
+    /// The bounds of each zone, and per zone true if both are values of it.
     fn bounds(&self, column: &Type) -> (ArrayRef, ArrayRef, Vec<bool>) {
         let bounds = self.statistics.iter();
         let bounds =
@@ -112,11 +113,11 @@ impl Zones<'_> {
                 TypeKind::Byte | TypeKind::Short | TypeKind::Int | TypeKind::Long | TypeKind::Date,
                 data_type,
             ) => {
-                let found = Found::of(&bounds, |_, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match *bounds {
                     Bounds::Integers(min, max) => Some(((min?, max?), true)),
                     _ => None,
                 });
-                // days have 32 bits, which integers are cast to first; what does not fit is null
+                // days have 32 bits, but are cast to integers first; values that do not fit are null
                 let narrow = |values: Vec<Option<i64>>| {
                     let wide = Int64Array::from(values);
                     match data_type {
@@ -124,33 +125,33 @@ impl Zones<'_> {
                         _ => cast(&wide, data_type),
                     }
                 };
-                found.arrays(narrow)
+                zone_bounds.arrays(narrow)
             }
             (TypeKind::Boolean, _) => {
-                let found = Found::of(&bounds, |known, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |known, bounds| match *bounds {
                     Bounds::Booleans(set) => {
                         let values = known.values.filter(|&values| set <= values && values > 0)?;
                         Some(((set == values, set > 0), true))
                     }
                     _ => None,
                 });
-                found.arrays(|values| Ok(Arc::new(BooleanArray::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(BooleanArray::from(values)) as _))
             }
             (TypeKind::Float, _) => {
-                let found = Found::of(&bounds, |_, bounds| {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| {
                     let ((min, max), exact) = doubles(bounds)?;
                     let (low, high) = (min as f32, max as f32);
                     let same = f64::from(low) == min && f64::from(high) == max;
                     same.then_some(((low, high), exact))
                 });
-                found.arrays(|values| Ok(Arc::new(Float32Array::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(Float32Array::from(values)) as _))
             }
             (TypeKind::Double, _) => {
-                let found = Found::of(&bounds, |_, bounds| doubles(bounds));
-                found.arrays(|values| Ok(Arc::new(Float64Array::from(values)) as _))
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| doubles(bounds));
+                zone_bounds.arrays(|values| Ok(Arc::new(Float64Array::from(values)) as _))
             }
             (TypeKind::String | TypeKind::Varchar, _) => {
-                let found = Found::of(&bounds, |_, bounds| match bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match bounds {
                     Bounds::Text(Some((min, min_is_value)), Some((max, max_is_value))) => {
                         let is_whole = !min.contains(REPLACEMENT) && !max.contains(REPLACEMENT);
                         let exact = *min_is_value && *max_is_value;
@@ -158,16 +159,16 @@ impl Zones<'_> {
                     }
                     _ => None,
                 });
-                found.arrays(|values| Ok(Arc::new(StringArray::from(values)) as _))
+                zone_bounds.arrays(|values| Ok(Arc::new(StringArray::from(values)) as _))
             }
             (TypeKind::Decimal, &DataType::Decimal128(precision, scale)) => {
-                let found = Found::of(&bounds, |_, bounds| match bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match bounds {
                     Bounds::Decimals(Some(min), Some(max)) => {
                         Some(((decimal(min, scale)?, decimal(max, scale)?), true))
                     }
                     _ => None,
                 });
-                found.arrays(|values| {
+                zone_bounds.arrays(|values| {
                     let array = Decimal128Array::from(values);
                     Ok(Arc::new(array.with_precision_and_scale(precision, scale)?) as _)
                 })
@@ -176,7 +177,7 @@ impl Zones<'_> {
                 TypeKind::Timestamp | TypeKind::TimestampInstant,
                 DataType::Timestamp(_, timezone),
             ) => {
-                let found = Found::of(&bounds, |_, bounds| match *bounds {
+                let zone_bounds = ZoneBounds::of(&bounds, |_, bounds| match *bounds {
                     Bounds::Timestamps(min, max) => {
                         let min = min?.checked_sub(1)?.checked_mul(1_000_000)?;
                         let max = max?.checked_add(1)?.checked_mul(1_000_000)?;
@@ -184,12 +185,12 @@ impl Zones<'_> {
                     }
                     _ => None,
                 });
-                found.arrays(|values| {
+                zone_bounds.arrays(|values| {
                     let array = TimestampNanosecondArray::from(values);
                     Ok(Arc::new(array.with_timezone_opt(timezone.clone())) as _)
                 })
             }
-            // text of one length is padded by some writers, and not by others
+            // some writers pad text of a fixed length, and others do not
             _ => None,
         };
         arrays.unwrap_or_else(|| self.unknown())
@@ -197,35 +198,35 @@ impl Zones<'_> {
 }
 
 /// Bounds of zones, of the same type.
-struct Found<T> {
+struct ZoneBounds<T> {
     min: Vec<Option<T>>,
     max: Vec<Option<T>>,
     exact: Vec<bool>,
 }
 
-impl<T> Found<T> {
+impl<T> ZoneBounds<T> {
     fn of<'a>(
         zones: &[Option<(&'a ColumnStatistics, &'a Bounds)>],
         find: impl Fn(&'a ColumnStatistics, &'a Bounds) -> Option<((T, T), bool)>,
     ) -> Self {
-        let mut found = Self {
+        let mut zone_bounds = Self {
             min: Vec::with_capacity(zones.len()),
             max: Vec::with_capacity(zones.len()),
             exact: Vec::with_capacity(zones.len()),
         };
         for zone in zones {
             let bounds = zone.and_then(|(known, bounds)| find(known, bounds));
-            found
+            zone_bounds
                 .exact
                 .push(bounds.as_ref().is_some_and(|(_, exact)| *exact));
             let (min, max) = bounds.map(|(bounds, _)| bounds).unzip();
-            found.min.push(min);
-            found.max.push(max);
+            zone_bounds.min.push(min);
+            zone_bounds.max.push(max);
         }
-        found
+        zone_bounds
     }
 
-    /// As arrays of the column's type; nothing if that has no such values.
+    /// Arrays of the column's type; `None` if that has no such values.
     fn arrays(
         self,
         array: impl Fn(Vec<Option<T>>) -> arrow::error::Result<ArrayRef>,
@@ -234,7 +235,7 @@ impl<T> Found<T> {
     }
 }
 
-/// Bounds that hold whatever the signs of zeros, and whether they are values.
+/// Bounds that hold regardless of the signs of zeros; true if they are values.
 fn doubles(bounds: &Bounds) -> Option<((f64, f64), bool)> {
     let Bounds::Doubles(Some(min), Some(max), Some(sum)) = *bounds else {
         return None;
@@ -248,7 +249,7 @@ fn doubles(bounds: &Bounds) -> Option<((f64, f64), bool)> {
     Some(((min, max), exact))
 }
 
-/// A decimal as an integer of units of `scale` digits, if it is one.
+/// A decimal as an integer in units of `scale` digits, if it is one.
 fn decimal(text: &str, scale: i8) -> Option<i128> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -287,7 +288,7 @@ mod tests {
         }
     }
 
-    /// A writer of which nothing is known to be wrong.
+    /// A writer without known faults.
     const WRITER: Writer = Writer {
         number: 1,
         version: 6,
@@ -329,7 +330,7 @@ mod tests {
         );
         assert_eq!(map.null_count, UInt64Array::from(vec![Some(3), None]));
         assert!(!map.has_bounds());
-        // more values than rows say nothing
+        // more values than rows are ignored
         let statistics = ColumnStatistics {
             values: Some(11),
             bounds: None,

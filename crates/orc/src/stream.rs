@@ -1,4 +1,4 @@
-//! Streams: the bytes that a stripe has of one column, by what they are for.
+//! Streams: the bytes of a column in a stripe, by purpose.
 
 use bytes::Bytes;
 
@@ -7,16 +7,16 @@ use crate::error::Fault;
 use crate::kind::StreamKind;
 use crate::position::Position;
 
-/// A stream as it is in the file: what a decoder takes, on the CPU or on a device.
+/// A stream as it is in the file: the input of a decoder, on the CPU or on a device.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// What it is for.
+    /// Its purpose.
     pub kind: StreamKind,
-    /// The column that it is of, by its number in the file; 0 is the root.
+    /// Its column, by number in the file; 0 is the root.
     pub column: u32,
     /// Its bytes, in compression chunks unless the codec is none.
     pub bytes: Bytes,
-    /// How these are compressed.
+    /// The compression of the chunks.
     pub codec: Codec,
 }
 
@@ -26,11 +26,11 @@ impl Stream {
         self.codec.chunks(&self.bytes)
     }
 
-    /// As [`inflate`](Self::inflate), from a position on. The values to skip are still there.
+    /// Inflates the stream from a position on. The values to skip are included.
     ///
     /// # Errors
     ///
-    /// As [`inflate`](Self::inflate), and if the position is not in the stream.
+    /// As [`inflate`](Self::inflate), or if the position is not in the stream.
     pub fn inflate_from(&self, position: Position) -> Result<Bytes, Fault> {
         let outside = || Fault::Corrupt(format!("{position:?} in {} bytes", self.bytes.len()));
         let rest = self.bytes.get(position.offset..).ok_or_else(outside)?;
@@ -39,16 +39,16 @@ impl Stream {
         Ok(inflated.slice_ref(rest))
     }
 
-    /// Its bytes as the encodings made them.
+    /// Inflates the whole stream.
     ///
     /// # Errors
     ///
-    /// [`Fault::Corrupt`] if a chunk is not what the codec makes.
+    /// [`Fault::Corrupt`] if the codec cannot inflate a chunk.
     pub fn inflate(&self) -> Result<Bytes, Fault> {
         self.codec.inflate(&self.bytes)
     }
 
-    /// As [`inflate`](Self::inflate), if it is no more than `most` bytes.
+    /// As [`inflate`](Self::inflate); fails if the result exceeds `most` bytes.
     pub(crate) fn inflate_up_to(&self, most: usize) -> Result<Bytes, Fault> {
         self.codec.inflate_up_to(&self.bytes, most)
     }

@@ -1,4 +1,4 @@
-//! Timestamps, which have two streams: seconds since 2015 where the writer was, and nanoseconds.
+//! Timestamps, which have two streams: seconds since 2015 in the writer's timezone, and nanoseconds.
 //!
 //! ```text
 //! nanoseconds   n << 3 | z: n if z is 0, else n * 10^(z + 1)
@@ -17,12 +17,12 @@ use crate::error::{Fault, corrupt};
 /// The first second of 2015 in UTC.
 const EPOCH_2015: i64 = 1_420_070_400;
 
-/// Writers before Unix's epoch count seconds toward it if there are so many nanoseconds.
+/// Writers before Unix's epoch round seconds toward it if there are at least this many nanoseconds.
 const ROUNDED_NANOSECONDS: i64 = 999_999;
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
-/// Java's names of three letters that the time zone database does not have.
+/// Java's three-letter names that the time zone database lacks.
 const JAVA_TIMEZONES: [(&str, &str); 25] = [
     ("ACT", "Australia/Darwin"),
     ("AET", "Australia/Sydney"),
@@ -51,7 +51,7 @@ const JAVA_TIMEZONES: [(&str, &str); 25] = [
     ("VST", "Asia/Ho_Chi_Minh"),
 ];
 
-/// The timezone of a name, as Java has names.
+/// The timezone with this name in Java.
 fn timezone_of(name: &str) -> Option<Tz> {
     let of_java = || {
         let mut names = JAVA_TIMEZONES.iter();
@@ -68,22 +68,22 @@ fn timezone_of(name: &str) -> Option<Tz> {
     (name.parse().ok()).or_else(of_java).or_else(of_offset)
 }
 
-/// What seconds of a stripe are relative to.
+/// The instant that seconds of a stripe are relative to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     epoch: i64,
-    /// Where the writer was, unless that was in UTC.
+    /// The writer's timezone, unless it is UTC.
     timezone: Option<Tz>,
 }
 
 impl Base {
-    /// Of instants.
+    /// The base of instants.
     pub(crate) const UTC: Self = Self {
         epoch: EPOCH_2015,
         timezone: None,
     };
 
-    /// Of what a writer in `timezone` called its own time.
+    /// The base of timestamps in the local time of a writer in `timezone`.
     pub(crate) fn of_timezone(timezone: Option<&str>) -> Result<Self, Fault> {
         let Some(name) = timezone.filter(|name| !["", "UTC", "GMT", "Etc/UTC"].contains(name))
         else {
@@ -100,12 +100,12 @@ impl Base {
         })
     }
 
-    /// The second since 1970 that others are relative to, if that is all that it takes.
+    /// The base in seconds since 1970, if it has no timezone.
     pub(crate) fn epoch_of_utc(self) -> Option<i64> {
         self.timezone.is_none().then_some(self.epoch)
     }
 
-    /// Nanoseconds since 1970 of the two values of a timestamp.
+    /// Nanoseconds since 1970 from the two values of a timestamp.
     pub(crate) fn nanoseconds(self, seconds: i64, packed: i64) -> Result<i64, Fault> {
         let fraction = fraction(packed)?;
         let value = seconds.checked_add(self.epoch).and_then(|seconds| {
@@ -122,7 +122,7 @@ impl Base {
         })
     }
 
-    /// What clocks showed where the writer was.
+    /// The local time in the writer's timezone.
     fn local(self, nanoseconds: i64) -> Option<i64> {
         match self.timezone {
             None => Some(nanoseconds),
@@ -135,7 +135,7 @@ impl Base {
     }
 }
 
-/// Nanoseconds of a second.
+/// Unpacks the nanoseconds of a second.
 fn fraction(packed: i64) -> Result<i64, Fault> {
     let (digits, zeros) = (packed >> 3, (packed & 7) as u32);
     let scale = match zeros {

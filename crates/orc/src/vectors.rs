@@ -1,4 +1,4 @@
-//! Zone maps of vectors, from those of index groups, which have other rows.
+//! Zone maps of vectors, derived from those of index groups, which have other rows.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use arrow::compute::{SortOptions, take};
 use arrow::error::ArrowError;
 use vectile_encodings::{VECTOR_LEN, ZoneMap};
 
-/// The zone map of the vectors of `rows` rows, of which each `stride` are a index group with an entry in `groups`.
+/// The zone map of the vectors of `rows` rows. Each `stride` rows are an index group with an entry in `groups`.
 pub(crate) fn of_groups(
     groups: &ZoneMap,
     stride: usize,
@@ -36,7 +36,7 @@ pub(crate) fn of_groups(
     })
 }
 
-/// A vector, and the index groups that have rows of it.
+/// A vector, and the index groups that overlap it.
 struct Vector {
     rows: usize,
     first: usize,
@@ -44,7 +44,7 @@ struct Vector {
 }
 
 impl Vector {
-    /// Its nulls, if its index groups have none, or nothing else.
+    /// Its null count, if its index groups have no nulls, or nothing else.
     fn nulls(&self, groups: &ZoneMap, stride: usize, rows: usize) -> Option<u64> {
         let mut known = (self.first..=self.last).map(|group| {
             let of_group = stride.min(rows - group * stride) as u64;
@@ -61,11 +61,11 @@ impl Vector {
     }
 }
 
-/// The least or greatest bound of the index groups of each vector; null if one is not known.
+/// The minimum or maximum bound of the index groups of each vector; null if one is unknown.
 fn extremes(
     bounds: &ArrayRef,
     vectors: &[Vector],
-    wanted: Ordering,
+    better_order: Ordering,
 ) -> Result<ArrayRef, ArrowError> {
     let compare = make_comparator(bounds, bounds, SortOptions::default())?;
     let is_known = |group: usize| group < bounds.len() && bounds.is_valid(group);
@@ -73,14 +73,14 @@ fn extremes(
         let mut groups = vector.first..=vector.last;
         let first = groups.next().filter(|&first| is_known(first))?;
         groups.try_fold(first, |best, group| {
-            let better = is_known(group).then(|| compare(group, best) == wanted)?;
+            let better = is_known(group).then(|| compare(group, best) == better_order)?;
             Some(if better { group } else { best })
         })
     };
-    let places = vectors
+    let indices = vectors
         .iter()
         .map(|vector| extreme(vector).map(|group| group as u32));
-    take(bounds, &places.collect::<UInt32Array>(), None)
+    take(bounds, &indices.collect::<UInt32Array>(), None)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What Bloom filters say about a filter: whether a row group can have a matching row.
+//! Prunes row groups by Bloom filters: decides if a row group can have a matching row.
 
 use arrow::array::ArrayRef;
 
@@ -6,13 +6,13 @@ use crate::container::{Container, ValueFilter};
 use crate::error::Result;
 use crate::node::{Leaf, Node};
 
-/// The Bloom filters of a row group that were read, by column.
+/// The Bloom filters read for one row group, by column.
 pub(crate) struct Blooms {
     pub(crate) row_group: usize,
     pub(crate) filters: Vec<(usize, Box<dyn ValueFilter>)>,
 }
 
-/// The columns whose Bloom filters may rule out that a row passes one of `nodes`, ascending.
+/// The columns whose Bloom filters may rule out that any row passes all of `nodes`, ascending.
 pub(crate) fn columns_of<'a>(
     nodes: impl Iterator<Item = &'a Node>,
     container: &dyn Container,
@@ -38,13 +38,14 @@ fn may_be_ruled_out(node: &Node, has: &impl Fn(usize) -> bool) -> bool {
     }
 }
 
-/// The values of which a row must have one, in a column.
+/// The values of which a row must have one in the leaf's column; `None` if the leaf is no such
+/// test.
 fn values(leaf: &Leaf) -> Option<&ArrayRef> {
     leaf.predicate.points().filter(|_| leaf.path.is_empty())
 }
 
 impl Blooms {
-    /// Whether no row passes all of `nodes`.
+    /// Returns true if no row passes all of `nodes`.
     pub(crate) fn rule_out<'a>(
         &self,
         mut nodes: impl Iterator<Item = &'a Node>,
@@ -55,7 +56,7 @@ impl Blooms {
         })
     }
 
-    /// Whether a row may pass `node`.
+    /// Returns true if a row may pass `node`.
     fn may_pass(&self, node: &Node, container: &dyn Container) -> Result<bool> {
         Ok(match node {
             Node::Leaf(leaf) => {

@@ -1,4 +1,4 @@
-//! A conjunct of the filters: what it needs, costs and has achieved.
+//! A conjunct of the filters: the columns it needs, its cost, and its measured selectivity.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::evaluate::{Columns, narrow};
 use crate::node::{Node, Stage};
 use crate::zones::{Verdict, Zones};
 
-/// Rows that a part of a dynamic filter sees before it is judged.
+/// Rows on which a part of a dynamic filter is measured before it may be suspended.
 const TRIAL_ROWS: u64 = 1 << 15;
 
-/// What a conjunct is for.
+/// The purpose of a conjunct.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
     /// Every row of the scan must satisfy it.
@@ -35,20 +35,20 @@ pub(crate) struct Conjunct {
     pub(crate) columns: Vec<usize>,
     pub(crate) role: Role,
     cost: u32,
-    /// What the zone maps of the row groups say.
+    /// The verdicts of the row groups' zone maps.
     groups: Arc<Verdict>,
     tally: Arc<Tally>,
 }
 
-/// A row group, and what is worth evaluating on its rows, in order.
-pub(crate) struct Wanted {
+/// A row group, and the conjuncts worth evaluating on its rows, in order.
+pub(crate) struct RowGroupFilters {
     pub(crate) row_group: usize,
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
-    /// Of the filters that the conjuncts come from.
+    /// Generation of the filters that the conjuncts come from.
     pub(crate) generation: u64,
 }
 
-/// Rows that a conjunct was asked about, and those that it kept.
+/// Rows that a conjunct was evaluated on, and those that it kept.
 #[derive(Default)]
 struct Tally {
     seen: AtomicU64,
@@ -65,7 +65,7 @@ impl Tally {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// The share of rows kept; a half as long as nothing is known.
+    /// The share of rows kept; 0.5 until something is measured.
     fn kept(&self) -> f64 {
         match self.seen() {
             0 => 0.5,
@@ -115,9 +115,10 @@ impl Conjunct {
         }
     }
 
-    /// This as far as the zone maps of the row group leave it open.
+    /// The part of this conjunct that the row group's zone maps do not decide.
     pub(crate) fn in_row_group(&self, row_group: usize, container: &dyn Container) -> Result<Self> {
-        // of this row group alone: there may be thousands, and each is asked about
+        // zone maps of this row group alone: there may be thousands of row groups, and each is
+        // evaluated
         let mut own = HashMap::new();
         self.node.visit_columns(&mut |column| {
             let map = container.row_group_zones(column);
@@ -136,12 +137,12 @@ impl Conjunct {
         Ok(Self::with(node, container, self.role, groups, tally))
     }
 
-    /// Whether no row of the row group can match.
+    /// Returns true if no row of the row group can match.
     pub(crate) fn excludes(&self, row_group: usize) -> bool {
         !self.groups.may.value(row_group)
     }
 
-    /// Whether every row of the row group matches.
+    /// Returns true if every row of the row group matches.
     pub(crate) fn covers(&self, row_group: usize) -> bool {
         self.groups.all.value(row_group)
     }
@@ -157,7 +158,8 @@ impl Conjunct {
         Ok(())
     }
 
-    /// Whether it must be evaluated, or has not been shown to be a waste.
+    /// Returns true if the conjunct must be evaluated, or has not been shown to cost more than it
+    /// saves.
     pub(crate) fn pays(&self) -> bool {
         if self.role != Role::Optional || self.tally.seen() < TRIAL_ROWS {
             return true;
@@ -169,13 +171,13 @@ impl Conjunct {
             }
     }
 
-    /// Cost for each row dropped.
+    /// Cost per row dropped.
     pub(crate) fn rank(&self) -> f64 {
         f64::from(self.cost) / (1.0 - self.tally.kept()).max(0.001)
     }
 }
 
-/// About how much a row costs, relative to a comparison of integers.
+/// Estimated cost per row, relative to a comparison of integers.
 fn cost(node: &Node, schema: &Schema) -> u32 {
     match node {
         Node::Constant(_) => 0,

@@ -1,4 +1,4 @@
-//! Where row groups come from.
+//! The source of row groups.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use vectile_encodings::{BloomFilter, Column, ZoneMap};
 
 use crate::error::{Error, Result};
 
-/// What to read of one row group: columns by their index in the schema, in any order.
+/// The parts of one row group to read: columns by their index in the schema, in any order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetch {
     /// The row group.
@@ -20,29 +20,30 @@ pub struct Fetch {
     pub zones: Vec<usize>,
 }
 
-/// What was read of one row group.
+/// The parts read of one row group.
 #[derive(Debug)]
 pub struct RowGroupData {
-    /// Per column of the schema, its values if they were asked for.
+    /// Per column of the schema, its values if they were requested.
     pub columns: Vec<Option<Column>>,
-    /// Per column of the schema, its per-vector zone map if it was asked for and there is one.
+    /// Per column of the schema, its per-vector zone map if it was requested and there is one.
     pub zones: Vec<Option<ZoneMap>>,
-    /// Bytes that were asked for. Stores may read the gaps between them as well.
+    /// Bytes requested. Stores may read the gaps between them as well.
     pub bytes_read: u64,
     /// Bytes of memory that the columns take beyond [`Container::data_bytes`].
     pub excess_bytes: usize,
 }
 
-/// Says which values a column cannot have in a row group, such as a Bloom filter.
+/// A set that may exclude values from a column in a row group, such as a Bloom filter.
 pub trait ValueFilter: Debug + Send + Sync {
-    /// Whether one of `values` may be there, which are of the column's type, or that of the values of its dictionary.
+    /// Returns true if one of `values` may be in the column. They are of the column's type, or of the type of its
+    /// dictionary values.
     ///
     /// # Errors
     ///
-    /// If there are no filters of the type.
+    /// If filters of the type are not supported.
     fn may_contain(&self, values: &dyn Array) -> vectile_encodings::Result<bool>;
 
-    /// How many bytes it has.
+    /// Size in bytes.
     fn bytes(&self) -> usize;
 }
 
@@ -56,7 +57,7 @@ impl ValueFilter for BloomFilter {
     }
 }
 
-/// Rows in row groups, whose columns are encoded: a file, a table in memory.
+/// Rows in row groups whose columns are encoded: a file, or a table in memory.
 ///
 /// Statistics are hints. Where a container has none, a scan reads more and returns the same rows.
 #[async_trait]
@@ -67,7 +68,7 @@ pub trait Container: Send + Sync {
     /// The number of row groups.
     fn num_row_groups(&self) -> usize;
 
-    /// The rows of a row group. There is one of that number.
+    /// The number of rows of a row group. Callers pass the index of an existing row group.
     fn rows(&self, row_group: usize) -> usize;
 
     /// Minimum, maximum and null count of a column, one entry for each row group; `None` if they are
@@ -80,8 +81,7 @@ pub trait Container: Send + Sync {
 
     /// Reads values and zone maps.
     ///
-    /// A scan asks for the zone maps of filtered columns first, and then for all values that it
-    /// expects to need, at once.
+    /// A scan requests the zone maps of filtered columns first, and then at once all values that it expects to need.
     ///
     /// # Errors
     ///
@@ -89,12 +89,12 @@ pub trait Container: Send + Sync {
     /// column.
     async fn fetch(&self, fetch: &Fetch) -> Result<RowGroupData>;
 
-    /// Whether there is a Bloom filter of the values that a column has in a row group.
+    /// Returns true if a column has a Bloom filter in a row group.
     fn has_bloom_filter(&self, _row_group: usize, _column: usize) -> bool {
         false
     }
 
-    /// Reads the Bloom filters of `columns`, which have one and ascend.
+    /// Reads the Bloom filters of `columns`, which are ascending and all have one.
     ///
     /// # Errors
     ///
@@ -107,7 +107,7 @@ pub trait Container: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// The error that filtering or decoding a column gave, with its place.
+    /// Adds the row group and the column to an error of filtering or decoding.
     fn error(&self, row_group: usize, column: usize, source: vectile_encodings::Error) -> Error {
         Error::Encoding {
             row_group,

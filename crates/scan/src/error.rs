@@ -1,16 +1,17 @@
-//! What can go wrong.
+//! Errors of scans.
 
 use arrow::error::ArrowError;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why a scan ended early.
+/// The reason a scan ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// What the scan was given has failed: its container, a test, its memory. The error is theirs.
+    /// A collaborator of the scan failed: its container, a test, its memory. The error is that
+    /// collaborator's.
     #[error(transparent)]
-    External(Source),
+    External(BoxedError),
     /// A column could not be filtered or decoded.
     #[error("row group {row_group}, column {column}: {source}")]
     Encoding {
@@ -18,7 +19,7 @@ pub enum Error {
         row_group: usize,
         /// The index of the column in the container's schema.
         column: usize,
-        /// Why.
+        /// The cause.
         source: vectile_encodings::Error,
     },
     /// The arguments do not fit the container.
@@ -36,8 +37,8 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of what the scan was given.
-    pub fn external(error: impl Into<Source>) -> Self {
+    /// Wraps an error of one of the scan's collaborators.
+    pub fn external(error: impl Into<BoxedError>) -> Self {
         Self::External(error.into())
     }
 }

@@ -11,10 +11,10 @@ use crate::error::{Error, Result};
 use crate::node::Node;
 use crate::test::Test;
 
-/// Decoded rows that are in memory together take about this much at most, unless it is a single row.
+/// Decoded rows that are in memory together take about this many bytes at most, unless it is a single row.
 pub(crate) const BATCH_BYTES: u64 = 16 << 20;
 
-/// The columns of a row group that were read.
+/// The columns of a row group read so far.
 pub(crate) struct Columns {
     container: Arc<dyn Container>,
     row_group: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// No column of `row_group` yet.
+    /// No columns of `row_group` yet.
     pub(crate) fn new(container: Arc<dyn Container>, row_group: usize) -> Self {
         let columns = vec![None; container.schema().fields().len()];
         Self {
@@ -33,7 +33,7 @@ impl Columns {
         }
     }
 
-    /// Takes what was read into `columns`.
+    /// Adds columns that were read.
     pub(crate) fn add(&mut self, columns: Vec<Option<Column>>) {
         for (slot, column) in self.columns.iter_mut().zip(columns) {
             if column.is_some() {
@@ -42,7 +42,7 @@ impl Columns {
         }
     }
 
-    /// Whether the column was read.
+    /// Returns true if the column was read.
     pub(crate) fn has(&self, index: usize) -> bool {
         matches!(self.columns.get(index), Some(Some(_)))
     }
@@ -53,7 +53,7 @@ impl Columns {
         selected.map_err(|error| self.error(index, error))
     }
 
-    /// The selected rows of some columns.
+    /// The selected rows of several columns.
     pub(crate) fn select_all(
         &self,
         indices: &[usize],
@@ -65,7 +65,7 @@ impl Columns {
             .collect()
     }
 
-    /// About how many bytes the selected rows of some columns take when they are decoded.
+    /// Estimated bytes of the selected rows of some columns once decoded.
     pub(crate) fn decoded_bytes(&self, indices: &[usize], selection: &Selection) -> Result<u64> {
         indices.iter().try_fold(0u64, |bytes, &index| {
             let column = self.get(index)?.decoded_bytes(selection);
@@ -112,7 +112,7 @@ pub(crate) fn narrow(node: &Node, columns: &Columns, selection: &mut Selection) 
     }
 }
 
-/// Each child is asked only about the rows that no child before it has selected.
+/// Evaluates each child only on rows that no earlier child has selected.
 fn narrow_any(children: &[Node], columns: &Columns, selection: &mut Selection) -> Result<()> {
     let mut matched = Selection::none(selection.first_vector(), selection.rows());
     for child in children {
@@ -128,8 +128,8 @@ fn narrow_any(children: &[Node], columns: &Columns, selection: &mut Selection) -
     Ok(())
 }
 
-/// Asks about distinct values. Those may include some that no selected row has, so if the
-/// expression fails on them (a cast, a division) only the selected rows decide.
+/// Evaluates the test on distinct values. Those may include some that no selected row has, so if the expression fails
+/// on them (a cast, a division) the selected rows are evaluated instead.
 fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
     let Some(&index) = test.columns().first() else {
         return narrow_rows(test, columns, selection);
@@ -153,7 +153,7 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
     }
 }
 
-/// Decodes the selected rows of the test's columns, as many at once as fit [`BATCH_BYTES`].
+/// Decodes the selected rows of the test's columns, as many at a time as fit [`BATCH_BYTES`].
 fn narrow_rows(test: &Test, columns: &Columns, selection: &mut Selection) -> Result<()> {
     let mut rest = selection.clone();
     while !rest.is_empty() {

@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use vectile_encodings::{Selection, VECTOR_LEN, ZoneMap};
 
 use crate::blooms::{self, Blooms};
-use crate::conjunct::{Conjunct, Role, Wanted};
+use crate::conjunct::{Conjunct, Role, RowGroupFilters};
 use crate::container::{Container, Fetch, RowGroupData};
 use crate::error::Result;
 use crate::evaluate::Columns;
@@ -20,19 +20,19 @@ use crate::metrics::{Counter, Metrics};
 use crate::selector::{SelectedRows, Selector};
 use crate::zones::Zones;
 
-/// Where row groups come from, and who counts them.
+/// The container that row groups are read from, and the metrics.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct Fetcher {
     pub(crate) container: Arc<dyn Container>,
     pub(crate) metrics: Arc<dyn Metrics>,
-    /// What Bloom filters have said.
-    verdicts: Arc<Mutex<HashMap<Question, bool>>>,
+    /// Results of Bloom filters so far.
+    verdicts: Arc<Mutex<HashMap<VerdictKey, bool>>>,
 }
 
-/// What Bloom filters are asked about: a row group, and the filters of that generation.
-type Question = (usize, u64);
+/// Key of a Bloom filter result: a row group, and the generation of the filters.
+type VerdictKey = (usize, u64);
 
-impl Source {
+impl Fetcher {
     pub(crate) fn new(container: Arc<dyn Container>, metrics: Arc<dyn Metrics>) -> Self {
         Self {
             container,
@@ -41,18 +41,23 @@ impl Source {
         }
     }
 
-    /// Whether Bloom filters say that no row passes all conjuncts.
-    pub(crate) async fn rules_out(&self, wanted: &Wanted) -> Result<bool> {
-        let row_group = wanted.row_group;
+    /// Returns true if Bloom filters say that no row passes all conjuncts.
+    pub(crate) async fn rules_out(&self, group_filters: &RowGroupFilters) -> Result<bool> {
+        let row_group = group_filters.row_group;
         let container = self.container.as_ref();
-        let nodes = || wanted.conjuncts.iter().map(|conjunct| &conjunct.node);
+        let nodes = || {
+            group_filters
+                .conjuncts
+                .iter()
+                .map(|conjunct| &conjunct.node)
+        };
         let columns = blooms::columns_of(nodes(), container, row_group);
         if columns.is_empty() {
             return Ok(false);
         }
-        let question = (row_group, wanted.generation);
+        let key = (row_group, group_filters.generation);
         let verdicts = || self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&verdict) = verdicts().get(&question) {
+        if let Some(&verdict) = verdicts().get(&key) {
             return Ok(verdict);
         }
         let filters = container.bloom_filters(row_group, &columns).await?;
@@ -60,7 +65,7 @@ impl Source {
         self.metrics.add(Counter::BytesRead, bytes);
         let filters = columns.into_iter().zip(filters).collect();
         let verdict = Blooms { row_group, filters }.rule_out(nodes(), container)?;
-        verdicts().insert(question, verdict);
+        verdicts().insert(key, verdict);
         Ok(verdict)
     }
 
@@ -88,22 +93,22 @@ pub(crate) struct Group {
     pub(crate) row_group: usize,
     pub(crate) rows: usize,
     pub(crate) columns: Columns,
-    /// What to evaluate, in order.
+    /// The filters to evaluate, in order.
     pub(crate) conjuncts: Vec<Arc<Conjunct>>,
-    /// Of the filters that the conjuncts come from.
+    /// Generation of the filters that the conjuncts come from.
     pub(crate) generation: u64,
     /// The vectors that zone maps have left; `None`: all.
     vectors: Option<BooleanBuffer>,
-    /// The rows that a selector has selected, if it did; then no conjunct is exact.
+    /// The rows that the selector selected, if it did; then no conjunct is exact.
     selected: Option<BooleanBuffer>,
-    /// What the selector made of them, if it did: then nothing is left to do.
+    /// The batch that the selector made of them, if it did: then nothing is left to do.
     pub(crate) batch: Option<RecordBatch>,
-    /// The most rows that can come of it.
+    /// Upper bound on the rows that it can yield.
     pub(crate) candidates: usize,
     next_vector: usize,
     /// Rows that have passed the filters and are still to be decoded.
     pub(crate) survivors: Option<Selection>,
-    /// Whether a row has survived the filters so far.
+    /// True if a row has survived the filters so far.
     pub(crate) has_survivors: bool,
     /// Covers the encoded bytes in `columns`.
     reservation: Box<dyn Memory>,
@@ -113,39 +118,42 @@ pub(crate) struct Group {
 
 /// A request for a row group.
 pub(crate) struct Request {
-    pub(crate) wanted: Wanted,
+    pub(crate) group_filters: RowGroupFilters,
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
     pub(crate) reservation: Box<dyn Memory>,
-    /// What evaluates the exact filters, and the row groups to ask it for: this one, and those that
-    /// come next.
-    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<Wanted>)>,
+    /// The selector that evaluates the exact filters, and the row groups to request from it: this
+    /// one, and those that come next.
+    pub(crate) selector: Option<(Arc<dyn Selector>, Vec<RowGroupFilters>)>,
 }
 
 impl Group {
-    /// Reads a row group; `None` when a Bloom filter rules it out, or zone maps all its vectors.
-    pub(crate) async fn load(source: Source, request: Request) -> Result<Option<Self>> {
+    /// Reads a row group; `None` if a Bloom filter rules it out, or zone maps rule out all its
+    /// vectors.
+    pub(crate) async fn load(fetcher: Fetcher, request: Request) -> Result<Option<Self>> {
         let Request {
-            wanted,
+            group_filters,
             payload,
             reservation,
             selector,
         } = request;
-        if source.rules_out(&wanted).await? {
-            source.metrics.add(Counter::RowGroupsPrunedByBloomFilter, 1);
+        if fetcher.rules_out(&group_filters).await? {
+            fetcher
+                .metrics
+                .add(Counter::RowGroupsPrunedByBloomFilter, 1);
             return Ok(None);
         }
-        let Wanted {
+        let RowGroupFilters {
             row_group,
             mut conjuncts,
             generation,
-        } = wanted;
-        let rows = source.container.rows(row_group);
+        } = group_filters;
+        let rows = fetcher.container.rows(row_group);
         let mut group = Self {
             row_group,
             rows,
-            columns: Columns::new(Arc::clone(&source.container), row_group),
+            columns: Columns::new(Arc::clone(&fetcher.container), row_group),
             conjuncts: Vec::new(),
             generation,
             vectors: None,
@@ -159,10 +167,16 @@ impl Group {
             selected_memory: None,
         };
         if let Some((selector, window)) = selector {
-            let ruled_out = try_join_all(window.iter().map(|wanted| source.rules_out(wanted)));
+            let ruled_out = try_join_all(
+                window
+                    .iter()
+                    .map(|group_filters| fetcher.rules_out(group_filters)),
+            );
             let window = window.iter().zip(ruled_out.await?);
             let window = window.filter(|(_, is_ruled_out)| !is_ruled_out);
-            let window = window.map(|(wanted, _)| wanted.row_group).collect();
+            let window = window
+                .map(|(group_filters, _)| group_filters.row_group)
+                .collect();
             if let Some(selected) = selector.select(window).await? {
                 group.selected_memory = Some(selected.memory);
                 match selected.rows {
@@ -178,7 +192,7 @@ impl Group {
                 }
             }
             let dropped = rows - group.candidates;
-            source.metrics.add(Counter::RowsFiltered, dropped);
+            fetcher.metrics.add(Counter::RowsFiltered, dropped);
             if group.candidates == 0 {
                 return Ok(None);
             }
@@ -186,7 +200,7 @@ impl Group {
                 return Ok(Some(group));
             }
         }
-        let vectors = prune_vectors(&source, row_group, rows, &mut conjuncts).await?;
+        let vectors = prune_vectors(&fetcher, row_group, rows, &mut conjuncts).await?;
         if vectors
             .as_ref()
             .is_some_and(|vectors| vectors.count_set_bits() == 0)
@@ -195,7 +209,7 @@ impl Group {
         }
         let data = columns_of(&conjuncts, payload);
         if !data.is_empty() {
-            let read = source.read(row_group, data, Vec::new()).await?;
+            let read = fetcher.read(row_group, data, Vec::new()).await?;
             group.reservation.try_grow(read.excess_bytes)?;
             group.columns.add(read.columns);
         }
@@ -204,7 +218,7 @@ impl Group {
         Ok(Some(group))
     }
 
-    /// The rows that will come of it, as far as that is known before filters are evaluated.
+    /// Lower bound on the rows that it yields, known before filters are evaluated.
     pub(crate) fn sure_rows(&self) -> usize {
         match self.conjuncts.is_empty() {
             true => self.candidates,
@@ -212,13 +226,17 @@ impl Group {
         }
     }
 
-    /// Whether the exact filters are still to be evaluated.
+    /// Returns true if exact filters remain to be evaluated.
     pub(crate) fn is_open(&self) -> bool {
         self.selected.is_none() && self.batch.is_none()
     }
 
     /// Reads the columns of `payload` that are missing.
-    pub(crate) async fn load_payload(&mut self, source: &Source, payload: &[usize]) -> Result<()> {
+    pub(crate) async fn load_payload(
+        &mut self,
+        fetcher: &Fetcher,
+        payload: &[usize],
+    ) -> Result<()> {
         let missing: Vec<usize> = payload
             .iter()
             .copied()
@@ -228,8 +246,8 @@ impl Group {
             return Ok(());
         }
         self.reservation
-            .try_grow(source.container.data_bytes(self.row_group, &missing))?;
-        let read = source.read(self.row_group, missing, Vec::new()).await?;
+            .try_grow(fetcher.container.data_bytes(self.row_group, &missing))?;
+        let read = fetcher.read(self.row_group, missing, Vec::new()).await?;
         self.reservation.try_grow(read.excess_bytes)?;
         self.columns.add(read.columns);
         Ok(())
@@ -266,7 +284,7 @@ impl Group {
         Some(selection)
     }
 
-    /// Whether rows of the group have been handed out in full.
+    /// Returns true if rows of the group have been handed out in full.
     pub(crate) fn is_last_window(&self) -> bool {
         self.next_vector >= self.rows.div_ceil(VECTOR_LEN) && self.survivors.is_none()
     }
@@ -281,10 +299,10 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
     columns
 }
 
-/// Asks the per-vector zone maps, and drops the conjuncts for which every vector left matches in
-/// full.
+/// Evaluates the per-vector zone maps, and drops the conjuncts that every remaining vector
+/// satisfies in full.
 async fn prune_vectors(
-    source: &Source,
+    fetcher: &Fetcher,
     row_group: usize,
     rows: usize,
     conjuncts: &mut Vec<Arc<Conjunct>>,
@@ -299,10 +317,10 @@ async fn prune_vectors(
     zoned.sort_unstable();
     zoned.dedup();
     if count < 2 || zoned.is_empty() {
-        source.metrics.add(Counter::VectorsLeft, count);
+        fetcher.metrics.add(Counter::VectorsLeft, count);
         return Ok(None);
     }
-    let maps = source.read(row_group, Vec::new(), zoned).await?.zones;
+    let maps = fetcher.read(row_group, Vec::new(), zoned).await?.zones;
     let lengths = (0..count).map(|vector| VECTOR_LEN.min(rows - vector * VECTOR_LEN) as u64);
     let zones = Zones {
         rows: &UInt64Array::from_iter_values(lengths),
@@ -320,7 +338,7 @@ async fn prune_vectors(
         (!decided).then_some(conjunct)
     }));
     let matched = left.count_set_bits();
-    source.metrics.add(Counter::VectorsLeft, matched);
-    source.metrics.add(Counter::VectorsPruned, count - matched);
+    fetcher.metrics.add(Counter::VectorsLeft, matched);
+    fetcher.metrics.add(Counter::VectorsPruned, count - matched);
     Ok((matched < count).then_some(left))
 }

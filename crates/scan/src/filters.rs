@@ -9,25 +9,25 @@
 
 use std::sync::Arc;
 
-use crate::conjunct::{Conjunct, Role, Wanted};
+use crate::conjunct::{Conjunct, Role, RowGroupFilters};
 use crate::container::Container;
 use crate::error::Result;
 use crate::node::{Node, Stage};
 
-/// A filter that changes while a scan runs, because what its rows are for is known better by then.
+/// A filter that changes while a scan runs, as the operator that consumes its rows learns more.
 pub trait DynamicFilter: Send + Sync {
-    /// What rows must pass at present; nothing if that cannot be said. Rows that do not pass may be
-    /// returned nevertheless.
+    /// The present conditions on rows; empty if they cannot be expressed. Rows that do not pass may be returned
+    /// nevertheless.
     fn current(&self) -> Vec<Node>;
 
-    /// Whether it has changed since this was asked last.
+    /// Returns true if the filter has changed since the last call.
     fn has_changed(&mut self) -> bool;
 
-    /// Whether it may still change.
+    /// Returns true if it may still change.
     fn can_change(&self) -> bool;
 }
 
-/// A dynamic filter, and its parts as they were when last looked at.
+/// A dynamic filter, and its parts at the last refresh.
 struct Dynamic {
     filter: Box<dyn DynamicFilter>,
     parts: Vec<Arc<Conjunct>>,
@@ -41,7 +41,7 @@ impl Dynamic {
         dynamic
     }
 
-    /// A value that is no filter of this container filters nothing.
+    /// Ignores conditions that are not valid filters of this container.
     fn renew(&mut self, container: &dyn Container) {
         let parts = conjuncts(self.filter.current(), container, Role::Optional);
         self.parts = parts.unwrap_or_default();
@@ -78,7 +78,7 @@ impl Filters {
         }
     }
 
-    /// The rows that pass all of `nodes`. `role` is [`Role::Exact`], or [`Role::Prune`] if they are
+    /// Filters for the rows that pass all of `nodes`. `role` is [`Role::Exact`], or [`Role::Prune`] if they are
     /// evaluated elsewhere.
     ///
     /// # Errors
@@ -101,7 +101,7 @@ impl Filters {
         })
     }
 
-    /// Looks whether a dynamic filter has changed, and takes it over if so.
+    /// Takes over the changes of dynamic filters. Returns true if there were any.
     pub fn refresh(&mut self) -> bool {
         let mut changed = false;
         for dynamic in &mut self.dynamic {
@@ -114,44 +114,44 @@ impl Filters {
         changed
     }
 
-    /// Whether a dynamic filter was not complete when the scan began.
+    /// Returns true if a dynamic filter was incomplete when the scan began.
     pub fn can_change(&self) -> bool {
         let mut dynamic = self.dynamic.iter();
         dynamic.any(|dynamic| dynamic.filter.can_change())
     }
 
-    /// Whether an exact filter rules the row group out.
+    /// Returns true if an exact filter rules the row group out.
     pub fn exclude(&self, row_group: usize) -> bool {
         self.exact
             .iter()
             .any(|conjunct| conjunct.excludes(row_group))
     }
 
-    /// Whether there are exact filters, and they cover the row group.
+    /// Returns true if there are exact filters, and they select every row of the row group.
     pub fn cover(&self, row_group: usize) -> bool {
         !self.exact.is_empty() && self.exact.iter().all(|conjunct| conjunct.covers(row_group))
     }
 
-    /// Whether zone maps cannot answer a part of the exact filters.
+    /// Returns true if zone maps cannot answer a part of the exact filters.
     pub fn has_tests(&self) -> bool {
         self.exact
             .iter()
             .any(|conjunct| conjunct.node.stage() != Stage::Encoded)
     }
 
-    /// Whether exact filters are to be evaluated on rows of the row group.
+    /// Returns true if exact filters are to be evaluated on rows of the row group.
     pub(crate) fn is_open(&self, row_group: usize) -> bool {
         let mut exact = self.exact.iter();
         exact.any(|conjunct| conjunct.role == Role::Exact && !conjunct.covers(row_group))
     }
 
-    /// Whether a dynamic filter rules the row group out.
+    /// Returns true if a dynamic filter rules the row group out.
     pub fn exclude_now(&self, row_group: usize) -> bool {
         self.dynamic().any(|conjunct| conjunct.excludes(row_group))
     }
 
-    /// Whether columns of the filters have Bloom filters in the row group. This is quick, because there may be
-    /// thousands.
+    /// Returns true if columns of the filters have Bloom filters in the row group. It must be quick: there may be
+    /// thousands of row groups.
     pub(crate) fn have_blooms(&self, row_group: usize) -> bool {
         let mut any = false;
         for conjunct in self.exact.iter().chain(self.dynamic()) {
@@ -170,13 +170,13 @@ impl Filters {
         self.generation
     }
 
-    /// Whether there is nothing to evaluate, now or later.
+    /// Returns true if there is nothing to evaluate, now or later.
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.dynamic.is_empty()
     }
 
-    /// What is worth evaluating on the rows of a row group, in order.
-    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<Wanted> {
+    /// The conjuncts worth evaluating on the rows of a row group, in order.
+    pub(crate) fn for_row_group(&self, row_group: usize) -> Result<RowGroupFilters> {
         let all = self.exact.iter().chain(self.dynamic());
         let open = all.filter(|conjunct| !conjunct.covers(row_group) && conjunct.pays());
         let mut conjuncts: Vec<Arc<Conjunct>> = open
@@ -186,7 +186,7 @@ impl Filters {
             })
             .collect::<Result<_>>()?;
         conjuncts.sort_by(|a, b| a.rank().total_cmp(&b.rank()).then(a.role.cmp(&b.role)));
-        Ok(Wanted {
+        Ok(RowGroupFilters {
             row_group,
             conjuncts,
             generation: self.generation,

@@ -1,7 +1,7 @@
 //! Scans of encoded columns, between containers and engines.
 //!
-//! A [`Container`] has row groups of encoded columns and what is known of them: a file, a table in
-//! memory. A [`Scan`] finds the rows that pass a filter and decodes no others:
+//! A [`Container`] has row groups of encoded columns and their statistics: a file, a table in memory. A [`Scan`] finds
+//! the rows that pass a filter and decodes no others:
 //!
 //! ```text
 //!  row groups ── zone maps ──▶ read ── windows of vectors ── filters ──▶ decode ──▶ batches
@@ -9,9 +9,8 @@
 //!                                                            └─ cheapest first, on the encoded form
 //! ```
 //!
-//! A filter is a tree of [`Node`]s. Its leaves are predicates of one column, which are answered on the
-//! encoded form, and [`Test`]s that the caller brings, which are asked about distinct or decoded
-//! values.
+//! A filter is a tree of [`Node`]s. Its leaves are predicates of one column, which are answered on the encoded form,
+//! and [`Test`]s supplied by the caller, which are evaluated on distinct or decoded values.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -29,9 +28,9 @@
 //! }
 //! ```
 //!
-//! [`Scan::stream`] is for callers with a runtime, [`Scan::blocking`] for those without. Engines
-//! connect what they have: their [`Memory`] and [`Metrics`], [`DynamicFilter`]s, a [`Projection`] of
-//! expressions, a [`Selector`] that filters on a device.
+//! [`Scan::stream`] is for callers with a runtime, [`Scan::blocking`] for those without. Engines plug in their
+//! [`Memory`] and [`Metrics`], [`DynamicFilter`]s, a [`Projection`] of expressions, and a [`Selector`] that filters on
+//! a device.
 
 mod blooms;
 mod conjunct;

@@ -2,19 +2,19 @@
 
 use crate::error::Result;
 
-/// Bytes that are reserved with an engine. They are free again when this is dropped.
+/// Bytes that are reserved with an engine. Dropping this frees them.
 pub trait Memory: Send + Sync {
-    /// Reserves nothing yet, for the same owner.
+    /// An empty reservation for the same owner.
     fn new_empty(&self) -> Box<dyn Memory>;
 
-    /// Reserves so many bytes more.
+    /// Reserves `bytes` more.
     ///
     /// # Errors
     ///
-    /// The engine's, as [`Error::External`](crate::Error::External), if there are not so many left.
+    /// The engine's, as [`Error::External`](crate::Error::External), if too few bytes are left.
     fn try_grow(&self, bytes: usize) -> Result<()>;
 
-    /// Reserves so many bytes in all.
+    /// Changes the reservation to `bytes` in all.
     ///
     /// # Errors
     ///
@@ -22,7 +22,7 @@ pub trait Memory: Send + Sync {
     fn try_resize(&self, bytes: usize) -> Result<()>;
 }
 
-/// No limit.
+/// Without a limit.
 impl Memory for () {
     fn new_empty(&self) -> Box<dyn Memory> {
         Box::new(())

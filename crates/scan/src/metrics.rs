@@ -1,8 +1,8 @@
-//! What a scan counts and times, as it goes.
+//! Counters and timers of a scan.
 
 use std::time::{Duration, Instant};
 
-/// Something that is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Counter {
@@ -22,7 +22,7 @@ pub enum Counter {
     RowsDecoded,
 }
 
-/// Something that takes time.
+/// A timed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Step {
@@ -34,12 +34,12 @@ pub enum Step {
     Decoding,
 }
 
-/// Is told what a scan does.
+/// Receives the metrics of a scan.
 pub trait Metrics: Send + Sync {
-    /// There were so many more.
+    /// Adds `count` to a counter.
     fn add(&self, counter: Counter, count: usize);
 
-    /// A step took so long, by the wall clock.
+    /// Adds wall-clock time to a step.
     fn add_time(&self, step: Step, time: Duration);
 }
 

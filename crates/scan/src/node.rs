@@ -3,7 +3,7 @@
 //! A conjunct is a tree in negation normal form. Its leaves, from cheap to dear:
 //!
 //! - [`Node::Leaf`]: a range, membership or null test of one column, answered on the encoded form;
-//! - [`Node::PerValue`]: any other test of one column, asked once per distinct value where the
+//! - [`Node::PerValue`]: any other test of one column, evaluated once per distinct value if the
 //!   encoding has distinct values, else on the decoded survivors;
 //! - [`Node::Rows`]: a test of several columns, evaluated on the decoded survivors.
 //!
@@ -29,13 +29,13 @@ pub enum Node {
     Constant(bool),
     /// Answered on the encoded form of one column.
     Leaf(Leaf),
-    /// A test of one column.
+    /// A test of one column, evaluated once per distinct value if possible.
     PerValue(Arc<Test>),
     /// A test of several columns.
     Rows(Arc<Test>),
-    /// Selects what all children select.
+    /// Selects the rows that all children select.
     And(Vec<Node>),
-    /// Selects what any child selects.
+    /// Selects the rows that any child selects.
     Or(Vec<Node>),
 }
 
@@ -44,14 +44,14 @@ pub enum Node {
 pub struct Leaf {
     /// Index of the column in the container's schema.
     pub column: usize,
-    /// In a struct: the number of a field, the number of one within it, and so on. Empty: the column itself.
+    /// Field indices down nested structs: a field, a field within it, and so on. Empty: the column itself.
     pub path: Vec<usize>,
-    /// What its values have to pass.
+    /// The predicate on its values.
     pub predicate: Predicate,
 }
 
 impl Leaf {
-    /// Whether both are about the same values.
+    /// Returns true if both are about the same column and path.
     fn is_of_same(&self, other: &Self) -> bool {
         (self.column, &self.path) == (other.column, &other.path)
     }
@@ -79,7 +79,7 @@ impl fmt::Display for Stage {
 }
 
 impl Node {
-    /// The parts of the conjunction of `nodes`.
+    /// The conjuncts of the conjunction of `nodes`.
     pub(crate) fn conjunction(nodes: Vec<Node>) -> Result<Vec<Self>, ArrowError> {
         Ok(match Self::all(nodes)? {
             Self::Constant(true) => Vec::new(),
@@ -88,7 +88,7 @@ impl Node {
         })
     }
 
-    /// The dearest way in which a part of this is evaluated.
+    /// The most expensive stage of any part of this node.
     pub fn stage(&self) -> Stage {
         match self {
             Self::Constant(_) | Self::Leaf(_) => Stage::Encoded,
@@ -102,7 +102,7 @@ impl Node {
         }
     }
 
-    /// Calls `visit` with each column that this needs, perhaps repeatedly.
+    /// Calls `visit` with each column that this needs; columns may repeat.
     pub(crate) fn visit_columns(&self, visit: &mut impl FnMut(usize)) {
         match self {
             Self::Constant(_) => {}
@@ -116,7 +116,7 @@ impl Node {
         }
     }
 
-    /// Calls `visit` with the column of each leaf, perhaps repeatedly.
+    /// Calls `visit` with the column of each leaf; columns may repeat.
     pub(crate) fn visit_leaf_columns(&self, visit: &mut impl FnMut(usize)) {
         match self {
             Self::Leaf(leaf) => visit(leaf.column),
@@ -245,8 +245,7 @@ fn push_conjunct(parts: &mut Vec<Node>, leaf: Leaf) -> Result<bool, ArrowError> 
     Ok(true)
 }
 
-/// The values of a membership test that pass another predicate too; `None` unless one of `a` and
-/// `b` is a membership test.
+/// The values of a membership test that pass another predicate too; `None` unless `a` or `b` is a membership test.
 fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>, ArrowError> {
     let (values, other) = match (a, b) {
         (
@@ -270,7 +269,7 @@ fn common_values(a: &Predicate, b: &Predicate) -> Result<Option<ArrayRef>, Arrow
     Ok(Some(filter(values, &passed)?))
 }
 
-/// The range between a lower and an upper bound; `None` unless that is what `a` and `b` are.
+/// The range between a lower and an upper bound; `None` unless `a` and `b` are such bounds.
 fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
     let (
         Predicate::Range {
@@ -299,14 +298,14 @@ fn join_ranges(a: &Predicate, b: &Predicate) -> Option<Predicate> {
     })
 }
 
-/// A leaf among the parts of a disjunction that passes some values.
+/// A leaf of a disjunction that passes a set of values.
 struct Points {
     part: usize,
-    /// Those of further leaves of the same column, too. They are sorted when all are known.
+    /// Its values and those of further leaves of the same column, sorted once all are known.
     values: Vec<ArrayRef>,
 }
 
-/// Adds `leaf`: `a = 1` and `a IN (2, 3)` are to be one membership test.
+/// Adds `leaf`, merging `a = 1` and `a IN (2, 3)` into one membership test.
 fn push_disjunct(parts: &mut Vec<Node>, points: &mut Vec<Points>, leaf: Leaf) {
     if let Some(values) = leaf.predicate.points() {
         let is_of_same = |known: &&mut Points| match parts.get(known.part) {

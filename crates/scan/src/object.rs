@@ -1,7 +1,7 @@
 //! Reads bytes of one version of an object, never a mixture of two, for containers that are files.
 //!
-//! A local file stays open, so that it may get another name or none; an object that is replaced, or a file that is written
-//! in place, is an error.
+//! A local file stays open, so that it may be renamed or removed. Replacing an object, or writing a file in place, is
+//! an error.
 
 use std::fmt;
 use std::fs::File;
@@ -16,20 +16,20 @@ use object_store::path::Path;
 use object_store::{GetOptions, GetResultPayload, ObjectStore};
 use tokio::runtime::Handle as Runtime;
 
-/// Ranges nearer to each other are one request to an object store, and the gap is read too.
+/// Ranges closer than this are one request to an object store, which reads the gap too.
 const GAP_BYTES: u64 = 1 << 20;
 
-/// Requests are of about this many bytes, so that several are under way at the same time.
+/// Requests are of about this many bytes, so that several run in parallel.
 const REQUEST_BYTES: u64 = 8 << 20;
 
-/// Requests under way at the same time.
+/// Requests in flight at the same time.
 const PARALLEL_REQUESTS: usize = 8;
 
-/// Why bytes could not be read.
+/// The reason bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The object is not the one any more that was listed. List it again to read the new one.
+    /// The object is no longer the version that was listed. List it again to read the new one.
     #[error("{0} was changed while it was read; run the query again")]
     Changed(Path),
     /// A local file could not be read.
@@ -37,7 +37,7 @@ pub enum ReadError {
     File {
         /// Its location in its object store.
         file: Path,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The object store failed.
@@ -50,26 +50,26 @@ pub enum ReadError {
 
 type Result<T> = std::result::Result<T, ReadError>;
 
-/// A file of this machine that stays open from one read to the next, so that a read is one step. It is of one object:
-/// make one for each scan of a file.
+/// A file of this machine that stays open between reads, so that a read is one step. It belongs to one object: create
+/// one for each scan of a file.
 #[derive(Debug, Default)]
 pub struct Handle(OnceLock<Opened>);
 
 #[derive(Debug, Clone)]
 struct Opened {
     file: Arc<File>,
-    /// When it was opened.
+    /// Modification time when it was opened.
     modified: SystemTime,
     size: u64,
 }
 
-/// Memory that bytes of local files are read into, instead of that of the heap.
+/// An allocator of memory that local files are read into, instead of the heap.
 pub trait ReadBuffers: fmt::Debug + Send + Sync {
-    /// Memory for `bytes`; `None` while there is none.
+    /// Memory for `bytes`; `None` if none is available.
     fn take(&self, bytes: usize) -> Option<Box<dyn ReadBuffer>>;
 }
 
-/// Memory that bytes are read into, and that is given back when the last of them is dropped.
+/// Memory that bytes are read into. It is released when the last of them is dropped.
 pub trait ReadBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> ReadBuffer for T {}
@@ -87,38 +87,38 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
-/// An object as it was when it was listed.
+/// One version of an object, as it was listed.
 #[derive(Debug, Clone, Copy)]
 pub struct Version<'a> {
-    /// Where it is.
+    /// The store that holds it.
     pub store: &'a Arc<dyn ObjectStore>,
-    /// Its location there.
+    /// Its location in the store.
     pub location: &'a Path,
-    /// What the store calls this version; without it, the store is not asked whether it is still the same.
+    /// The store's name of this version; without it, the store does not check that the version is unchanged.
     pub e_tag: Option<&'a str>,
-    /// The file that it is, if it is one.
+    /// The open file, if the object is a local file.
     pub handle: &'a Handle,
-    /// Where bytes of a local file are put, by the thread that asks for them; by default, memory of the heap, by another
+    /// Memory that bytes of a local file are read into, on the calling thread; by default, heap memory, on another
     /// thread.
     pub buffers: Option<&'a Arc<dyn ReadBuffers>>,
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug, Default)]
 pub struct Parts {
-    /// The bytes of each range; fewer where the object ends before.
+    /// The bytes of each range; fewer if the object ends before.
     pub bytes: Vec<Bytes>,
-    /// Whether they are from a file of this machine.
+    /// True if they come from a file of this machine.
     pub is_file: bool,
 }
 
 impl Version<'_> {
-    /// The bytes of ascending ranges, in the same order. Those near each other are fetched together and far ones in
-    /// parallel, but for a local file, if it is known to be one: that is read without the gaps between them.
+    /// Reads ascending ranges and returns their bytes in the same order. Ranges near each other are fetched together
+    /// and distant ones in parallel. A local file, if it is known to be one, is read without the gaps.
     ///
     /// # Errors
     ///
-    /// [`ReadError::Changed`] where there is another version by now, and those of the store.
+    /// [`ReadError::Changed`] if the version has changed, and errors of the store.
     pub async fn fetch(self, ranges: &[Range<u64>], is_file: bool) -> Result<Vec<Bytes>> {
         // gaps of a file are not read
         let gap = if is_file { u64::MAX } else { GAP_BYTES };
@@ -139,7 +139,7 @@ impl Version<'_> {
         bytes.collect()
     }
 
-    /// The bytes of ascending ranges, with one request. A local file is read without the gaps between them.
+    /// Reads ascending ranges with one request. A local file is read without the gaps between them.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Version<'_> {
         }
     }
 
-    /// Servers never match a weak tag.
+    /// The condition for the store to check; `None` for weak tags, which servers never match.
     fn condition(self) -> Option<String> {
         let strong = |tag: &&str| !tag.starts_with("W/");
         self.e_tag.filter(strong).map(str::to_owned)
@@ -196,7 +196,7 @@ impl Version<'_> {
             let bytes = ranges.iter();
             let bytes = bytes.map(|range| read_range(&opened, range, buffers.as_deref()));
             let bytes = bytes.collect::<io::Result<Vec<_>>>()?;
-            // A file that is written in place stays open as the same one.
+            // A file written in place stays open as the same file.
             let after = opened.file.metadata()?;
             let is_same = (after.modified()?, after.len()) == (opened.modified, opened.size);
             Ok(is_same.then_some(bytes))
@@ -233,7 +233,7 @@ impl Version<'_> {
     }
 }
 
-/// The ranges that hold anything, in requests of about [`REQUEST_BYTES`] without gaps of more than `gap`.
+/// The nonempty ranges, in requests of about [`REQUEST_BYTES`] without gaps of more than `gap`.
 fn requests(ranges: &[Range<u64>], gap: u64) -> Vec<Vec<Range<u64>>> {
     let mut requests: Vec<Vec<Range<u64>>> = Vec::new();
     let mut bytes = 0;
@@ -259,7 +259,7 @@ fn read_range(
     range: &Range<u64>,
     buffers: Option<&dyn ReadBuffers>,
 ) -> io::Result<Bytes> {
-    // a damaged footer may ask for more than there is
+    // a damaged footer may request bytes beyond the end
     let len = range.end.min(opened.size).saturating_sub(range.start);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
     if let Some(mut buffer) = buffers.and_then(|buffers| buffers.take(len)) {
@@ -277,7 +277,7 @@ fn read_range(
     Ok(bytes.into())
 }
 
-/// Reads what there is from `start` on, and tells how much that was.
+/// Reads as many bytes as there are from `start` on, and returns their number.
 fn read_all(file: &File, bytes: &mut [u8], start: u64) -> io::Result<usize> {
     let mut read = 0;
     while let Some(rest) = bytes.get_mut(read..).filter(|rest| !rest.is_empty()) {

@@ -1,4 +1,4 @@
-//! Forms output batches of about the batch size from whatever survives the filters.
+//! Forms output batches of about the batch size from the rows that survive the filters.
 
 use std::collections::VecDeque;
 
@@ -9,21 +9,21 @@ use arrow::datatypes::{DataType, SchemaRef};
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
 
-/// Rows of so many bytes are a batch, however few they are.
+/// Rows of this many bytes are a batch, regardless of their number.
 const WIDE_BYTES: u64 = BATCH_BYTES / 2;
 
-/// Batches on their way out. Large ones pass through; small ones are copied together, so that the
-/// operators above see well filled batches. Those of types that number few rows or values pass through,
-/// too: several row groups may have more.
+/// Batches waiting for output. Large ones pass through; small ones are copied together, so that the operators above see
+/// well filled batches. Batches with narrow dictionary keys or run ends pass through, too: several row groups together
+/// may have more values than those can number.
 pub(crate) struct Output {
     batch_size: usize,
     ready: VecDeque<RecordBatch>,
     small: BatchCoalescer,
-    /// Bytes in `small`, about.
+    /// Estimated bytes in `small`.
     small_bytes: u64,
-    /// Whether batches are copied together.
+    /// True if batches are copied together.
     copies: bool,
-    /// Rows that may still be put out.
+    /// Rows until the limit.
     remaining: Option<usize>,
 }
 
@@ -45,12 +45,12 @@ impl Output {
         self.ready.pop_front()
     }
 
-    /// Rows that may still be put out; `None`: any number.
+    /// Rows until the limit; `None` without one.
     pub(crate) fn remaining(&self) -> Option<usize> {
         self.remaining
     }
 
-    /// Adds rows of about `bytes`, of which there must not be more than [`Self::remaining`].
+    /// Adds rows of about `bytes`. There must not be more of them than [`Self::remaining`].
     pub(crate) fn push(&mut self, mut batch: RecordBatch, bytes: u64) -> Result<()> {
         if let Some(remaining) = &mut self.remaining {
             *remaining = remaining.saturating_sub(batch.num_rows());
@@ -81,7 +81,7 @@ impl Output {
         Ok(())
     }
 
-    /// Puts out what is held back.
+    /// Outputs the rows held back.
     pub(crate) fn flush(&mut self) -> Result<()> {
         self.small.finish_buffered_batch()?;
         self.take_completed();
@@ -96,7 +96,7 @@ impl Output {
     }
 }
 
-/// Whether the type, or one within it, has keys of 8 or 16 bits, or run ends of 16.
+/// Returns true if the type, or one within it, has keys of 8 or 16 bits, or run ends of 16.
 fn numbers_few(data_type: &DataType) -> bool {
     use DataType::*;
     match data_type {

@@ -1,4 +1,4 @@
-//! What a scan makes of the rows that are left.
+//! Projections: how a scan forms batches from the selected rows.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use arrow::datatypes::{Schema, SchemaRef};
 
 use crate::error::{Error, Result};
 
-/// Makes batches of decoded columns.
+/// Forms batches from decoded columns.
 pub trait Projection: Send + Sync {
-    /// Indices in the container's schema of the columns that it needs, ascending.
+    /// Indices of the input columns in the container's schema, ascending.
     fn columns(&self) -> &[usize];
 
     /// The schema of the batches.
     fn schema(&self) -> &SchemaRef;
 
-    /// The batch of `rows` rows, of which these are the columns.
+    /// Forms the batch of `rows` rows from their `columns`.
     ///
     /// # Errors
     ///
@@ -23,16 +23,16 @@ pub trait Projection: Send + Sync {
     fn batch(&self, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch>;
 }
 
-/// Columns as they are, in any order.
+/// Columns without change, in any order.
 pub(crate) struct Columns {
     needed: Vec<usize>,
-    /// Of each output, its position in `needed`.
+    /// Per output column, its position in `needed`.
     positions: Vec<usize>,
     schema: SchemaRef,
 }
 
 impl Columns {
-    /// All of `schema`.
+    /// All columns of `schema`.
     pub(crate) fn all(schema: &SchemaRef) -> Self {
         let needed: Vec<usize> = (0..schema.fields().len()).collect();
         Self {
@@ -42,7 +42,7 @@ impl Columns {
         }
     }
 
-    /// Those of these indices.
+    /// The columns of these indices.
     pub(crate) fn try_new(columns: &[usize], schema: &Schema) -> Result<Self> {
         let mut needed = columns.to_vec();
         needed.sort_unstable();

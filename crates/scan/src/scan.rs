@@ -1,4 +1,4 @@
-//! What a scan is of: which rows and columns, with whose memory.
+//! The description of a scan: rows, columns, and the engine's memory and metrics.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use futures::stream::{StreamExt, TryStreamExt};
 use crate::conjunct::Role;
 use crate::container::Container;
 use crate::error::{Error, Result};
-use crate::fetch::Source;
+use crate::fetch::Fetcher;
 use crate::filters::Filters;
 use crate::memory::Memory;
 use crate::metrics::{Counter, Metrics};
@@ -17,34 +17,34 @@ use crate::projection::{Columns, Projection};
 use crate::selector::Selector;
 use crate::task::{self, Spawn};
 
-/// Rows per batch unless told otherwise.
+/// Default rows per batch.
 const BATCH_ROWS: usize = 8192;
 
-/// Row groups whose Bloom filters are read at the same time.
+/// Row groups whose Bloom filters are read in parallel.
 const BLOOMS: usize = 16;
 
 /// A scan of one container. [`stream`](Self::stream) or [`blocking`](Self::blocking) runs it.
 #[non_exhaustive]
 pub struct Scan {
-    /// What is scanned.
+    /// The container to scan.
     pub container: Arc<dyn Container>,
-    /// Which rows are returned. They are of the same container.
+    /// The filters on its rows. They are of the same container.
     pub filters: Filters,
-    /// What is made of them.
+    /// Forms the output batches.
     pub projection: Arc<dyn Projection>,
-    /// Evaluates the exact filters, if it is not for the scan to do.
+    /// Evaluates the exact filters instead of the scan, if there is one.
     pub selector: Option<Arc<dyn Selector>>,
-    /// The row groups, in the order to scan them. Those that the container does not have are left out.
+    /// The row groups, in the order to scan them. Those that the container does not have are ignored.
     pub row_groups: Vec<usize>,
-    /// Rows per batch, about.
+    /// Approximate rows per batch.
     pub batch_size: usize,
     /// Rows after which to stop.
     pub limit: Option<usize>,
-    /// What the rows in memory are charged to.
+    /// The reservation that rows in memory are charged to.
     pub memory: Box<dyn Memory>,
-    /// Is told what happens.
+    /// Receives counters and times.
     pub metrics: Arc<dyn Metrics>,
-    /// Runs what is read ahead.
+    /// Runs the read-ahead.
     pub spawn: Spawn,
 }
 
@@ -76,30 +76,32 @@ impl Scan {
         Ok(self)
     }
 
-    /// The row groups that may have rows of the scan, in its order: for those who read them in another
-    /// way. What rules out others, zone maps, dynamic and Bloom filters, is as when the scan runs.
+    /// The row groups that may have rows of the scan, in its order, for callers that read them in another way. Zone
+    /// maps, dynamic filters and Bloom filters prune as they do when the scan runs.
     ///
     /// # Errors
     ///
     /// The container's, if Bloom filters cannot be read.
     pub async fn row_groups_left(mut self) -> Result<Vec<usize>> {
         self.filters.refresh();
-        let source = Source::new(self.container, self.metrics);
-        let (filters, source) = (&self.filters, &source);
-        let count = source.container.num_row_groups();
+        let fetcher = Fetcher::new(self.container, self.metrics);
+        let (filters, fetcher) = (&self.filters, &fetcher);
+        let count = fetcher.container.num_row_groups();
         let row_groups = self.row_groups.into_iter();
         let row_groups = row_groups.filter(|&i| i < count && !filters.exclude(i));
         let left = futures::stream::iter(row_groups).map(async |row_group| {
             let counter = if filters.exclude_now(row_group) {
                 Counter::RowGroupsPruned
             } else if filters.have_blooms(row_group)
-                && source.rules_out(&filters.for_row_group(row_group)?).await?
+                && fetcher
+                    .rules_out(&filters.for_row_group(row_group)?)
+                    .await?
             {
                 Counter::RowGroupsPrunedByBloomFilter
             } else {
                 return Ok(Some(row_group));
             };
-            source.metrics.add(counter, 1);
+            fetcher.metrics.add(counter, 1);
             Ok::<_, Error>(None)
         });
         let left: Vec<Option<usize>> = left.buffered(BLOOMS).try_collect().await?;
@@ -122,7 +124,7 @@ impl Scan {
         Ok(self)
     }
 
-    /// Stops after so many rows.
+    /// Stops after `rows` rows.
     #[must_use]
     pub fn with_limit(mut self, rows: usize) -> Self {
         self.limit = Some(rows);

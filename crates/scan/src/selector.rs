@@ -1,4 +1,4 @@
-//! What may find the rows of a scan in the place of its filters: a device.
+//! Selectors, which find the rows of a scan instead of its filters: a device.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use crate::error::Result;
 /// Selects rows of one container.
 #[async_trait]
 pub trait Selector: Send + Sync {
-    /// Whether it is asked even where no filter is left to evaluate: it gives the batches of the scan, and not only its
-    /// rows, or knows of rows what filters do not say.
+    /// Returns true if the scan must call it even when no filter is left to evaluate: it returns the scan's batches and
+    /// not only its rows, or filters by more than the scan's filters do.
     fn is_always_asked(&self) -> bool;
 
-    /// How many row groups to ask for with this one, itself included.
+    /// The number of row groups to request together, this one included.
     fn window(&self, row_group: usize) -> usize;
 
-    /// The selected rows of the first of `row_groups`, projected or not; `None` if the scan has to
-    /// find them. It will ask for the others next, in that order.
+    /// Selects rows of the first of `row_groups`, projected or not; `None` if the scan has to evaluate the filters
+    /// itself. The scan requests the others next, in that order.
     ///
     /// # Errors
     ///
-    /// Those for which the scan is to end.
+    /// Errors that end the scan.
     async fn select(&self, row_groups: Vec<usize>) -> Result<Option<Selected>>;
 }
 
@@ -32,20 +32,20 @@ pub trait Selector: Send + Sync {
 pub struct Selected {
     /// The rows.
     pub rows: SelectedRows,
-    /// Held as long as the rows are: the memory reserved for them, with those of the same window.
+    /// The memory reserved for the rows and for those of the same window. Held as long as the rows are.
     pub memory: Arc<dyn Any + Send + Sync>,
 }
 
 /// Rows of a row group.
 pub enum SelectedRows {
-    /// Which they are.
+    /// The selection; the scan decodes them.
     Which(Selection),
-    /// What they come to.
+    /// The rows themselves, projected.
     Batch(RecordBatch),
 }
 
 impl SelectedRows {
-    /// How many bytes of memory they take.
+    /// Bytes of memory that they take.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Which(selection) => selection.rows().div_ceil(8),

@@ -26,10 +26,10 @@ use futures::executor::block_on_stream;
 use futures::stream::{BoxStream, StreamExt, try_unfold};
 use vectile_encodings::{Selection, VECTOR_LEN};
 
-use crate::conjunct::{Role, Wanted};
+use crate::conjunct::{Role, RowGroupFilters};
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
-use crate::fetch::{Group, Request, Source, columns_of};
+use crate::fetch::{Fetcher, Group, Request, columns_of};
 use crate::filters::Filters;
 use crate::memory::Memory;
 use crate::metrics::{Counter, Step, Timer};
@@ -44,29 +44,29 @@ const MAX_WINDOW_VECTORS: usize = 256;
 
 /// A scan under way.
 struct Run {
-    source: Source,
+    fetcher: Fetcher,
     filters: Filters,
     projection: Arc<dyn Projection>,
     selector: Option<Arc<dyn Selector>>,
     spawn: Spawn,
-    /// Row groups not yet asked for.
+    /// Row groups not yet requested.
     queue: VecDeque<usize>,
     prefetch: Option<Task<Option<Group>>>,
     group: Option<Group>,
     window: Window,
-    /// Whether the last row group had survivors, so that the next one's payload is worth reading
+    /// True if the last row group had survivors, so that the next one's payload is worth reading
     /// along with its filter columns.
     survivors_expected: bool,
     output: Output,
     finished: bool,
     /// Covers the batch last decoded.
     decoded: Box<dyn Memory>,
-    /// Covers the batch last put out, if the selector made it.
+    /// Covers the last batch put out, if the selector made it.
     selected_memory: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 impl Scan {
-    /// The batches. Dropping the stream ends the scan, what is read ahead included.
+    /// Runs the scan as a stream of batches. Dropping the stream ends the scan and its read-ahead.
     pub fn stream(self) -> BoxStream<'static, Result<RecordBatch>> {
         try_unfold(Box::new(Run::new(self)), |mut run| async move {
             Ok(run.next().await?.map(|batch| (batch, run)))
@@ -74,9 +74,8 @@ impl Scan {
         .boxed()
     }
 
-    /// The batches, for callers without a runtime: row groups are read ahead on a thread, and
-    /// [`next`](Iterator::next) blocks. The container must not need a runtime either; one in local
-    /// files or in memory does not.
+    /// Runs the scan for callers without a runtime: row groups are read ahead on a thread, and [`next`](Iterator::next)
+    /// blocks. The container must not need a runtime either; one in local files or in memory does not.
     pub fn blocking(mut self) -> impl Iterator<Item = Result<RecordBatch>> + Send {
         self.spawn = Arc::new(spawn_thread);
         block_on_stream(self.stream())
@@ -88,13 +87,13 @@ impl Run {
         let (schema, batch_size) = (Arc::clone(scan.schema()), scan.batch_size.max(1));
         let (count, filters) = (scan.container.num_row_groups(), scan.filters);
         let row_groups = scan.row_groups.into_iter();
-        let wanted = row_groups.filter(|&i| i < count && !filters.exclude(i));
+        let queued = row_groups.filter(|&i| i < count && !filters.exclude(i));
         Self {
-            queue: wanted.collect(),
+            queue: queued.collect(),
             window: Window::new(batch_size),
             survivors_expected: filters.is_empty(),
             output: Output::new(schema, batch_size, scan.limit),
-            source: Source::new(scan.container, scan.metrics),
+            fetcher: Fetcher::new(scan.container, scan.metrics),
             filters,
             projection: scan.projection,
             selector: scan.selector,
@@ -123,7 +122,7 @@ impl Run {
             if !more {
                 self.finished = true;
                 self.prefetch = None;
-                // and with it what it has selected ahead
+                // drops the rows it has selected ahead, too
                 self.selector = None;
                 self.output.flush()?;
             }
@@ -141,7 +140,7 @@ impl Run {
                     None => return Ok(false),
                 },
             };
-            let timer = Timer::start(self.source.metrics.as_ref(), Step::Fetching);
+            let timer = Timer::start(self.fetcher.metrics.as_ref(), Step::Fetching);
             let loaded = task.join().await?;
             drop(timer);
             let Some(mut group) = loaded else {
@@ -149,37 +148,37 @@ impl Run {
             };
             self.filters.refresh();
             if self.filters.exclude_now(group.row_group) {
-                self.source.metrics.add(Counter::RowGroupsPruned, 1);
+                self.fetcher.metrics.add(Counter::RowGroupsPruned, 1);
                 continue;
             }
             self.renew(&mut group)?;
             let sure = group.sure_rows();
             self.group = Some(group);
-            if self.wants_more_than(sure) {
+            if self.needs_more_than(sure) {
                 self.prefetch = self.start_fetch(sure)?;
             }
             return Ok(true);
         }
     }
 
-    /// Whether the limit leaves something for others than `rows`.
-    fn wants_more_than(&self, rows: usize) -> bool {
+    /// Returns true if the limit leaves room for more than `rows` rows.
+    fn needs_more_than(&self, rows: usize) -> bool {
         let remaining = self.output.remaining();
         remaining.is_none_or(|remaining| remaining > rows)
     }
 
-    /// The row groups to ask the selector for together: `row_group`, which is next, and those after it
-    /// that will be wanted, as far as that can be said now. `sure` rows come before them in any case.
+    /// The row groups to request together from the selector: `row_group`, which is next, and those after it that will
+    /// be needed, as far as is known now. At least `sure` rows come before them.
     fn window(
         &self,
         selector: &dyn Selector,
         row_group: usize,
         mut sure: usize,
-    ) -> Result<Vec<Wanted>> {
+    ) -> Result<Vec<RowGroupFilters>> {
         let most = selector.window(row_group);
         let mut window = Vec::with_capacity(most);
         for &next in &self.queue {
-            if window.len() == most || !self.wants_more_than(sure) {
+            if window.len() == most || !self.needs_more_than(sure) {
                 break;
             }
             if next != row_group && self.filters.exclude_now(next) {
@@ -190,23 +189,23 @@ impl Run {
                 window.push(self.filters.for_row_group(next)?);
             }
             if !is_open {
-                sure += self.source.container.rows(next);
+                sure += self.fetcher.container.rows(next);
             }
         }
         Ok(window)
     }
 
-    /// Starts to read the next row group that zone maps do not rule out. `sure` rows come before it in
-    /// any case. Without the memory for it nothing is read ahead; what is needed now is an error.
+    /// Starts to read the next row group that zone maps do not rule out. At least `sure` rows come before it. Without
+    /// the memory for it nothing is read ahead; if the row group is needed now, that is an error.
     fn start_fetch(&mut self, sure: usize) -> Result<Option<Task<Option<Group>>>> {
         while let Some(&row_group) = self.queue.front() {
             self.filters.refresh();
             if self.filters.exclude_now(row_group) {
-                self.source.metrics.add(Counter::RowGroupsPruned, 1);
+                self.fetcher.metrics.add(Counter::RowGroupsPruned, 1);
                 self.queue.pop_front();
                 continue;
             }
-            let wanted = self.filters.for_row_group(row_group)?;
+            let group_filters = self.filters.for_row_group(row_group)?;
             let is_open = self.filters.is_open(row_group);
             let selector = self.selector.as_ref();
             let selector = selector.filter(|selector| is_open || selector.is_always_asked());
@@ -217,35 +216,35 @@ impl Run {
                 }
                 None => None,
             };
-            // A selector says whether there are survivors before anything else is read.
+            // A selector reports survivors before anything else is read.
             let expected =
-                wanted.conjuncts.is_empty() || self.survivors_expected || selector.is_some();
+                group_filters.conjuncts.is_empty() || self.survivors_expected || selector.is_some();
             let payload = match expected {
                 true => self.projection.columns().to_vec(),
                 false => Vec::new(),
             };
-            let columns = columns_of(&wanted.conjuncts, payload.clone());
+            let columns = columns_of(&group_filters.conjuncts, payload.clone());
             let reservation = self.decoded.new_empty();
             let reserved =
-                reservation.try_grow(self.source.container.data_bytes(row_group, &columns));
+                reservation.try_grow(self.fetcher.container.data_bytes(row_group, &columns));
             if reserved.is_err() && self.group.is_some() {
                 return Ok(None);
             }
             reserved?;
             self.queue.pop_front();
             let request = Request {
-                wanted,
+                group_filters,
                 payload,
                 reservation,
                 selector,
             };
-            let load = Group::load(self.source.clone(), request);
+            let load = Group::load(self.fetcher.clone(), request);
             return Ok(Some(Task::start(&self.spawn, load)));
         }
         Ok(None)
     }
 
-    /// Takes up dynamic filters that have changed, as far as their columns have been read.
+    /// Takes over dynamic filters that have changed, if their columns have been read.
     fn renew(&self, group: &mut Group) -> Result<()> {
         if group.generation == self.filters.generation() {
             return Ok(());
@@ -261,7 +260,7 @@ impl Run {
         Ok(())
     }
 
-    /// Puts out what the selector made of a row group.
+    /// Outputs the batch that the selector made of a row group.
     async fn put_out(&mut self, mut batch: RecordBatch) -> Result<()> {
         if let Some(remaining) = self.output.remaining() {
             batch = batch.slice(0, remaining.min(batch.num_rows()));
@@ -274,7 +273,7 @@ impl Run {
         Ok(())
     }
 
-    /// Filters the next window and decodes what is left of it.
+    /// Filters the next window and decodes the survivors.
     async fn scan_window(&mut self) -> Result<()> {
         let Some(mut group) = self.group.take() else {
             return Ok(());
@@ -301,10 +300,10 @@ impl Run {
         }
         if survivors > 0 {
             group.has_survivors = true;
-            let metrics = self.source.metrics.as_ref();
+            let metrics = self.fetcher.metrics.as_ref();
             let timer = Timer::start(metrics, Step::Fetching);
             let columns = self.projection.columns();
-            group.load_payload(&self.source, columns).await?;
+            group.load_payload(&self.fetcher, columns).await?;
             drop(timer);
             let _timer = Timer::start(metrics, Step::Decoding);
             let (count, bytes) = self.reserve_batch(&group, &selection)?;
@@ -317,12 +316,12 @@ impl Run {
             self.output.push(batch, bytes)?;
             group.survivors = (count < survivors).then_some(selection);
         } else {
-            // Nothing to return, so let others run and a cancellation through.
+            // Nothing to return: let other tasks run and a cancellation through.
             tokio::task::yield_now().await;
         }
         if group.is_last_window() {
             self.survivors_expected = group.has_survivors;
-            // What is held back may be just what tightens a dynamic filter.
+            // The rows held back may be just those that tighten a dynamic filter.
             if self.filters.can_change() {
                 self.output.flush()?;
             }
@@ -332,14 +331,14 @@ impl Run {
         Ok(())
     }
 
-    /// The rows of the next window that pass the filters; `None` at the end of the group.
+    /// The selection of the next window's rows that pass the filters; `None` at the end of the group.
     fn filter_window(&mut self, group: &mut Group) -> Result<Option<Selection>> {
         self.renew(group)?;
         group.conjuncts.retain(|conjunct| conjunct.pays());
         let Some(mut selection) = group.next_window(self.window.vectors) else {
             return Ok(None);
         };
-        let metrics = self.source.metrics.as_ref();
+        let metrics = self.fetcher.metrics.as_ref();
         let candidates = selection.count();
         if !group.conjuncts.is_empty() {
             let _timer = Timer::start(metrics, Step::Filtering);
@@ -356,8 +355,8 @@ impl Run {
         Ok(Some(selection))
     }
 
-    /// Reserves memory for the first of the selected rows, before they are decoded: how many, and
-    /// their bytes. Few wide rows are a batch; a single one for which there is no memory is an error.
+    /// Reserves memory for the first selected rows before they are decoded. Returns their number and bytes. Few wide
+    /// rows are a batch; a single one that memory does not suffice for is an error.
     fn reserve_batch(&self, group: &Group, selection: &Selection) -> Result<(usize, u64)> {
         let columns = self.projection.columns();
         let size = |rows: &Selection| group.columns.decoded_bytes(columns, rows);
@@ -374,7 +373,7 @@ impl Run {
     }
 }
 
-/// How many vectors to filter at a time: as many as yield about a batch of survivors.
+/// The number of vectors to filter at a time: as many as yield about a batch of survivors.
 struct Window {
     batch_size: usize,
     least: usize,
@@ -391,7 +390,7 @@ impl Window {
         }
     }
 
-    /// `survivors` of `rows` rows of a window were left.
+    /// Adapts to a window of `rows` rows that had `survivors`.
     fn adapt(&mut self, rows: usize, survivors: usize) {
         let wanted_rows = rows.saturating_mul(self.batch_size) / survivors.max(1);
         let grown = (self.vectors * 4).min(MAX_WINDOW_VECTORS);

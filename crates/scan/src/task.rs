@@ -1,4 +1,4 @@
-//! Work beside a scan: what is read ahead.
+//! Background work of a scan: read-ahead.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use crate::error::{Error, Result};
 
-/// Starts to run a future. Dropping what this returns ends it, wherever it waits.
+/// Starts a future. Dropping the result cancels it at its next await.
 pub type Spawn = Arc<dyn Fn(BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> + Send + Sync>;
 
-/// As a task of the caller's runtime, or on a thread if there is none.
+/// Spawns on the caller's runtime, or on a thread without one.
 pub(crate) fn spawn(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> {
     let Ok(runtime) = Handle::try_current() else {
         return spawn_thread(work);
@@ -26,7 +26,7 @@ pub(crate) fn spawn(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> 
     Box::new(task)
 }
 
-/// On a thread. Where there is none left, the work is dropped.
+/// Spawns on a thread. If none can be created, the work is dropped.
 pub(crate) fn spawn_thread(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> {
     let (work, handle) = work.remote_handle();
     let named = thread::Builder::new().name("vectile-scan".into());
@@ -34,7 +34,7 @@ pub(crate) fn spawn_thread(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send +
     Box::new(started.is_ok().then_some(handle))
 }
 
-/// Something that is being worked on. Ends with this.
+/// Background work with a result. Dropping this cancels it.
 pub(crate) struct Task<T> {
     result: oneshot::Receiver<Result<T>>,
     _running: Box<dyn Any + Send + Sync>,
@@ -56,7 +56,7 @@ impl<T: Send + 'static> Task<T> {
         }
     }
 
-    /// Waits for it.
+    /// Waits for the result.
     pub(crate) async fn join(self) -> Result<T> {
         let interrupted = |_| Error::external("reading ahead was interrupted");
         self.result.await.map_err(interrupted).flatten()

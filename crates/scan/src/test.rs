@@ -1,4 +1,4 @@
-//! Tests of decoded values, which an engine brings.
+//! Tests of decoded values, supplied by an engine.
 
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,15 +8,15 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 
 use crate::error::Result;
 
-/// Says which rows pass. Closures of this form are tests, too.
+/// A predicate on rows. Closures of this form are tests, too.
 pub trait RowTest: Any + Send + Sync {
-    /// An entry for each row; null counts as false. The answer for a row depends on that row only.
+    /// One entry per row; null counts as false. The result for a row depends on that row only.
     ///
     /// # Errors
     ///
-    /// [`Error::External`](crate::Error::External) with the engine's error. A test of one column is asked
-    /// about distinct values first, and no selected row may have them. If that fails, it is asked about
-    /// the selected rows, and only their error counts.
+    /// [`Error::External`](crate::Error::External) with the engine's error. A test of one column is evaluated on
+    /// distinct values first, which selected rows may not have. If that fails, it is evaluated on the selected rows,
+    /// and only their error counts.
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray>;
 }
 
@@ -32,18 +32,18 @@ where
 /// A test of decoded values of some columns.
 pub struct Test {
     columns: Vec<usize>,
-    /// What `rows` is evaluated on: `columns`, in that order.
+    /// The schema of the batches that `rows` is evaluated on: `columns`, in that order.
     schema: SchemaRef,
     rows: Arc<dyn RowTest>,
-    /// The values last asked about, and the answer.
+    /// The values last evaluated, and the result.
     last: Mutex<Option<(Weak<dyn Array>, BooleanArray)>>,
 }
 
-/// Fewer values are not worth remembering.
+/// Results for fewer values are not worth caching.
 const REMEMBERED_VALUES: usize = 16;
 
 impl Test {
-    /// `rows` is evaluated on batches of `columns`, which are indices in `schema`, in that order.
+    /// A test that evaluates `rows` on batches of `columns`: indices in `schema`, in that order.
     pub fn new(columns: Vec<usize>, schema: &Schema, rows: Arc<dyn RowTest>) -> Self {
         let fields = columns
             .iter()
@@ -62,13 +62,13 @@ impl Test {
         &self.columns
     }
 
-    /// What is evaluated.
+    /// The predicate.
     pub fn rows(&self) -> &dyn RowTest {
         self.rows.as_ref()
     }
 
-    /// Whether each of the distinct values of the one column passes. A column hands out the same
-    /// array of them for every window of a row group, so the last answer is remembered.
+    /// Evaluates the test on the distinct values of its one column. A column returns the same array of them for every
+    /// window of a row group, so the last result is cached.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl Test {
         Ok(passed)
     }
 
-    /// Whether each of `rows` rows passes. `values` are those of the columns.
+    /// Evaluates the test on `rows` rows. `values` are the values of its columns.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! What zone maps say about a filter: which zones (row groups, vectors) can have a matching row, and
-//! which have nothing but.
+//! Evaluates filters on zone maps: which zones (row groups, vectors) can have a matching row, and which have only
+//! matching rows.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -13,7 +13,7 @@ use vectile_encodings::{Predicate, ZoneMap};
 use crate::error::{Error, Result};
 use crate::node::{Leaf, Node};
 
-/// A bit for each zone.
+/// The zones that may match and those that match in full: one bit per zone.
 pub(crate) struct Verdict {
     /// A row may match; where unset, none does.
     pub(crate) may: BooleanBuffer,
@@ -55,7 +55,7 @@ impl Verdict {
     }
 }
 
-/// The zones that a filter is asked about.
+/// The zones that a filter is evaluated on.
 pub(crate) struct Zones<'a, Z> {
     /// Rows of each zone.
     pub(crate) rows: &'a UInt64Array,
@@ -64,7 +64,7 @@ pub(crate) struct Zones<'a, Z> {
 }
 
 impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
-    /// Asks `node`.
+    /// Evaluates `node`.
     pub(crate) fn test(&self, node: &Node) -> Result<Verdict> {
         let zones = self.rows.len();
         Ok(match node {
@@ -86,7 +86,7 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
         })
     }
 
-    /// `node` with the leaves left out that zone maps decide for all rows of a zone.
+    /// `node` without the leaves that zone maps decide for all rows of a zone.
     pub(crate) fn open_part(&self, node: &Node, zone: usize) -> Result<Node> {
         Ok(match node {
             Node::Leaf(leaf) => {
@@ -119,8 +119,8 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
         let map = match leaf.path.is_empty() {
             true => map,
             false => match map.field(&leaf.path) {
-                Some(found) => {
-                    field = found;
+                Some(next_field) => {
+                    field = next_field;
                     &field
                 }
                 None => return Ok(Verdict::unknown(zones)),
@@ -152,7 +152,7 @@ impl<'a, Z: Fn(usize) -> Option<&'a ZoneMap>> Zones<'a, Z> {
     }
 }
 
-/// Which zones have no null, and nothing but nulls.
+/// The zones without nulls, and those with nulls only.
 struct Nulls {
     none: BooleanBuffer,
     all: BooleanBuffer,
@@ -168,8 +168,8 @@ impl Nulls {
     }
 }
 
-/// Where a zone's values lie, as far as its bounds tell. Bounds may be wider than the values
-/// (strings are truncated): both facts hold for the values nevertheless.
+/// The position of a zone's values relative to a set, as its bounds show. Bounds may be wider than the values (strings
+/// are truncated): both facts hold for the values nevertheless.
 struct Position {
     /// Every value is in the set.
     inside: BooleanBuffer,
@@ -207,7 +207,7 @@ impl Position {
         Ok(Self { inside, outside })
     }
 
-    /// `values` ascend.
+    /// The position relative to `values`, which ascend.
     fn of_values(map: &ZoneMap, values: &ArrayRef) -> Result<Self> {
         let against_min = make_comparator(values, &map.min, SortOptions::default())?;
         let against_max = make_comparator(values, &map.max, SortOptions::default())?;
@@ -242,7 +242,7 @@ impl Position {
     }
 }
 
-/// Where `compare` of a bound and the constant is true; an unknown bound: nowhere.
+/// True where `compare` of a bound and the constant is; false where the bound is unknown.
 fn holds(
     compare: fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, arrow::error::ArrowError>,
     bounds: &ArrayRef,

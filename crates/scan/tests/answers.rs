@@ -20,7 +20,7 @@ use vectile_scan::{Container, Node, Result, Scan, Test};
 
 use common::{NAMES, Random, Statistics, Table, batches};
 
-/// A filter, and the same by Arrow's kernels.
+/// A filter, and its result by Arrow's kernels.
 struct Filter {
     node: Node,
     plain: BooleanArray,
@@ -182,18 +182,18 @@ async fn scans_answer_as_arrow_does() {
             .filter(2);
             let names = ["id", "few", "price", "name", "text"];
             let count = random.below(4);
-            let wanted = (0..count).map(|_| random.below(5) as usize);
-            let wanted: Vec<usize> = wanted.collect();
+            let projected = (0..count).map(|_| random.below(5) as usize);
+            let projected: Vec<usize> = projected.collect();
             let limit = (random.below(2) == 0).then(|| random.below(3000) as usize);
             let batch_size = 1 + random.below(3000) as usize;
 
             let kept = filter_record_batch(&rows, &plain).unwrap();
-            let kept = kept.project(&wanted).unwrap();
+            let kept = kept.project(&projected).unwrap();
             let expected = kept.slice(0, limit.unwrap_or(usize::MAX).min(kept.num_rows()));
             selective += usize::from((1..rows.num_rows()).contains(&kept.num_rows()));
 
             let scan = || {
-                let columns: Vec<&str> = wanted.iter().map(|&column| names[column]).collect();
+                let columns: Vec<&str> = projected.iter().map(|&column| names[column]).collect();
                 let scan = Scan::new(Arc::clone(&table) as Arc<dyn Container>);
                 let scan = scan.with_filter(node.clone()).unwrap();
                 let mut scan = scan.with_columns(&columns).unwrap();
@@ -203,21 +203,21 @@ async fn scans_answer_as_arrow_does() {
             };
             let streamed: Vec<RecordBatch> = scan().stream().try_collect().await.unwrap();
             let blocked: Vec<RecordBatch> = scan().blocking().collect::<Result<_>>().unwrap();
-            for found in [streamed, blocked] {
-                let context = format!("seed {seed}, {statistics:?}, {wanted:?}, {limit:?}");
-                let rows: usize = found.iter().map(RecordBatch::num_rows).sum();
+            for actual in [streamed, blocked] {
+                let context = format!("seed {seed}, {statistics:?}, {projected:?}, {limit:?}");
+                let rows: usize = actual.iter().map(RecordBatch::num_rows).sum();
                 assert_eq!(rows, expected.num_rows(), "{context}");
                 assert!(
-                    found
+                    actual
                         .iter()
                         .all(|batch| batch.schema() == expected.schema())
                 );
-                let sizes = || found.iter().map(RecordBatch::num_rows);
+                let sizes = || actual.iter().map(RecordBatch::num_rows);
                 assert!(sizes().all(|rows| rows > 0), "{context}");
-                if !wanted.is_empty() {
+                if !projected.is_empty() {
                     assert!(sizes().all(|rows| rows <= batch_size), "{context}");
-                    let found = concat_batches(expected.schema_ref(), &found).unwrap();
-                    assert_eq!(found, expected, "{context}");
+                    let actual = concat_batches(expected.schema_ref(), &actual).unwrap();
+                    assert_eq!(actual, expected, "{context}");
                 }
             }
         }
@@ -226,7 +226,7 @@ async fn scans_answer_as_arrow_does() {
 }
 
 #[test]
-fn columns_and_rows_that_are_not_there() {
+fn missing_columns_and_rows() {
     let batches = batches(&mut Random(1), &[100, 100]);
     let table = Arc::new(Table::new(batches, Statistics::Vectors));
     let container = Arc::clone(&table) as Arc<dyn Container>;

@@ -124,7 +124,7 @@ fn a_limit_ends_the_reading() {
     assert_eq!(values_read(&table), [(0, vec![0, 2])]);
 }
 
-/// Lets rows of ids below a bound pass, which sinks as soon as the first rows have come.
+/// Lets rows of ids below a bound pass. The bound sinks as soon as the first rows have come.
 struct Sinking(Arc<AtomicI64>, i64);
 
 impl DynamicFilter for Sinking {
@@ -160,7 +160,7 @@ fn dynamic_filters_rule_out_what_is_to_come() {
     assert_eq!(counts.0.lock().unwrap()[&Counter::RowGroupsPruned], 2);
 }
 
-/// So much memory and no more.
+/// A limit on memory.
 struct Budget {
     left: Arc<AtomicUsize>,
     reserved: AtomicUsize,
@@ -217,9 +217,9 @@ fn memory_is_reserved_and_given_back() {
         let mut scan = scan(&table).with_columns(&["id", "few", "price"]).unwrap();
         scan.batch_size = 1024;
         scan.memory = Budget::of(&left);
-        let found = scan.blocking().collect::<Result<Vec<_>>>();
-        match found {
-            Ok(found) => assert!(is_enough && rows(found.into_iter().map(Ok)) == 15_000),
+        let actual = scan.blocking().collect::<Result<Vec<_>>>();
+        match actual {
+            Ok(actual) => assert!(is_enough && rows(actual.into_iter().map(Ok)) == 15_000),
             Err(error) => {
                 assert!(!is_enough, "{error}");
                 assert_eq!(error.to_string(), format!("{bytes} bytes are left"));
@@ -324,7 +324,7 @@ impl RowTest for Fails {
 }
 
 #[test]
-fn tests_fail_only_on_rows_that_are_asked_about() {
+fn tests_fail_only_on_selected_rows() {
     // Two values in turn, which a dictionary has both of.
     let values = Int64Array::from_iter_values((0..4096).map(|row| 1_000_000_007 * (row % 2)));
     let batch = RecordBatch::try_from_iter([("a", Arc::new(values) as ArrayRef)]).unwrap();
@@ -343,7 +343,8 @@ fn tests_fail_only_on_rows_that_are_asked_about() {
     );
 }
 
-/// Selects every tenth row of the first row group, or fails; leaves the others to the scan.
+/// Selects every tenth row of the first row group, or fails; leaves the other row groups to the
+/// scan.
 struct Tenth {
     fails: bool,
     memory: Arc<AtomicBool>,
@@ -377,7 +378,7 @@ impl Selector for Tenth {
 }
 
 #[tokio::test]
-async fn a_selector_takes_the_place_of_the_filters() {
+async fn a_selector_replaces_the_filters() {
     let table = table(Statistics::None);
     let memory = Arc::new(AtomicBool::new(true));
     let selecting = |fails| {
@@ -386,15 +387,15 @@ async fn a_selector_takes_the_place_of_the_filters() {
         scan.selector = Some(Arc::new(Tenth { fails, memory }));
         scan.stream()
     };
-    let found: Vec<RecordBatch> = selecting(false).try_collect().await.unwrap();
-    let found: usize = found.iter().map(RecordBatch::num_rows).sum();
-    assert_eq!(found, ROWS[0] / 10 + ROWS[1] + ROWS[2]);
+    let actual: Vec<RecordBatch> = selecting(false).try_collect().await.unwrap();
+    let actual: usize = actual.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(actual, ROWS[0] / 10 + ROWS[1] + ROWS[2]);
     assert_eq!(Arc::strong_count(&memory), 1);
     let error = selecting(true).next().await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "the device is lost");
 }
 
-/// Selects all rows, of as many row groups as there are, and notes what it was asked for.
+/// Selects all rows, for any number of row groups, and records the requests.
 #[derive(Default)]
 struct Ahead(Mutex<Vec<Vec<usize>>>);
 
@@ -419,7 +420,7 @@ impl Selector for Ahead {
 }
 
 #[tokio::test]
-async fn bloom_filters_are_asked_before_others_look_at_row_groups() {
+async fn bloom_filters_are_evaluated_before_row_groups_are_read() {
     let table = table(Statistics::Blooms);
     let id_of = |row_group: usize| {
         let rows = table.rows();
@@ -448,9 +449,9 @@ async fn bloom_filters_are_asked_before_others_look_at_row_groups() {
     let (mut selecting, counts) = scan();
     selecting.selector = Some(Arc::clone(&selector) as _);
     table.blooms_read.lock().unwrap().clear();
-    let found: Vec<RecordBatch> = selecting.stream().try_collect().await.unwrap();
-    let found: usize = found.iter().map(RecordBatch::num_rows).sum();
-    assert_eq!(found, ROWS[0] + ROWS[2]);
+    let actual: Vec<RecordBatch> = selecting.stream().try_collect().await.unwrap();
+    let actual: usize = actual.iter().map(RecordBatch::num_rows).sum();
+    assert_eq!(actual, ROWS[0] + ROWS[2]);
     assert_eq!(*selector.0.lock().unwrap(), [vec![0, 2], vec![2]]);
     assert_eq!(pruned(counts), 1);
     let mut read = table.blooms_read.lock().unwrap().clone();

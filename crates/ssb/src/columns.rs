@@ -1,12 +1,13 @@
-//! The columns of tables, and arrays of what was drawn.
+//! The columns of tables, and arrays of drawn values.
 
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Int32Array, Int64Array, StringViewArray};
 
-/// Makes the rows of a table one after the other.
+/// Generates the rows of a table in order.
 pub(crate) trait Rows: Send {
-    /// The columns of the next rows; of `lineorder`, of the lines of the next orders.
+    /// The columns of the next `units` rows; for `lineorder`, of the lines of the next `units`
+    /// orders.
     fn next(&mut self, units: usize) -> Vec<ArrayRef>;
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn text(values: impl IntoIterator<Item = impl AsRef<str>>) -> ArrayRe
     Arc::new(StringViewArray::from_iter_values(values))
 }
 
-/// Each value as often as `counts` says.
+/// Repeats each value as often as `counts` says.
 pub(crate) fn repeated<T: Copy>(values: &[T], counts: &[usize]) -> Vec<T> {
     let mut repeated = Vec::with_capacity(counts.iter().sum());
     for (value, count) in values.iter().zip(counts) {

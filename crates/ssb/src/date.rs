@@ -1,4 +1,4 @@
-//! `date`: a day a row, the seven years of the benchmark.
+//! `date`: one row per day of the benchmark's seven years.
 
 use std::sync::LazyLock;
 
@@ -75,7 +75,7 @@ const HOLIDAYS: [(i64, i64); 10] = [
 pub(crate) static DATE_KEYS: LazyLock<Vec<i64>> =
     LazyLock::new(|| (0..DAYS).map(|index| Day::new(index).key()).collect());
 
-/// Makes days.
+/// Generates days.
 pub(crate) struct Dates {
     row: u64,
 }
@@ -124,14 +124,14 @@ impl Rows for Dates {
 
 struct Day {
     year: i64,
-    /// From 1.
+    /// 1 to 12.
     month: i64,
-    /// In its month, from 1.
+    /// Day of the month, from 1.
     day: i64,
-    /// From 1.
+    /// Day of the year, from 1.
     in_year: i64,
-    /// From 1, which is Sunday. The reference generator is a day late, and so are we: 1992-01-01 was
-    /// a Wednesday and is a Thursday here.
+    /// Day of the week, from 1, which is Sunday. The reference generator is a day late, and so are we: 1992-01-01 was a
+    /// Wednesday and is a Thursday here.
     in_week: i64,
     ends_month: bool,
 }

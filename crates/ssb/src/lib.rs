@@ -1,10 +1,10 @@
 //! The five tables of the Star Schema Benchmark (O'Neil, O'Neil, Chen, revision 3) as Arrow record
 //! batches, made on the random streams of `tpchgen`.
 //!
-//! Rows are those of the reference generator when it makes one table a run, which is what published
-//! answers assume; in one run, its tables share random streams, and other rows come out.
+//! Rows are those of the reference generator when it generates one table per run, which published
+//! answers assume; with several tables in one run, they share random streams, and the rows differ.
 //!
-//! Any range of a table is made on its own, so parts can be made in parallel:
+//! Any range of a table is generated independently, so parts can be generated in parallel:
 //!
 //! ```
 //! use arrow::array::AsArray;

@@ -1,4 +1,4 @@
-//! `lineorder`: the lines of orders, with what TPC-H keeps in `orders` on each of them.
+//! `lineorder`: the lines of orders, each with the columns that TPC-H keeps in `orders`.
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType::{self, Int32, Int64, Utf8View};
@@ -31,13 +31,13 @@ pub(crate) const LINEORDER: &[(&str, DataType)] = &[
     ("lo_shipmode", Utf8View),
 ];
 
-/// The most lines of an order: so many draws does an order have in a stream of lines.
+/// The most lines of an order, and its number of draws in a stream of lines.
 const MAX_LINES: i32 = 7;
 
-/// The last day of an order, from 0: 151 days are left for what follows.
+/// The last day of an order, from 0: 151 days are left for shipping and receipt.
 const LAST_ORDER_DAY: i64 = TOTAL_DATE_RANGE as i64 - 151 - 1;
 
-/// Makes the lines of orders.
+/// Generates the lines of orders.
 pub(crate) struct Lineorders {
     row: u64,
     customers: i64,
@@ -57,7 +57,7 @@ pub(crate) struct Lineorders {
 }
 
 impl Lineorders {
-    /// Lines from order `row` on.
+    /// Starts at order `row`.
     pub(crate) fn new(scale: Scale, row: u64) -> Self {
         let of_orders = |seed| Stream::new(seed, 1, row);
         let of_lines = |seed| Stream::new(seed, MAX_LINES, row);
@@ -151,7 +151,7 @@ fn order_key(order: u64) -> i64 {
     ((order >> 3) << 5 | order & 7) as i64
 }
 
-/// One of the two thirds of customers who order.
+/// A random one of the two thirds of customers who order.
 fn customer_key(stream: &mut Stream, customers: i64) -> i64 {
     let mut key = stream.uniform(1, customers);
     let mut step = 1;
@@ -162,7 +162,7 @@ fn customer_key(stream: &mut Stream, customers: i64) -> i64 {
     key
 }
 
-/// What one piece of a part costs, in cents.
+/// Unit price of a part, in cents.
 fn price(part: i64) -> i64 {
     90_000 + part / 10 % 20_001 + part % 1_000 * 100
 }
@@ -171,7 +171,7 @@ fn zip(a: &[i64], b: &[i64], of: impl Fn(i64, i64) -> i64) -> Vec<i64> {
     a.iter().zip(b).map(|(a, b)| of(*a, *b)).collect()
 }
 
-/// The sums of as many values in a row as `counts` says.
+/// The sums of consecutive values, `counts` of them each.
 fn totals(values: &[i64], counts: &[usize]) -> Vec<i64> {
     let mut values = values.iter();
     let total = |count: &usize| values.by_ref().take(*count).sum();

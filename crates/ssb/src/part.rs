@@ -20,10 +20,10 @@ pub(crate) const PART: &[(&str, DataType)] = &[
     ("p_container", Utf8View),
 ];
 
-/// Colors there are; a shuffle of them takes as many draws.
+/// Number of colors; a shuffle of them takes as many draws.
 const COLORS: usize = 92;
 
-/// Makes parts.
+/// Generates parts.
 pub(crate) struct Parts {
     row: u64,
     name: Stream,
@@ -36,7 +36,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Parts from `row` on.
+    /// Starts at `row`.
     pub(crate) fn new(row: u64) -> Self {
         Self {
             row,
@@ -65,7 +65,7 @@ impl Rows for Parts {
         let mfgr = |m: &i64| format!("MFGR#{m}");
         let mfgrs = self.mfgr.rows(keys.clone(), |mfgr, _| mfgr.uniform(1, 5));
         let mfgrs: Vec<String> = mfgrs.iter().map(mfgr).collect();
-        // Numbers are put side by side as they are: MFGR#111 is brand 1 and MFGR#1111 brand 11 of
+        // Numbers are concatenated without padding: MFGR#111 is brand 1 and MFGR#1111 brand 11 of
         // category MFGR#11.
         let categories = self.category.rows(&mfgrs, |category, mfgr| {
             format!("{mfgr}{}", category.uniform(1, 5))
@@ -94,8 +94,8 @@ impl Rows for Parts {
     }
 }
 
-/// The first three of all colors, shuffled. Any of them may change places at any step, so the
-/// shuffle cannot end early.
+/// The first three of all colors, shuffled. Any step may swap any of them, so the shuffle cannot
+/// end early.
 fn first_of_shuffled(stream: &mut Stream) -> [usize; 3] {
     let mut order: [usize; COLORS] = std::array::from_fn(|color| color);
     for position in 0..COLORS {

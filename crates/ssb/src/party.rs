@@ -1,4 +1,4 @@
-//! `customer` and `supplier`: who and where.
+//! `customer` and `supplier`: parties with an address.
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType::{self, Int32, Utf8View};
@@ -32,15 +32,15 @@ pub(crate) const SUPPLIER: &[(&str, DataType)] = &[
 
 const REGIONS: [&str; 5] = ["AFRICA", "AMERICA", "ASIA", "EUROPE", "MIDDLE EAST"];
 
-/// By nation: its region.
+/// The region of each nation.
 const REGION_OF: [usize; 25] = [
     0, 1, 1, 1, 4, 0, 3, 3, 2, 2, 4, 4, 2, 4, 0, 0, 0, 1, 2, 3, 4, 2, 3, 3, 1,
 ];
 
-/// Characters of a nation in the names of its cities.
+/// Characters of the nation in the names of its cities.
 const CITY_STEM: usize = 9;
 
-/// Makes customers or suppliers.
+/// Generates customers or suppliers.
 pub(crate) struct Parties {
     name: &'static str,
     row: u64,
@@ -48,12 +48,12 @@ pub(crate) struct Parties {
     nation: Stream,
     city: Stream,
     phone: Stream,
-    /// Of customers only.
+    /// For customers only.
     segment: Option<Stream>,
 }
 
 impl Parties {
-    /// Customers from `row` on.
+    /// Starts at customer `row`.
     pub(crate) fn customers(row: u64) -> Self {
         let segment = Stream::new(1_140_279_430, 1, row);
         Self {
@@ -62,7 +62,7 @@ impl Parties {
         }
     }
 
-    /// Suppliers from `row` on.
+    /// Starts at supplier `row`.
     pub(crate) fn suppliers(row: u64) -> Self {
         Self::new("Supplier", row, 706_178_559, 110_356_601)
     }

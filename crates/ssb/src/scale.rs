@@ -1,4 +1,4 @@
-//! How much data.
+//! The scale factor.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,20 +15,20 @@ pub(crate) const ORDERS: u64 = 1_500_000;
 /// Parts at scale 1.
 pub(crate) const PARTS: u64 = 200_000;
 
-/// A scale factor: 1 is 6 million lines. A whole number, in all rules of the benchmark.
+/// A scale factor: 1 is 6 million lines. A whole number, which all rules of the benchmark allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scale(u32);
 
-/// Not a [`Scale`].
+/// The error for a string that is not a [`Scale`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a scale is a whole number between 1 and {}", Scale::MAX.0)]
 pub struct ScaleError;
 
 impl Scale {
-    /// The smallest.
+    /// The smallest scale.
     pub const MIN: Scale = Scale(1);
 
-    /// The largest whose keys of customers are 32-bit integers.
+    /// The largest scale whose customer keys are 32-bit integers.
     pub const MAX: Scale = Scale(i32::MAX as u32 / CUSTOMERS as u32);
 
     /// The factor.
@@ -46,7 +46,7 @@ impl Scale {
         PARTS * (1 + u64::from(self.0.ilog2()))
     }
 
-    /// The largest part that is ordered: by the natural logarithm, where [`Self::parts`] is by the
+    /// The largest part that is ordered: by the natural logarithm, while [`Self::parts`] is by the
     /// binary one. At scale 10 a quarter of the parts is never ordered.
     pub(crate) fn ordered_parts(self) -> u64 {
         PARTS * (1 + f64::from(self.0).ln() as u64)

@@ -6,22 +6,21 @@ use tpchgen::random::RowRandomInt;
 /// Characters of addresses, picked by 6 bits each.
 const ALPHABET: &[u8; 64] = b"0123456789abcdefghijklmnopqrstuvwxyz ABCDEFGHIJKLMNOPQRSTUVWXYZ,";
 
-/// Characters that one draw is good for.
+/// Characters per draw.
 const CHARACTERS_PER_DRAW: usize = 5;
 
-/// A stream of random numbers in which every row has the same number of draws to itself, made or
-/// not.
+/// A stream of random numbers in which every row has the same number of draws, used or not.
 pub(crate) struct Stream(RowRandomInt);
 
 impl Stream {
-    /// The stream of a seed, before `row`, counted from 0.
+    /// Starts the stream of a seed at `row`, counted from 0.
     pub(crate) fn new(seed: i64, draws_per_row: i32, row: u64) -> Self {
         let mut stream = RowRandomInt::new(seed, draws_per_row);
         stream.advance_rows(row as i64);
         Self(stream)
     }
 
-    /// What `draw` makes of each item, in a row of its own.
+    /// The results of `draw` for each item, one row each.
     pub(crate) fn rows<I, T>(
         &mut self,
         items: impl IntoIterator<Item = I>,
@@ -35,7 +34,7 @@ impl Stream {
         items.into_iter().map(row).collect()
     }
 
-    /// As many values as `counts` has for each row.
+    /// Draws `counts` values for each row.
     pub(crate) fn several<T>(
         &mut self,
         counts: &[usize],
@@ -51,13 +50,14 @@ impl Stream {
 
     /// A number from `low` to `high`.
     ///
-    /// Not `next_int`, which wraps at the widest range, as TPC-H does and this benchmark does not.
+    /// Unlike `next_int`, it does not wrap at the widest range, which TPC-H does and this benchmark
+    /// does not.
     pub(crate) fn uniform(&mut self, low: i64, high: i64) -> i64 {
         let unit = self.0.next_rand() as f64 / 2_147_483_647.0;
         low + (unit * (high - low + 1) as f64) as i64
     }
 
-    /// An entry of a list, by weight.
+    /// A random entry of a list, by weight.
     pub(crate) fn pick(&mut self, list: &'static Distribution) -> &'static str {
         list.random_value(&mut self.0)
     }

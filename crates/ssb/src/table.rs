@@ -14,7 +14,7 @@ use crate::part::{PART, Parts};
 use crate::party::{CUSTOMER, Parties, SUPPLIER};
 use crate::scale::{CUSTOMERS, ORDERS, SUPPLIERS, Scale};
 
-/// Rows of a batch; of `lineorder`, nearly.
+/// Approximate rows of a batch; exact except for `lineorder`.
 const BATCH_ROWS: u64 = 8192;
 
 /// Lines of an order, on average.
@@ -25,18 +25,18 @@ const LINES_PER_ORDER: u64 = 4;
 pub enum Table {
     /// Lines of orders, about 6,000,000 per unit of scale.
     Lineorder,
-    /// 200,000, and as many again for each doubling of the scale.
+    /// 200,000 rows, and as many more for each doubling of the scale.
     Part,
-    /// 30,000 per unit of scale.
+    /// 30,000 rows per unit of scale.
     Customer,
-    /// 2,000 per unit of scale.
+    /// 2,000 rows per unit of scale.
     Supplier,
     /// The 2,557 days from 1992 to 1998.
     Date,
 }
 
 impl Table {
-    /// All of them, the largest first.
+    /// All tables, the largest first.
     pub const ALL: [Table; 5] = [
         Table::Lineorder,
         Table::Part,
@@ -56,7 +56,7 @@ impl Table {
         }
     }
 
-    /// How many rows it has; of `lineorder`, orders, which have 1 to 7 rows each.
+    /// Number of rows; for `lineorder`, of orders, which have 1 to 7 rows each.
     pub fn units(self, scale: Scale) -> u64 {
         match self {
             Table::Lineorder => scale.times(ORDERS),
@@ -67,7 +67,7 @@ impl Table {
         }
     }
 
-    /// How many rows it has; of `lineorder`, nearly.
+    /// Number of rows; approximate for `lineorder`.
     pub fn rows(self, scale: Scale) -> u64 {
         self.units(scale) * self.rows_per_unit()
     }
@@ -87,8 +87,8 @@ impl Table {
         Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
     }
 
-    /// The rows `range`, counted from 0; of `lineorder`, those of the orders `range`. What is beyond
-    /// the end of the table is left out.
+    /// Generates the rows `range`, counted from 0; for `lineorder`, the rows of the orders `range`. Rows beyond the end
+    /// of the table are omitted.
     pub fn generate(self, scale: Scale, range: Range<u64>) -> Batches {
         let end = range.end.min(self.units(scale));
         let start = range.start.min(end);
@@ -115,7 +115,7 @@ impl Table {
     }
 }
 
-/// The rows of a range, made as they are asked for, in batches of about 8192.
+/// The rows of a range, generated on demand, in batches of about 8192.
 pub struct Batches {
     schema: SchemaRef,
     rows: Box<dyn Rows>,

@@ -1,4 +1,4 @@
-//! A table is the same whatever the ranges it is made in.
+//! A table does not depend on the ranges it is generated in.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ fn ranges_join_seamlessly() {
 }
 
 #[test]
-fn there_is_nothing_beyond_the_end() {
+fn ranges_beyond_the_end_are_empty() {
     for table in Table::ALL {
         let units = table.units(Scale::MIN);
         let last = rows(table, Scale::MIN, units - 1..u64::MAX);
@@ -42,7 +42,7 @@ fn there_is_nothing_beyond_the_end() {
     }
 }
 
-/// Batches are of a size that readers like, and all rows of an order are in the same one.
+/// Batches have about equal sizes, and all rows of an order are in the same one.
 #[test]
 fn batches_are_of_even_size() {
     let batches = Table::Lineorder.generate(Scale::MIN, 0..20_480);

@@ -1,4 +1,4 @@
-//! Lines are those of TPC-H but for the columns that the benchmark changes.
+//! Lines equal those of TPC-H except for the columns that the benchmark changes.
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Int32Type, Int64Type};
@@ -6,7 +6,7 @@ use tpchgen::dates::TPCHDate;
 use tpchgen::generators::{LineItemGenerator, OrderGenerator};
 use vectile_ssb::{Scale, Table};
 
-/// Of 100: 15 thousand orders.
+/// One of 100 parts: 15 thousand orders.
 const PARTS: i32 = 100;
 
 #[test]
@@ -94,7 +94,7 @@ fn key(date: TPCHDate) -> i64 {
     (i64::from(1900 + year) * 100 + i64::from(month)) * 100 + i64::from(day)
 }
 
-/// A fifth as many customers, on the same stream; those who never order step aside.
+/// There are a fifth as many customers, on the same stream; those who never order are replaced.
 fn check_customers(customers: &[i64], part: i32) {
     let orders = OrderGenerator::new(1.0, part, PARTS);
     let lines = LineItemGenerator::new(1.0, part, PARTS);

@@ -1,8 +1,7 @@
-//! Data that DataFusion's test files read and its package does not carry.
+//! Data that DataFusion's test files read and its package lacks.
 //!
-//! TPC-H tables are the real ones, generated. For the CSV files most used there are stand-ins of the
-//! same columns: then the file's own answers do not hold, and plain DataFusion's over the same
-//! stand-in are the reference.
+//! TPC-H tables are the real ones, generated. The CSV files most used are replaced by others with the same columns:
+//! then the file's own answers do not hold, and plain DataFusion's over the same replacement are the reference.
 
 use std::fmt::{Display, Write as _};
 use std::fs::{self, File};
@@ -19,7 +18,7 @@ use vectile_sql_tests::{Random, Sandbox};
 /// Scale of the answers in `tpch/answers`.
 const TPCH_SCALE: f64 = 0.1;
 
-/// Writes what the chosen files need, unless it is there.
+/// Generates the data that the chosen files need, unless it exists.
 pub fn generate(sandbox: &Sandbox, files: &[PathBuf]) -> Result<()> {
     stand_in(
         sandbox,
@@ -103,7 +102,7 @@ impl Numbers {
         self.0.number()
     }
 
-    /// In 0..1, with few enough digits that every printing of it is exact.
+    /// A number in 0..1, with so few digits that it is printed exactly everywhere.
     fn fraction(&mut self) -> f64 {
         (self.next() % 10_000_000) as f64 / 10_000_000.0
     }

@@ -1,4 +1,4 @@
-//! Compares the two runs of each file and says what was compared and what was not.
+//! Compares the two runs of each file and reports what was compared and what was not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use datafusion::common::Result;
-use vectile_sql_tests::{FileRun, Outcome, Ran, same_rows};
+use vectile_sql_tests::{FileRun, Outcome, RecordRun, same_rows};
 
 use crate::skip_list::SkipList;
 
-/// How a record came out on replaced tables beside plain DataFusion.
+/// The outcome of a record on replaced tables compared with plain DataFusion.
 enum Verdict {
     /// As the file expects.
     Agrees,
-    /// Not as the file expects, but as plain DataFusion answers here (over stand-in data).
+    /// Not as the file expects, but as plain DataFusion answers here (over replaced data).
     AgreesWithPlain,
     /// A plan, not run.
     PlanText,
-    /// Fails on plain DataFusion, with nothing to compare.
+    /// Fails on plain DataFusion, so there is nothing to compare.
     FailsOnPlain,
     /// Another answer than plain DataFusion's.
     Differs(String),
@@ -47,7 +47,7 @@ pub struct Report {
 }
 
 impl FileReport {
-    /// `runs` is none when the file has no tables.
+    /// Compares `runs`, which are `None` if the file has no tables.
     pub fn new(
         relative: PathBuf,
         runs: Result<Option<(FileRun, FileRun)>>,
@@ -78,39 +78,39 @@ impl Report {
         report
     }
 
-    /// Whether nothing differs that is not listed, and all entries of the list hold.
+    /// Returns true if all differences are listed, and all entries of the list hold.
     pub fn passes(&self) -> bool {
         self.problems.is_empty()
     }
 
-    fn add(&mut self, file: &str, plain: &[Ran], replaced: &[Ran], list: &SkipList) {
+    fn add(&mut self, file: &str, plain: &[RecordRun], replaced: &[RecordRun], list: &SkipList) {
         self.files += 1;
         let mut on_plain = vec![];
         let mut differing = BTreeSet::new();
         for (plain, replaced) in plain.iter().zip(replaced) {
-            let place = format!("{file}:{}", replaced.place);
+            let location = format!("{file}:{}", replaced.location);
             self.read_vectile += usize::from(replaced.read_compressed);
             match verdict(&plain.outcome, &replaced.outcome) {
                 Verdict::Agrees => self.agreed += 1,
                 Verdict::AgreesWithPlain => {
-                    on_plain.push((place, &plain.outcome));
+                    on_plain.push((location, &plain.outcome));
                     self.agreed_with_plain += 1;
                 }
                 Verdict::PlanText => self.plan_text += 1,
                 Verdict::FailsOnPlain => {
-                    on_plain.push((place, &plain.outcome));
+                    on_plain.push((location, &plain.outcome));
                     self.fails_on_plain += 1;
                 }
-                Verdict::Differs(_) if list.varies.contains_key(&place) => self.count("varies"),
-                Verdict::Differs(_) if list.differs.contains_key(&place) => {
-                    differing.insert(place);
+                Verdict::Differs(_) if list.varies.contains_key(&location) => self.count("varies"),
+                Verdict::Differs(_) if list.differs.contains_key(&location) => {
+                    differing.insert(location);
                     self.count("differs");
                 }
                 Verdict::Differs(_) if list.differs.contains_key(file) => {
                     differing.insert(file.to_owned());
                     self.count("differs");
                 }
-                Verdict::Differs(message) => self.problems.push(format!("{place}: {message}")),
+                Verdict::Differs(message) => self.problems.push(format!("{location}: {message}")),
             }
         }
         if plain.len() != replaced.len() {
@@ -134,7 +134,7 @@ impl Report {
         *self.listed.entry(kind).or_default() += 1;
     }
 
-    /// Plain DataFusion fails on records of listed files, and on no others.
+    /// Checks that plain DataFusion fails on records of listed files, and on no others.
     fn check_plain(&mut self, file: &str, failed: &[(String, &Outcome)], list: &SkipList) {
         let has_checkout = std::env::var_os("DATAFUSION_CHECKOUT").is_some();
         match (failed, list.plain.contains_key(file)) {
@@ -143,25 +143,26 @@ impl Report {
                     "{file}: passes on plain DataFusion: remove `plain`"
                 ));
             }
-            ([(place, outcome), rest @ ..], false) => self.problems.push(format!(
-                "{place}: fails on plain DataFusion, as {} more records: {outcome:?}",
+            ([(location, outcome), rest @ ..], false) => self.problems.push(format!(
+                "{location}: fails on plain DataFusion, as {} more records: {outcome:?}",
                 rest.len()
             )),
             _ => {}
         }
     }
 
-    /// An entry that no longer holds is a problem as well.
+    /// Checks the list; an entry that no longer holds is a problem as well.
     fn check_differing(&mut self, file: &str, differing: &BTreeSet<String>, list: &SkipList) {
-        let of_this_file = |place: &&String| {
-            place
+        let of_this_file = |location: &&String| {
+            location
                 .strip_prefix(file)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         };
-        for place in list.differs.keys().filter(of_this_file) {
-            if !differing.contains(place) {
-                self.problems
-                    .push(format!("{place}: does not differ: remove it from the list"));
+        for location in list.differs.keys().filter(of_this_file) {
+            if !differing.contains(location) {
+                self.problems.push(format!(
+                    "{location}: does not differ: remove it from the list"
+                ));
             }
         }
     }

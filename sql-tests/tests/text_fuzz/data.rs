@@ -1,4 +1,4 @@
-//! Tables at random: columns of text and binary beside a few numbers.
+//! Random tables: columns of text and binary beside a few numbers.
 
 use std::sync::Arc;
 
@@ -10,40 +10,40 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use vectile_sql_tests::Random;
 
-/// Values below which the numbers `n` are.
+/// Upper bound of the numbers `n`.
 pub const NUMBERS: usize = 1000;
-/// Values below which the numbers `k` are.
+/// Upper bound of the numbers `k`.
 pub const GROUPS: usize = 7;
-/// Rows of a vector, as columns are stored.
+/// Rows of a stored vector.
 const VECTOR_LEN: usize = 1024;
-/// More rows than a table has.
+/// Upper bound of a table's rows.
 const MOST_ROWS: usize = 1 << 17;
-/// Keys of the dimension, of which facts have a few more.
+/// Keys of the dimension; facts have a few more.
 const KEYS: usize = 40;
-/// The most values of a column that constants are made of.
+/// The most values sampled per column for constants.
 const SAMPLES: usize = 64;
-/// Values that are looked at for them.
-const LOOKED_AT: usize = 4096;
+/// Values that samples are taken from.
+const SAMPLED_ROWS: usize = 4096;
 
-/// A table of facts with one that it is joined with.
+/// A fact table and a dimension that it is joined with.
 pub struct Tables {
     pub facts: Table,
     pub dimension: Table,
-    /// Rows in a row group, where it is not the default.
+    /// Rows in a row group, if not the default.
     pub row_group_rows: Option<usize>,
 }
 
 pub struct Table {
     pub name: &'static str,
     pub rows: RecordBatch,
-    /// Encodings that columns are pinned to.
+    /// Columns with a pinned encoding.
     pub pins: Vec<(String, &'static str)>,
     pub texts: Vec<Text>,
 }
 
 /// A column of text or binary.
 pub struct Text {
-    /// With its table's name.
+    /// Its qualified name.
     pub name: String,
     pub data_type: DataType,
     /// Some of its values.
@@ -71,7 +71,8 @@ impl Tables {
     }
 }
 
-/// Kernels depend on how wide numbers are. Each vector has the smallest and the largest, so that tables share kernels.
+/// The fact table. Kernels depend on the width of numbers: each vector has the smallest and the largest, so that tables
+/// share kernels.
 fn facts(random: &mut Random) -> Result<Table, ArrowError> {
     let rows = rows(random);
     let is_nullable = random.chance(25);
@@ -88,7 +89,7 @@ fn facts(random: &mut Random) -> Result<Table, ArrowError> {
         .map(|row| number(row, GROUPS).map(|k| k as i16))
         .collect();
     let d: Int32Array = (0..rows).map(|row| number(row, KEYS + 5)).collect();
-    // All are different. One is in the lower half, the next one in the upper.
+    // All are different. They alternate between the lower and the upper half.
     let id = (0..rows).map(|row| (row + row % 2 * MOST_ROWS / 2) % MOST_ROWS);
     let id = Int64Array::from_iter_values(id.map(|id| id as i64));
     let numbers: [(&str, ArrayRef); 4] = [
@@ -101,7 +102,7 @@ fn facts(random: &mut Random) -> Result<Table, ArrowError> {
     for (name, values) in numbers {
         table.column(name, values, Some("ffor"));
     }
-    // One that joins the dimension, and others.
+    // One column that joins the dimension, and others.
     let joined = Values {
         kind: Kind::Keys,
         nulls: *random.pick(&[Nulls::None, Nulls::Some(5)]),
@@ -175,7 +176,7 @@ impl TableBuilder {
     fn text(&mut self, name: &str, values: Values, random: &mut Random) -> Result<(), ArrowError> {
         use DataType::*;
         let data_type = match values.kind {
-            // A key is of the type of the other side.
+            // The key has the type of the other side.
             Kind::Keys => Utf8View,
             _ => random
                 .weighted(&[
@@ -218,11 +219,11 @@ impl TableBuilder {
             true => cast(&of_bytes, &data_type)?,
             false => cast(&StringArray::try_from_binary(of_bytes)?, &data_type)?,
         };
-        let looked_at = random.below(self.rows.saturating_sub(LOOKED_AT));
+        let first_sampled = random.below(self.rows.saturating_sub(SAMPLED_ROWS));
         let valid: Vec<_> = strings
             .iter()
-            .skip(looked_at)
-            .take(LOOKED_AT)
+            .skip(first_sampled)
+            .take(SAMPLED_ROWS)
             .flatten()
             .collect();
         let samples = match valid.is_empty() {
@@ -251,15 +252,15 @@ impl TableBuilder {
     }
 }
 
-/// Bytes that are no UTF-8, now and then.
+/// Makes bytes invalid UTF-8, occasionally.
 fn no_text(bytes: &mut [u8], random: &mut Random) {
     if !bytes.is_empty() && random.chance(50) {
-        let place = random.below(bytes.len());
-        bytes[place] = *random.pick(&[0, 0x7f, 0x80, 0xc3, 0xfe, 0xff]);
+        let index = random.below(bytes.len());
+        bytes[index] = *random.pick(&[0, 0x7f, 0x80, 0xc3, 0xfe, 0xff]);
     }
 }
 
-/// How values of a column are made.
+/// The generator of a column's values.
 #[derive(Clone, Copy)]
 struct Values {
     kind: Kind,
@@ -276,17 +277,17 @@ enum Kind {
     Few,
     /// Different values that do not compress.
     Hex,
-    /// Hardly anything.
+    /// Mostly empty strings.
     Empty,
-    /// Some of thousands of bytes.
+    /// Some strings of thousands of bytes.
     Long,
     /// Characters of one to four bytes.
     Characters,
-    /// What means something to patterns and to SQL.
+    /// Special characters of patterns and of SQL.
     Odd,
     /// Few letters, so that many strings are equal or nearly.
     Short,
-    /// One letter over and over.
+    /// One letter, repeated.
     Repeated,
     /// One value.
     Constant,
@@ -301,7 +302,7 @@ enum Kind {
 #[derive(Clone, Copy)]
 enum Nulls {
     None,
-    /// So many of a hundred.
+    /// This percentage of rows.
     Some(usize),
     /// Whole vectors.
     Vectors,
@@ -441,7 +442,7 @@ impl Values {
 }
 
 impl Kind {
-    /// A value of a column that has few.
+    /// A value of a column that has few distinct ones.
     fn any_of(self, random: &mut Random) -> String {
         let kind = *random.pick(&[
             Kind::Prose,
@@ -492,7 +493,7 @@ impl Kind {
     }
 }
 
-/// The text that stands for a key of the dimension.
+/// The text of a key of the dimension.
 fn key_text(key: usize) -> String {
     match key % 3 {
         0 => format!("key {key}"),
@@ -501,7 +502,7 @@ fn key_text(key: usize) -> String {
     }
 }
 
-/// So many parts in a row.
+/// Joins `count` random parts.
 fn some(count: usize, parts: &[&str], random: &mut Random) -> String {
     (0..count).map(|_| *random.pick(parts)).collect()
 }

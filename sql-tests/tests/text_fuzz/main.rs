@@ -1,16 +1,16 @@
-//! Text in SQL, at random: queries over Vectile files answer as DataFusion does over the same rows in memory.
+//! Random SQL on text: queries over Vectile files must answer as DataFusion does over the same rows in memory.
 //!
-//! A *set* is a table of facts and one that it is joined with, of all kinds of text, and queries over them. All of it
-//! follows from a seed. `SQL_TESTS_FUZZ_SEED` is the seed of the first set, and the next ones count on. There are few
-//! sets, or as many as `SQL_TESTS_FUZZ_MINUTES` lasts:
+//! A *set* is a fact table and one that it is joined with, of all kinds of text, and queries over them. Everything in
+//! it follows from a seed. `SQL_TESTS_FUZZ_SEED` is the seed of the first set, and the next ones count up. There are
+//! few sets, or as many as `SQL_TESTS_FUZZ_MINUTES` allows:
 //!
 //! ```sh
 //! SQL_TESTS_FUZZ_MINUTES=60 SQL_TESTS_FUZZ_SEED=1000 \
 //!   cargo test -p vectile-sql-tests --test text_fuzz -- --nocapture on_a_cpu_in_the_place_of_a_gpu
 //! ```
 //!
-//! A finding names its seed. `SQL_TESTS_FUZZ_SQL` asks one query of the set of that seed, so that it can be made
-//! smaller by hand. `VECTILE_TEST_GPU=1` has `compressed` run on the GPU.
+//! A finding names its seed. `SQL_TESTS_FUZZ_SQL` runs one query on the set of that seed, for reducing it by hand.
+//! `VECTILE_TEST_GPU=1` has `compressed` run on the GPU.
 
 mod data;
 mod predicates;
@@ -29,14 +29,14 @@ use queries::{Query, query};
 use report::Report;
 use sides::{Sides, answer};
 
-/// Sets of a run that has no time given.
+/// Sets of a run without a time limit.
 const SETS: u64 = 3;
 /// Forms of queries in a set, and queries of each.
 const FORMS: usize = 10;
 const QUERIES: usize = 8;
-/// Percent of queries that run on the device at least: others are no test of kernels.
+/// The least percentage of queries that must run on the device: others do not test kernels.
 const LEAST_ON_DEVICE: usize = 40;
-/// Percent of queries that fail on both sides at most.
+/// The largest percentage of queries that may fail on both sides.
 const MOST_ERRORS: usize = 5;
 /// Findings after which a run ends.
 const MOST_FINDINGS: usize = 20;
@@ -56,7 +56,7 @@ fn on_a_cpu_in_the_place_of_a_gpu() {
 
 struct Run {
     gpu: Option<GpuRun>,
-    /// The one query to ask.
+    /// The only query to run.
     only: Option<String>,
     report: Report,
 }
@@ -68,7 +68,7 @@ impl Run {
         Self { gpu, only, report }
     }
 
-    /// Asks set after set, and says what came of it.
+    /// Runs set after set, and reports the results.
     fn sets(mut self) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_stack_size(32 << 20)
@@ -98,7 +98,7 @@ impl Run {
         self.judge();
     }
 
-    /// Asks the queries of a set.
+    /// Runs the queries of a set.
     async fn set(&mut self, seed: u64) -> Result<()> {
         let mut random = Random::new(seed);
         let tables = Tables::new(&mut random)?;
@@ -118,7 +118,7 @@ impl Run {
             for _ in 0..QUERIES {
                 let query = query(&tables, form.clone(), &mut random);
                 self.compare(seed, &sides, &query).await;
-                // The second one comes from the kept plan.
+                // The second one comes from the plan cache.
                 if random.chance(5) {
                     self.compare(seed, &sides, &query).await;
                 }
@@ -150,7 +150,7 @@ impl Run {
         }
     }
 
-    /// Shows the report, and fails if something was found, or too little was tested.
+    /// Prints the report, and fails if there are findings, or too little was tested.
     fn judge(self) {
         let report = self.report;
         println!("{report}");

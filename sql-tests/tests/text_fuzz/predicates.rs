@@ -1,4 +1,4 @@
-//! Tests of text at random, as SQL.
+//! Random predicates on text, as SQL.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,13 @@ use vectile_sql_tests::Random;
 
 use crate::data::{GROUPS, NUMBERS, Text};
 
-/// Makes predicates over columns of one table, or of several that are joined.
+/// Generates predicates over columns of one table, or of several joined ones.
 pub struct Predicates<'a> {
-    /// What the form of a query depends on: what it is put together of, and which columns it reads. Queries of one form
-    /// often have the same kernel.
+    /// Determines the form of a query: its operators and columns. Queries of one form often have the same kernel.
     pub form: Random,
-    /// What else it depends on: the tests of columns, and their constants.
+    /// Determines the rest: the tests of columns, and their constants.
     pub random: &'a mut Random,
-    /// What predicates were made of so far.
+    /// The kinds of predicates used so far.
     pub kinds: BTreeSet<&'static str>,
 }
 
@@ -42,7 +41,7 @@ const KINDS: &[(usize, &str)] = &[
     (2, "cast"),
 ];
 
-/// Those that there are for binary.
+/// The tests that binary supports.
 const BINARY_KINDS: &[(usize, &str)] = &[
     (40, "comparison"),
     (15, "BETWEEN"),
@@ -60,7 +59,7 @@ impl<'a> Predicates<'a> {
         }
     }
 
-    /// A test of one column, or several of them put together.
+    /// A test of one column, or a combination of several.
     pub fn of_column(&mut self, text: &Text) -> String {
         match self.form.below(100) {
             0..60 => self.leaf(text),
@@ -120,7 +119,7 @@ impl<'a> Predicates<'a> {
         }
     }
 
-    /// Two columns compared with each other.
+    /// A comparison of two columns.
     pub fn of_columns(&mut self, one: &Text, other: &Text) -> String {
         self.kinds.insert("two columns");
         let op = *self.form.pick(OPERATORS);
@@ -187,11 +186,11 @@ impl<'a> Predicates<'a> {
             "strpos" => {
                 let sample = self.sample(text);
                 let part = quoted(&self.piece(&sample));
-                let place = *self.random.pick(&[0, 0, 0, 1, 1, 2, 5]);
+                let index = *self.random.pick(&[0, 0, 0, 1, 1, 2, 5]);
                 match self.random.below(4) {
-                    0 => format!("position({part} IN {name}) {op} {place}"),
-                    1 => format!("{place} {op} strpos({name}, {part})"),
-                    _ => format!("strpos({name}, {part}) {op} {place}"),
+                    0 => format!("position({part} IN {name}) {op} {index}"),
+                    1 => format!("{index} {op} strpos({name}, {part})"),
+                    _ => format!("strpos({name}, {part}) {op} {index}"),
                 }
             }
             "substr" | "left" | "right" => self.part_of_text(text, kind, op, not),
@@ -253,7 +252,7 @@ impl<'a> Predicates<'a> {
         }
     }
 
-    /// A part of each string, compared with that of one of them.
+    /// Compares a part of each string with that of a sample.
     fn part_of_text(&mut self, text: &Text, kind: &str, op: &str, not: &str) -> String {
         let name = &text.name;
         let characters: Vec<char> = self.sample(text).chars().collect();
@@ -336,7 +335,7 @@ impl<'a> Predicates<'a> {
         }
     }
 
-    /// Functions that only values have, not codes.
+    /// A test by functions that need values, not codes.
     fn function(&mut self, text: &Text, op: &str) -> String {
         let (name, constant) = (&text.name, self.constant(text));
         match self.random.below(9) {
@@ -388,7 +387,7 @@ impl<'a> Predicates<'a> {
         }
     }
 
-    /// A piece of a string as a pattern that stands for it; at times as one that may not.
+    /// A piece of a string as a pattern that matches it; occasionally as one that may not.
     fn like_piece(&mut self, sample: &str) -> String {
         let piece = self.piece(sample);
         match self.random.chance(80) {
@@ -438,18 +437,18 @@ impl<'a> Predicates<'a> {
     /// A value of the column, or one near it.
     fn bytes(&mut self, text: &Text) -> Vec<u8> {
         let mut bytes = self.random.pick(&text.samples).clone();
-        let place = self.random.below(bytes.len());
+        let index = self.random.below(bytes.len());
         match self.random.below(20) {
             0..9 => {}
-            9..11 => bytes.truncate(place),
-            11 => drop(bytes.drain(..place)),
+            9..11 => bytes.truncate(index),
+            11 => drop(bytes.drain(..index)),
             12 => bytes.push(b'a'),
             13 => bytes.push(0),
             14..16 if !bytes.is_empty() => {
                 let byte = *self
                     .random
-                    .pick(&[bytes[place] ^ 1, bytes[place] ^ 0x20, b'z', 0x7f]);
-                bytes[place] = byte;
+                    .pick(&[bytes[index] ^ 1, bytes[index] ^ 0x20, b'z', 0x7f]);
+                bytes[index] = byte;
             }
             16 => bytes.clear(),
             17 => bytes = bytes.repeat(1 + self.random.below(200 / bytes.len().max(1))),
@@ -458,7 +457,7 @@ impl<'a> Predicates<'a> {
         }
         match text.is_binary() {
             true => bytes,
-            // What was cut within a character.
+            // Bytes that were cut within a character.
             false => String::from_utf8_lossy(&bytes).into_owned().into_bytes(),
         }
     }

@@ -7,9 +7,9 @@ use crate::predicates::Predicates;
 
 pub struct Query {
     pub sql: String,
-    /// Whether the order of rows counts.
+    /// True if the order of rows counts.
     pub is_ordered: bool,
-    /// What is in it, to tell later what was asked how often.
+    /// The features in it, for the counts per feature.
     pub kinds: Vec<&'static str>,
 }
 
@@ -40,7 +40,7 @@ const SHAPES: &[(usize, &str)] = &[
     (5, "semi join"),
 ];
 
-/// The next query of this form over these tables.
+/// Generates the next query of this form over these tables.
 pub fn query(tables: &Tables, mut form: Random, random: &mut Random) -> Query {
     let shape = form.weighted(SHAPES);
     let mut predicates = Predicates::new(form, random);
@@ -55,7 +55,7 @@ fn sql(shape: &str, tables: &Tables, predicates: &mut Predicates) -> String {
     // Each form of a filter is a kernel of its own: not all shapes have all forms.
     let filter = match shape {
         "totals" | "rows" => filter(tables, predicates),
-        // Some aggregates can be told from statistics.
+        // Some aggregates can be answered from statistics.
         _ if predicates.form.chance(8) => "true".into(),
         _ => simple_filter(tables, predicates),
     };
@@ -198,7 +198,7 @@ fn one_of<'a>(table: &'a Table, predicates: &mut Predicates) -> &'a Text {
     predicates.form.pick(&table.texts)
 }
 
-/// A filter of the facts, of which there are few forms.
+/// A filter of the fact table, in one of few forms.
 fn simple_filter(tables: &Tables, predicates: &mut Predicates) -> String {
     let text = one_of(&tables.facts, predicates);
     let test = predicates.leaf(text);
@@ -208,7 +208,7 @@ fn simple_filter(tables: &Tables, predicates: &mut Predicates) -> String {
     }
 }
 
-/// A filter of the facts. Most are of one column, or put tests of several together.
+/// A filter of the fact table. Most are on one column, or combine tests of several.
 fn filter(tables: &Tables, predicates: &mut Predicates) -> String {
     let (one, other) = (
         one_of(&tables.facts, predicates),

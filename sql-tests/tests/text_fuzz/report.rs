@@ -1,13 +1,13 @@
-//! What a run asked, and what came of it.
+//! The queries of a run, and their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use datafusion::physical_plan::{ExecutionPlan, displayable};
 
-/// Words of a reason that are counted as one.
+/// Leading words by which reasons are counted.
 const WORDS: usize = 4;
-/// Characters of an error.
+/// Characters of an error by which it is counted.
 const ERROR_CHARACTERS: usize = 60;
 
 #[derive(Default)]
@@ -15,11 +15,11 @@ pub struct Report {
     sets: usize,
     queries: usize,
     on_device: usize,
-    /// Errors to which neither side has an answer.
+    /// Errors of queries that fail on both sides.
     errors: BTreeMap<String, usize>,
-    /// Queries with something, and how many of them ran on the device.
+    /// Per feature, the queries that have it, and how many of them ran on the device.
     kinds: BTreeMap<&'static str, (usize, usize)>,
-    /// Why plans have scans and aggregates that are not for the device.
+    /// Reasons in plans for scans and aggregates that are not on the device.
     reasons: BTreeMap<String, usize>,
     pub findings: Vec<String>,
 }
@@ -29,13 +29,13 @@ impl Report {
         self.sets += 1;
     }
 
-    /// A query that neither side answered.
+    /// Counts a query that failed on both sides.
     pub fn error(&mut self, error: &str) {
         let kind = error.chars().take(ERROR_CHARACTERS).collect();
         *self.errors.entry(kind).or_default() += 1;
     }
 
-    /// A query that was answered.
+    /// Counts a query that was answered.
     pub fn answered(&mut self, kinds: &[&'static str], plan: &dyn ExecutionPlan, on_device: bool) {
         self.queries += 1;
         self.on_device += usize::from(on_device);
@@ -49,7 +49,7 @@ impl Report {
         }
     }
 
-    /// Something that is wrong in the set of this seed.
+    /// Adds a fault found in the set of this seed.
     pub fn finding(&mut self, seed: u64, what: &str) {
         let finding = format!("SQL_TESTS_FUZZ_SEED={seed}\n{what}");
         eprintln!("{finding}");
@@ -61,14 +61,14 @@ impl Report {
         100 * self.on_device / self.queries.max(1)
     }
 
-    /// Percent of the queries that no side answered.
+    /// Percent of the queries that failed on both sides.
     pub fn share_of_errors(&self) -> usize {
         let errors: usize = self.errors.values().sum();
         100 * errors / (self.queries + errors).max(1)
     }
 }
 
-/// The notes of scans in a plan, without what differs from query to query.
+/// The notes of scans in a plan, without details that differ from query to query.
 fn reasons(plan: &dyn ExecutionPlan) -> Vec<String> {
     let plan = displayable(plan).indent(false).to_string();
     let notes = ["not_on_gpu=", "not_fused="];

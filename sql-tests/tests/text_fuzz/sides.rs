@@ -1,4 +1,4 @@
-//! The same tables in memory and in Vectile files, and answers over them.
+//! Runs queries over tables in memory and over Vectile files with the same rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,22 +16,22 @@ use vectile_sql_tests::{CompressedTables, GpuRun, Layout, register_vectile};
 
 use crate::data::{Table, Tables};
 
-/// A query that takes longer hangs.
+/// A query that takes longer counts as hung.
 const TIMEOUT: Duration = Duration::from_secs(300);
-/// Of a finding.
+/// Rows shown of a finding.
 const SHOWN_ROWS: usize = 5;
 const SHOWN_CHARACTERS: usize = 1000;
 
 /// Sessions over the tables of a set.
 pub struct Sides {
-    /// Of plain DataFusion, over rows in memory.
+    /// Plain DataFusion, over rows in memory.
     pub plain: SessionContext,
-    /// Over Vectile files.
+    /// Vectile files.
     pub compressed: SessionContext,
     _files: CompressedTables,
 }
 
-/// An answer, and what ran for it.
+/// An answer, and the plan that ran for it.
 pub struct Answer {
     pub plan: Arc<dyn ExecutionPlan>,
     types: Vec<DataType>,
@@ -73,7 +73,7 @@ fn pins(table: &Table) -> String {
     format!("/* encoding: {} */", pins.collect::<Vec<_>>().join(", "))
 }
 
-/// The answer of one side; errors and panics as text.
+/// The answer of one side; errors and panics are text.
 pub async fn answer(ctx: &SessionContext, sql: &str) -> Result<Answer, String> {
     let (ctx, sql) = (ctx.clone(), sql.to_owned());
     let answer = tokio::spawn(async move { answer_or_error(&ctx, &sql).await });
@@ -101,7 +101,7 @@ async fn answer_or_error(ctx: &SessionContext, sql: &str) -> Result<Answer> {
     Ok(Answer { plan, types, rows })
 }
 
-/// Rows as text, in which nulls and strings differ. Arrays have to be valid.
+/// Rows as text that distinguishes nulls and strings. Validates the arrays.
 fn rows_of(batch: &RecordBatch) -> Result<Vec<String>, ArrowError> {
     let options = FormatOptions::new();
     let columns = batch.columns().iter();
@@ -124,7 +124,7 @@ fn rows_of(batch: &RecordBatch) -> Result<Vec<String>, ArrowError> {
 }
 
 impl Answer {
-    /// How this answer is another than the `expected` one.
+    /// A description of how this answer differs from the `expected` one.
     pub fn difference(&self, expected: &Self, is_ordered: bool) -> Option<String> {
         if self.types != expected.types {
             return Some(format!("types {:?}, not {:?}", self.types, expected.types));

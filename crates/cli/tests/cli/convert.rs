@@ -27,7 +27,7 @@ const TYPES: &str = "
     named_struct('a', value, 'b', concat('s', value)) AS pair
   FROM range(3000)";
 
-/// The same, without the types that text formats cannot tell or hold.
+/// A table as `TYPES`, without types that text formats do not distinguish or hold.
 const SIMPLE_TYPES: &str = "
   SELECT value AS i64,
     CASE WHEN value % 3 = 0 THEN NULL ELSE value * 0.01 END AS f64,
@@ -222,7 +222,7 @@ fn fails_on_planes(w: &Workspace, code: i32, args: &[&str]) -> String {
 }
 
 #[test]
-fn row_groups_have_the_rows_that_are_asked_for() {
+fn row_groups_have_the_requested_rows() {
     let w = Workspace::new();
     let planes = sample("planes");
     w.ok(&["convert", &planes, "p.vectile", "--row-group-rows", "1500"]);
@@ -330,7 +330,7 @@ fn columns_and_rows_can_be_chosen_and_sorted() {
         let made = std::fs::read_to_string(w.path("w.csv")).unwrap();
         assert_eq!(made, expected, "{input}");
     }
-    // a column that the directories have, and no other
+    // a column that only the directories have
     let args = ["--columns", "x", "--where", "x = '2'", "-q"];
     w.ok(&[&["convert", "in", "x.vectile"][..], &args].concat());
     let rows = w.query("x.vectile", "SELECT count(*) AS n, min(x) AS x FROM t");
@@ -338,7 +338,7 @@ fn columns_and_rows_can_be_chosen_and_sorted() {
 }
 
 #[test]
-fn nulls_sort_as_they_are_asked_to() {
+fn nulls_sort_as_requested() {
     let w = Workspace::new();
     w.write("in.csv", "a,b\n1,x\n,y\n3,z\n");
     for (order, expected) in [
@@ -470,7 +470,7 @@ fn a_partitioned_tree_in_one_file_keeps_its_partition_columns() {
     );
 }
 
-/// Values that names of directories write in other words.
+/// Values that names of directories escape.
 #[test]
 fn partition_values_survive_writing_and_reading() {
     const ROWS: &str =
@@ -514,7 +514,7 @@ fn partition_values_survive_writing_and_reading() {
             {"s": "100% \u{dc}=1", "i": "-7", "d": "9999-12-31"}, {"s": "%2F", "i": "9", "d": null}
         ]);
         assert_eq!(converted, expected, "{format}");
-        // types that no statement names
+        // types that no statement can name
         let inferred = w.query(
             format,
             "SELECT n, s FROM t WHERE s IS NULL OR i = '5' ORDER BY n",
@@ -570,7 +570,7 @@ fn a_star_stands_for_a_part_of_a_name() {
         let sum = serde_json::json!([{"s": sum}]);
         let query = "SELECT sum(x) AS s FROM t";
         assert_eq!(w.query("out.vectile", query), sum, "{glob}");
-        // Partitions of different depths are no table.
+        // Partitions of different depths do not form a table.
         if !["in/*.csv", "in/*/*.csv", "in/**/*.csv"].contains(&glob) {
             assert_eq!(w.query(glob, query), sum, "{glob}");
             let sql = format!("CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '{glob}'; {query}");
@@ -584,7 +584,7 @@ fn a_star_stands_for_a_part_of_a_name() {
     assert!(error.contains("no such file"), "{error}");
 }
 
-/// Names that other programs take for globs, URLs, escapes or paths, and letters in two forms.
+/// Names that other programs interpret as globs, URLs, escapes or paths, and letters in two forms.
 const NAMES: [&str; 12] = [
     "Z\u{fc}rich",
     "Zu\u{308}rich",
@@ -644,7 +644,7 @@ fn names_stay_as_they_are() {
     }
 }
 
-/// What SQL writes is where it says, and is read from there.
+/// SQL writes to the location that a statement names, and reads from it.
 #[test]
 fn names_in_statements_stay_as_they_are() {
     let w = Workspace::new();
@@ -913,7 +913,7 @@ fn a_conversion_does_not_read_what_it_wrote_before() {
         std::fs::read_to_string(w.path("in/glob.csv")).unwrap(),
         "x\n1\n2\n"
     );
-    // Named as an input, the output is one, and a directory may be converted in place.
+    // If the output is named as an input it is one, and a directory may be converted in place.
     w.ok(&[
         "convert",
         "--force",
@@ -955,7 +955,7 @@ fn damaged_inputs_are_errors_without_a_panic() {
     let w = Workspace::new();
     w.ok(&["sql", TYPES, "-o", "t.arrow"]);
     let mut bytes = std::fs::read(w.path("t.arrow")).unwrap();
-    // Where the footer says how long the last batch is.
+    // The position in the footer of the last batch's length.
     let end = bytes.len();
     let footer_len = i32::from_le_bytes(bytes[end - 10..end - 6].try_into().unwrap()) as usize;
     bytes[end - 10 - footer_len..end - 10].fill(0xff);
@@ -977,7 +977,7 @@ fn parquet_gets_the_types_that_it_has() {
         arrow_cast(arrow_cast(value * 86400000, 'Int64'), 'Date64') AS d FROM range(3)";
     w.ok(&["sql", sql, "-o", "in.vectile"]);
     w.ok(&["convert", "in.vectile", "there.parquet"]);
-    // As readers that do not know Arrow's schema see it.
+    // As for readers that ignore Arrow's schema.
     let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new();
     let reader = parquet::arrow::arrow_reader::ArrowReaderMetadata::load(
         &File::open(w.path("there.parquet")).unwrap(),
@@ -1053,7 +1053,7 @@ fn nan_survives_parquet_and_is_larger_than_numbers() {
     assert_eq!(w.query("nan.vectile", count), serde_json::json!([{"c": 1}]));
 }
 
-/// The types and the rows that a file has as a table, and after its conversion.
+/// The types and the rows of a file as a table, and after its conversion.
 fn types_and_rows(w: &Workspace, file: &str, options: &[&str]) -> String {
     const SCRIPT: &str = "SELECT column_name, data_type FROM information_schema.columns \
                           WHERE table_name = 't'; SELECT * FROM t";

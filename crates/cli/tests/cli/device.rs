@@ -2,7 +2,7 @@
 
 use crate::{Run, Workspace};
 
-/// A run that finds no compiler: then no GPU is used, wherever the tests run.
+/// A run without a compiler: no GPU is used, on any machine.
 fn without_compiler(w: &Workspace, args: &[&str]) -> Run {
     let mut command = w.command();
     command.env("VECTILE_NVRTC", w.path("nowhere"));
@@ -10,7 +10,7 @@ fn without_compiler(w: &Workspace, args: &[&str]) -> Run {
 }
 
 #[test]
-fn what_there_is_is_shown() {
+fn devices_are_shown() {
     let w = Workspace::new();
     let text = w.ok(&["device"]);
     for word in ["driver ", "NVRTC ", "kernels "] {

@@ -131,7 +131,7 @@ fn bad_scales_are_usage_errors() {
 }
 
 #[test]
-fn nothing_is_overwritten_or_half_made() {
+fn nothing_is_overwritten_or_incomplete() {
     let w = Workspace::new();
     w.write("v/orders.vectile", "precious");
     let error = w.fails(1, &["gen", "tpch", "--scale", "0.001", "--out", "v"]);
@@ -145,7 +145,7 @@ fn nothing_is_overwritten_or_half_made() {
     assert_eq!(w.files(), ["file", "v/orders.vectile"]);
 }
 
-/// As on a disk that gets full. Smaller tables may be done by then; they go with the others, and do not replace files.
+/// As on a full disk. Smaller tables may be finished by then; they are removed, and do not replace files.
 #[cfg(unix)]
 #[test]
 fn a_failure_takes_the_finished_tables_along() {

@@ -23,7 +23,7 @@ fn fields(object: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// What scripts rely on: docs/operations.md promises these fields.
+/// The interface of scripts: docs/operations.md promises these fields.
 #[test]
 fn the_json_form_is_stable() {
     let w = Workspace::new();
@@ -79,7 +79,7 @@ fn columns_are_summed_up() {
         (&year["min"], &year["max"]),
         (&"2013".into(), &"2013".into())
     );
-    // The estimates come from the values themselves: what is stored is among the smallest.
+    // The estimates come from the values themselves: the stored encoding is among the smallest.
     let alternatives = temp["alternatives"].as_array().unwrap();
     let bytes: Vec<u64> = alternatives
         .iter()
@@ -181,7 +181,7 @@ fn columns_without_values_are_fine() {
     let note = inspect(&w, "nulls.vectile")["columns"][0].clone();
     assert_eq!((&note["nulls"], &note["min"]), (&3000.into(), &Value::Null));
     w.ok(&["inspect", "nulls.vectile"]);
-    // values of no bytes, with nulls and without
+    // values without bytes, with nulls and without
     let nulls = (0..1500).map(|row| row % 3 > 0).collect::<Vec<_>>().into();
     for (name, nulls) in [("some", Some(nulls)), ("none", None)] {
         let column = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), nulls, 1500);
@@ -199,7 +199,7 @@ fn columns_without_values_are_fine() {
     }
 }
 
-/// One encoding is no choice, but it takes bytes.
+/// A single encoding is not a choice, but it takes bytes.
 #[test]
 fn every_alternative_takes_bytes() {
     let w = Workspace::new();
@@ -214,7 +214,7 @@ fn every_alternative_takes_bytes() {
     assert!((1..=stored.as_u64().unwrap()).contains(&estimated.as_u64().unwrap()));
 }
 
-/// The name of its type is longer than a format string can fill up.
+/// The name of its type is longer than a format string can pad.
 #[test]
 fn types_may_be_long() {
     let w = Workspace::new();

@@ -17,7 +17,7 @@ fn send(signal: &str, child: &Child) {
     assert!(sent.unwrap().success());
 }
 
-/// Waits until the command has begun to write, or is done.
+/// Waits until the command has begun to write, or has ended.
 fn wait_for_files(w: &Workspace, child: &mut Child) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while w.files().is_empty() && Instant::now() < deadline {
@@ -72,7 +72,7 @@ fn work_that_is_to_end_leaves_nothing() {
     }
 }
 
-/// As when the terminal is closed in which `nohup vectile ..` was started.
+/// As if the terminal is closed in which `nohup vectile ..` was started.
 #[test]
 fn ignored_signals_stay_ignored() {
     let w = Workspace::new();

@@ -1,4 +1,4 @@
-//! The `vectile` program as its users meet it: arguments in; output, files and exit codes out.
+//! The `vectile` program from outside: arguments in; output, files and exit codes out.
 
 mod convert;
 mod demo;
@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// A directory to run the program in, gone at the end of the test.
+/// A directory to run the program in, removed at the end of the test.
 struct Workspace(TempDir);
 
 impl Workspace {
@@ -43,14 +43,14 @@ impl Workspace {
         Run::new(args, self.command().args(args).output().unwrap())
     }
 
-    /// Runs a command that is to succeed; returns what it printed.
+    /// Runs a command that must succeed; returns its output.
     fn ok(&self, args: &[&str]) -> String {
         let run = self.run(args);
         assert_eq!(run.code, 0, "{run:?}");
         run.stdout
     }
 
-    /// Runs a command that is to fail with this exit code; returns the error it printed.
+    /// Runs a command that must fail with this exit code; returns the error it printed.
     fn fails(&self, code: i32, args: &[&str]) -> String {
         let run = self.run(args);
         assert_eq!(run.code, code, "{run:?}");
@@ -87,7 +87,7 @@ fn list(root: &Path, directory: &Path, files: &mut Vec<String>) {
     }
 }
 
-/// What one run of the program did.
+/// The result of one run of the program.
 #[derive(Debug)]
 struct Run {
     #[expect(dead_code, reason = "shown when an assertion fails")]
@@ -118,7 +118,7 @@ fn write_arrow(w: &Workspace, name: &str, column: arrow::array::ArrayRef) {
     writer.finish().unwrap();
 }
 
-/// A union of whole numbers and text, as no column of Parquet can be.
+/// A union of whole numbers and text, which no Parquet column can hold.
 fn union() -> arrow::array::ArrayRef {
     use arrow::array::{Int64Array, StringArray, UnionArray};
     use arrow::datatypes::{DataType, Field, UnionFields};

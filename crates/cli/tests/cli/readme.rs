@@ -1,4 +1,4 @@
-//! What the README shows is what happens.
+//! The README's commands print what it shows.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ fn blocks(text: &str) -> Vec<(String, String)> {
     blocks
 }
 
-/// The commands of a block that are `program`'s; quotes may span lines.
+/// The commands of `program` in a block; quotes may span lines.
 fn commands<'a>(block: &'a str, program: &str) -> Vec<&'a str> {
     let mut commands = Vec::new();
     let mut start = 0;
@@ -44,8 +44,8 @@ fn commands<'a>(block: &'a str, program: &str) -> Vec<&'a str> {
     commands
 }
 
-/// Runs the README's `vectile` commands in order, with `vectile` on the path and the sample data at
-/// hand; a `text` block is what the command before it prints.
+/// Runs the README's `vectile` commands in order, with `vectile` on the path and the sample data
+/// present; a `text` block is the expected output of the command before it.
 #[test]
 fn the_commands_print_what_is_shown() {
     let w = Workspace::new();

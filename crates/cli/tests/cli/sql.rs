@@ -108,7 +108,7 @@ fn statements_come_from_standard_input() {
     }
 }
 
-/// A pipe has no size and no end to read first: its rows would be lost.
+/// A pipe has no size and no end to read first: reading it for its schema would lose rows.
 #[cfg(unix)]
 #[test]
 fn pipes_are_no_tables() {
@@ -351,7 +351,7 @@ fn errors_say_what_to_do() {
     );
 }
 
-/// What ran before the failure has been printed; what comes after does not run.
+/// Output before the failure is printed; statements after it do not run.
 #[test]
 fn a_script_stops_at_its_first_failure() {
     let w = Workspace::new();
@@ -438,7 +438,7 @@ fn cells_may_be_wide() {
     assert!(widths[0] > 70_000 && widths.iter().all(|width| *width == widths[0]));
 }
 
-/// What a file holds does not act on the terminal.
+/// Content of a file does not act on the terminal.
 #[test]
 fn control_characters_are_escaped_in_tables() {
     let w = Workspace::new();
@@ -515,7 +515,7 @@ fn messages_name_files_once_and_whole() {
 }
 
 #[test]
-fn missing_files_and_refused_urls_are_told_as_such() {
+fn missing_files_and_refused_urls_are_reported_as_such() {
     let w = Workspace::new();
     let error = w.fails(1, &["sql", "SELECT * FROM 'none.vectile'"]);
     assert!(error.contains("none.vectile: no such file"), "{error}");
@@ -544,7 +544,7 @@ fn standard_output_is_no_file() {
     assert_eq!(w.files(), ["t.csv"]);
 }
 
-/// Linux keeps files in memory there.
+/// On Linux, shared memory is a file system.
 #[cfg(target_os = "linux")]
 #[test]
 fn files_of_shared_memory_are_files() {
@@ -556,7 +556,7 @@ fn files_of_shared_memory_are_files() {
     assert!(written.is_ok(), "{written:?}");
 }
 
-/// Other files of a directory are still a table.
+/// The other files of a directory still form a table.
 #[cfg(unix)]
 #[test]
 fn unusable_names_are_passed_over() {
@@ -581,7 +581,7 @@ fn unusable_names_are_passed_over() {
     assert_eq!(run.stderr.matches("passed over").count(), 4, "{run:?}");
 }
 
-/// A server that takes the connection and says nothing.
+/// A server that accepts the connection and sends nothing.
 #[test]
 fn a_silent_server_is_named() {
     let w = Workspace::new();

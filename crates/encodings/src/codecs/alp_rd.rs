@@ -41,7 +41,7 @@ const EXCEPTION_BITS: usize = 32;
 /// Vectors that the cut is chosen from, evenly spread.
 const SAMPLE_VECTORS: usize = 12;
 
-/// Where values are cut, and the dictionary of left parts.
+/// The position at which values are cut, and the dictionary of left parts.
 #[derive(Clone, Debug)]
 struct Cut {
     right_width: usize,
@@ -62,7 +62,7 @@ impl Cut {
         )
     }
 
-    /// The cut that leaves right parts of `right_width` bits, and the bits that the sample takes.
+    /// The cut with right parts of `right_width` bits, and the bits that the sample takes with it.
     fn at<F: Float>(right_width: usize, sample: &[F]) -> (usize, Self) {
         let mut lefts: Vec<u16> = sample
             .iter()
@@ -134,7 +134,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
 }
 
 dispatched! {
-    /// The dictionary index and the right part of each value, and which left parts have no entry.
+    /// Splits values into dictionary indices and right parts; the mask has the values whose left part has no entry.
     fn split<F: Float>(
         values: &[F; VECTOR_LEN],
         right_width: usize,
@@ -166,12 +166,12 @@ dispatched! {
 
 /// A parsed column of floats.
 ///
-/// Invariants, checked by [`AlpRd::parse`]: `right_width` is what the type allows, and no packed
-/// right part is wider. Indices beyond the dictionary show only when decoded: they give left part 0.
+/// Invariants, checked by [`AlpRd::parse`]: the type allows `right_width`, and no packed right part is wider. Indices
+/// beyond the dictionary show only in decoding: they yield left part 0.
 #[derive(Clone, Debug)]
 pub(crate) struct AlpRd {
     right_width: usize,
-    /// The left parts of the dictionary, in their place in a value.
+    /// The left parts of the dictionary, shifted to their position in a value.
     lefts: [u64; MAX_ENTRIES],
     indices: Sequence,
     rights: Residuals,
@@ -255,7 +255,7 @@ impl AlpRd {
         Ok(out)
     }
 
-    /// The values of a vector. Entries beyond the end are arbitrary.
+    /// Decodes a vector. Entries beyond the end are arbitrary.
     fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
         let mut indices = [0u32; VECTOR_LEN];
         self.indices.decode(vector, 0, &mut indices)?;
@@ -308,9 +308,9 @@ mod tests {
         for (vector, values) in values.chunks(VECTOR_LEN).enumerate() {
             let mut out = [F::default(); VECTOR_LEN];
             alp_rd.decode(vector, &mut out).unwrap();
-            for (row, (found, value)) in out.iter().zip(values).enumerate() {
+            for (row, (decoded, value)) in out.iter().zip(values).enumerate() {
                 assert_eq!(
-                    found.to_bits64(),
+                    decoded.to_bits64(),
                     value.to_bits64(),
                     "row {row} of vector {vector}"
                 );

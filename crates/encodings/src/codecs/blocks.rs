@@ -1,4 +1,5 @@
-//! Blocks of 128 integers with a width for each 32 of them: what the `gpu_*` encodings are made of.
+//! Blocks of 128 integers with a width for each 32 of them: the building block of the `gpu_*`
+//! encodings.
 //!
 //! ```text
 //! block       the minimum, a word or two | u8 width of each of four miniblocks | the miniblocks
@@ -25,13 +26,13 @@ use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 pub(crate) const BLOCK_LEN: usize = 128;
 /// Miniblocks of a block: rows of residuals.
 pub(crate) const MINIBLOCKS: usize = BLOCK_LEN / ROW_LEN;
-/// A vector begins at a multiple of so many words: a GPU loads them together.
+/// Vectors begin at a multiple of this many words, which a GPU loads together.
 pub(crate) const QUAD: usize = 4;
 
-/// How wide the integers of a column are.
+/// The width of a column's integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Width {
-    /// All are below 2^32.
+    /// All integers are below 2^32.
     Narrow,
     Wide,
 }
@@ -66,7 +67,7 @@ impl Width {
         32 * self.words()
     }
 
-    /// The lower bits of a number, as those of a signed one.
+    /// The lower bits of a number, sign-extended.
     pub fn signed(self, value: u64) -> u64 {
         match self {
             Self::Narrow => i64::from(value as i32) as u64,
@@ -74,7 +75,7 @@ impl Width {
         }
     }
 
-    /// The lower bits of a number.
+    /// The lower bits of a number, zero-extended.
     pub fn truncated(self, value: u64) -> u64 {
         match self {
             Self::Narrow => value & u64::from(u32::MAX),
@@ -106,7 +107,7 @@ impl BlocksWriter {
         self.words.push(word);
     }
 
-    /// An integer of the column's width.
+    /// Appends an integer of the column's width.
     pub fn integer(&mut self, value: u64) {
         self.words.push(value as u32);
         if self.width == Width::Wide {
@@ -114,7 +115,7 @@ impl BlocksWriter {
         }
     }
 
-    /// A block of four miniblocks.
+    /// Appends a block of four miniblocks.
     pub fn block(&mut self, minimum: u64, residuals: &[u64; BLOCK_LEN]) {
         self.integer(minimum);
         let widths = widths(residuals);
@@ -125,7 +126,7 @@ impl BlocksWriter {
         }
     }
 
-    /// Residuals one behind the other.
+    /// Appends packed residuals.
     pub fn packed(&mut self, residuals: &[u64], width: usize) {
         pack(residuals, width, &mut self.words);
     }
@@ -133,7 +134,7 @@ impl BlocksWriter {
     pub fn end_vector(&mut self) {
         self.words
             .resize(self.words.len().next_multiple_of(QUAD), 0);
-        // 8 blocks of 3 words and 256, or less
+        // at most 8 blocks of 3 words and 256
         self.quads
             .push(((self.words.len() - self.start) / QUAD) as u16);
         self.start = self.words.len();
@@ -154,7 +155,7 @@ pub(crate) fn widths(residuals: &[u64; BLOCK_LEN]) -> [u8; MINIBLOCKS] {
     })
 }
 
-/// Bytes of a vector of blocks, in all.
+/// Total bytes of a vector of blocks.
 pub(crate) fn vector_bytes(words: usize) -> usize {
     words.next_multiple_of(QUAD) * size_of::<Bytes>() + size_of::<u16>()
 }
@@ -179,7 +180,7 @@ fn pack(residuals: &[u64], width: usize, out: &mut Vec<u32>) {
 /// `words` ends with the last one.
 #[derive(Clone, Debug)]
 pub(crate) struct Vectors {
-    /// In quads.
+    /// Start of each vector, in quads.
     starts: Vec<u32>,
     words: Buffer,
 }
@@ -203,7 +204,7 @@ impl Vectors {
         self.starts.len() - 1
     }
 
-    /// Where a vector starts, in quads.
+    /// Start of a vector, in quads.
     pub fn start(&self, vector: usize) -> u32 {
         self.starts.get(vector).copied().unwrap_or_default()
     }
@@ -218,7 +219,7 @@ impl Vectors {
         Words(bytes.unwrap_or_default().as_chunks().0)
     }
 
-    /// Those of a vector, and all behind them.
+    /// The words of a vector, and all after them.
     #[inline]
     pub fn words_from(&self, vector: usize) -> Words<'_> {
         let start = self.start(vector) as usize * QUAD * size_of::<Bytes>();
@@ -226,8 +227,8 @@ impl Vectors {
     }
 }
 
-/// Words that are left of a vector. What is missing is zeros: where it matters, it was checked when
-/// the column was parsed.
+/// The remaining words of a vector. Missing words read as zeros: parsing the column has checked the
+/// length where it matters.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'a>(&'a [Bytes]);
 
@@ -238,7 +239,7 @@ impl<'a> Words<'a> {
         word.map_or(0, |word| u32::from_le_bytes(*word))
     }
 
-    /// An integer of the column's width.
+    /// Reads an integer of the column's width.
     #[inline(always)]
     pub fn integer(&mut self, width: Width) -> u64 {
         let low = u64::from(self.word());
@@ -248,19 +249,19 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// The next words.
+    /// Takes the next `words` words.
     #[inline(always)]
     pub fn take(&mut self, words: usize) -> &'a [Bytes] {
         self.0.split_off(..words).unwrap_or_default()
     }
 
-    /// The minimum and the widths of the next block.
+    /// Reads the minimum and the widths of the next block.
     #[inline(always)]
     pub fn head(&mut self, width: Width) -> (u64, [u8; MINIBLOCKS]) {
         (self.integer(width), self.word().to_le_bytes())
     }
 
-    /// The next miniblock.
+    /// Reads the next miniblock.
     #[inline(always)]
     pub fn row(&mut self, width: usize) -> Row<'a> {
         let words = self.all();
@@ -268,19 +269,19 @@ impl<'a> Words<'a> {
         Row { words, width }
     }
 
-    /// All that are left.
+    /// All remaining words.
     #[inline(always)]
     pub fn all(&self) -> &'a [Bytes] {
         self.0
     }
 
-    /// The minimum and the miniblocks of the next block.
+    /// Reads the minimum and the miniblocks of the next block.
     pub fn block(&mut self, width: Width) -> (u64, [Row<'a>; MINIBLOCKS]) {
         let (minimum, widths) = self.head(width);
         (minimum, widths.map(|width| self.row(usize::from(width))))
     }
 
-    /// Checks that these are so many blocks and nothing behind them, but up to the next quad.
+    /// Checks that the words are exactly this many blocks, padded to a quad.
     pub fn check_blocks(&mut self, blocks: usize, width: Width, part: &'static str) -> Result<()> {
         for _ in 0..blocks {
             let head = self.take(width.words());
@@ -307,12 +308,12 @@ impl<'a> Words<'a> {
 /// Blocks of a vector.
 pub(crate) const VECTOR_BLOCKS: usize = VECTOR_LEN / BLOCK_LEN;
 
-/// The blocks of a column, for decoders that run elsewhere: eight a vector.
+/// The blocks of a column, eight per vector, for external decoders.
 #[derive(Clone, Copy, Debug)]
 pub struct BlocksView<'a> {
     vectors: &'a Vectors,
     width: Width,
-    /// Blocks of a tile that begins with an integer of its own, or none.
+    /// Blocks of a tile, if tiles begin with an integer of their own.
     tile_blocks: Option<usize>,
 }
 
@@ -325,22 +326,22 @@ impl<'a> BlocksView<'a> {
         }
     }
 
-    /// The words of all vectors. A vector starts at a multiple of 16 bytes.
+    /// The words of all vectors. Each vector starts at a multiple of 16 bytes.
     pub fn all_words(&self) -> &'a Buffer {
         self.vectors.all_words()
     }
 
-    /// Where a vector starts, and where it ends, in units of 16 bytes.
+    /// The range of a vector in `all_words`, in units of 16 bytes.
     pub fn place(&self, vector: usize) -> Range<u32> {
         self.vectors.start(vector)..self.vectors.start(vector + 1)
     }
 
-    /// Whether a minimum has two words.
+    /// Returns true if a minimum has two words.
     pub fn is_wide(&self) -> bool {
         self.width == Width::Wide
     }
 
-    /// The word of a vector where each block starts, and the widths of its miniblocks.
+    /// Per block of a vector, its first word, and the widths of its miniblocks.
     pub fn blocks(&self, vector: usize) -> [(usize, [u8; MINIBLOCKS]); VECTOR_BLOCKS] {
         let mut words = self.vectors.words(vector);
         let all = words.0.len();

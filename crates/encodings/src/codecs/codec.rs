@@ -1,4 +1,4 @@
-//! What a column asks of every encoding, and encodings of the columns within them.
+//! The interface of every encoding to a column, and encodings of the columns within them.
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::NullBuffer;
@@ -20,22 +20,22 @@ pub(crate) type Test<'a> = dyn FnMut(&ArrayRef) -> Result<BooleanArray> + 'a;
 pub(crate) trait Codec {
     fn encoding(&self) -> Encoding;
 
-    /// The encodings from the outermost in.
+    /// The names of the encodings, the outermost first.
     fn describe(&self) -> String {
         self.encoding().to_string()
     }
 
-    /// What is in which buffer.
+    /// The buffers, by content.
     fn layout(&self) -> Values<'_> {
         Values::Other
     }
 
-    /// A bound on the bytes of any `rows` rows, found without decoding anything.
+    /// An upper bound on the bytes of any `rows` rows, computed without decoding.
     fn most_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
         size::fixed_bytes(data_type, rows as u64)
     }
 
-    /// About the bytes of the selected rows, or more than `limit`.
+    /// The estimated bytes of the selected rows, or more than `limit`.
     fn decoded_bytes(
         &self,
         data_type: &DataType,
@@ -45,7 +45,7 @@ pub(crate) trait Codec {
         Ok(self.most_bytes(data_type, selection.count()))
     }
 
-    /// The selected rows, of which `nulls` are null.
+    /// Decodes the selected rows; `nulls` are their nulls.
     fn select(
         &self,
         data_type: &DataType,
@@ -53,18 +53,18 @@ pub(crate) trait Codec {
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef>;
 
-    /// Drops selected rows, none of which is null, that fail `predicate`. Returns whether the others
-    /// pass; if not, they are still to be tested.
+    /// Drops selected rows, none of which is null, that fail `predicate`. Returns true if the others pass; if false,
+    /// they are still to be tested.
     fn filter(&self, _: &DataType, _: &Predicate, _: &mut Selection) -> Result<bool> {
         Ok(false)
     }
 
-    /// As [`Codec::filter`], by a test of the values that rows have in common.
+    /// As [`Codec::filter`], by a test of the values that rows share.
     fn filter_with(&self, _: &mut Test<'_>, _: &mut Selection) -> Result<bool> {
         Ok(false)
     }
 
-    /// Whether values may be null that the column's validity has as valid.
+    /// Returns true if values may be null that are valid by the column's validity.
     fn has_own_nulls(&self) -> bool {
         false
     }
@@ -74,7 +74,7 @@ pub(crate) trait Codec {
 pub(crate) trait Child: Sized {
     fn parse(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self>;
 
-    /// Parses what constants and dictionaries are made of: numbers or strings that are stored as
+    /// Parses a column of values for constants and dictionaries: numbers or strings that are themselves stored as
     /// neither.
     fn parse_distinct(reader: &mut ChunkReader, data_type: &DataType, len: usize) -> Result<Self>;
 
@@ -90,12 +90,12 @@ pub(crate) trait Child: Sized {
     }
 }
 
-/// How columns within a column are appended: in encodings of their own choice.
+/// Functions to append columns within a column, each in an encoding of its own choice.
 #[derive(Clone, Copy)]
 pub(crate) struct Children<'a> {
     pub encode: Append,
     pub encode_distinct: Append,
-    /// Who compresses strings, if not this thread.
+    /// The compressor of strings, if not this thread.
     pub compressor: Option<&'a dyn Compressor>,
 }
 

@@ -21,7 +21,7 @@ use crate::selection::Selection;
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
-/// Appends the source, whose valid rows are alike, and of which `encode` appends one as a column.
+/// Appends the source, whose valid rows are equal. `encode` appends one of them as a column.
 pub(crate) fn encode(
     source: &Source,
     out: &mut ChunkWriter,
@@ -102,10 +102,10 @@ impl Codec for Constant {
     }
 }
 
-/// `len` times the only value of `value`, with `nulls`.
+/// An array of `len` times the only value of `value`, with `nulls`.
 fn repeat(value: &ArrayRef, len: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
     if value.data_type() == &DataType::FixedSizeBinary(0) {
-        // `take` counts rows by their bytes, of which there are none
+        // `take` counts rows by their bytes, which are none here
         let rows = FixedSizeBinaryArray::try_new_with_len(0, Buffer::default(), nulls, len)?;
         return Ok(Arc::new(rows));
     }

@@ -48,7 +48,7 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     residuals.finish(out);
 }
 
-/// About the bytes that [`encode`] appends, without packing anything.
+/// Estimated bytes that [`encode`] appends, computed without packing.
 pub(crate) fn size(values: &[u64]) -> usize {
     let (mut bases, mut smallests) = (vec![], vec![]);
     let mut residuals = ResidualsSize::default();
@@ -63,14 +63,14 @@ pub(crate) fn size(values: &[u64]) -> usize {
 }
 
 dispatched! {
-    /// Stores, transposed, what the difference of each of `rows` values to the one before exceeds
-    /// the smallest difference by, which is returned.
+    /// Computes, transposed, by how much the difference of each of `rows` values to the one before exceeds the smallest
+    /// difference, which is returned.
     fn differences(values: &[u64; VECTOR_LEN], rows: usize, out: &mut [u64; VECTOR_LEN]) -> i64 {
         let mut differences = [i64::MAX; VECTOR_LEN];
         for at in 1..rows {
             differences[at] = values[at].wrapping_sub(values[at - 1]) as i64;
         }
-        // the first one, and those behind the end, count as the smallest
+        // the first one and those after the end count as the smallest
         let smallest = if rows > 1 { smallest_of_most(&differences, rows) } else { 0 };
         differences[0] = smallest;
         differences[rows..].fill(smallest);
@@ -83,8 +83,8 @@ dispatched! {
     }
 }
 
-/// The smallest difference, but for up to [`MAX_DROPS`] that lie so far below it that packing gains from patching them:
-/// where values ascend and start again.
+/// The smallest difference, except for up to [`MAX_DROPS`] that lie so far below it that packing gains from patching
+/// them: where values ascend and start again.
 #[inline(always)]
 fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
     let least = |from: i64| {
@@ -96,25 +96,25 @@ fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
         std::array::from_fn(|i| differences[1 + i * (rows - 1) / LANES]);
     typical.sort_unstable();
     let typical = typical[LANES / 2];
-    let (mut found, mut dropped) = (smallest, 0);
+    let (mut best, mut dropped) = (smallest, 0);
     loop {
-        // between what is found and what is typical
-        let middle = (found & typical) + ((found ^ typical) >> 1);
+        // halfway between the minimum and the typical difference
+        let middle = (best & typical) + ((best ^ typical) >> 1);
         let below = differences
             .iter()
             .fold(0u64, |count, d| count + u64::from(*d < middle));
-        if middle == found || below > MAX_DROPS {
+        if middle == best || below > MAX_DROPS {
             break;
         }
-        (found, dropped) = (least(middle), below as usize);
+        (best, dropped) = (least(middle), below as usize);
     }
     let largest = differences[1..rows]
         .iter()
         .fold(i64::MIN, |most, d| most.max(*d));
     let bits = |from: i64| bit_length(largest.wrapping_sub(from) as u64);
-    let gain = (bits(smallest) - bits(found)) * LINE_BYTES;
+    let gain = (bits(smallest) - bits(best)) * LINE_BYTES;
     match gain > 2 * MIN_PATCH_GAIN + dropped * patch_bytes(64) {
-        true => found,
+        true => best,
         false => smallest,
     }
 }
@@ -163,7 +163,7 @@ impl Delta {
 }
 
 dispatched! {
-    /// The sums of each lane up to each row.
+    /// The prefix sums of each lane.
     fn sum_words<S: Sum>(residuals: &Words, smallest: S, out: &mut [S; VECTOR_LEN]) {
         let mut sums = [S::default(); LANES];
         let rows = out.as_chunks_mut::<LANES>().0.iter_mut();
@@ -187,7 +187,7 @@ fn sum_wide<S: Sum>(residuals: &[u64; VECTOR_LEN], smallest: S, out: &mut [S; VE
 }
 
 dispatched! {
-    /// Adds what precedes each lane and puts the values in their order.
+    /// Adds the sum before each lane and restores the order of values.
     fn untranspose<T: Word>(sums: &[T::Sum; VECTOR_LEN], base: T::Sum, reference: T, out: &mut [T; VECTOR_LEN]) {
         let mut before = [base; LANES];
         for lane in 1..LANES {
@@ -207,12 +207,12 @@ dispatched! {
 pub struct DeltaView<'a>(pub(crate) &'a Delta);
 
 impl<'a> DeltaView<'a> {
-    /// What the sums of a vector start from.
+    /// The initial value of a vector's sums.
     pub fn base(&self, vector: usize) -> u64 {
         self.0.base(vector)
     }
 
-    /// What is added to each residual of a vector to get the difference.
+    /// The number added to each residual of a vector to get the difference.
     pub fn smallest(&self, vector: usize) -> u64 {
         self.0.smallest(vector)
     }
@@ -222,7 +222,7 @@ impl<'a> DeltaView<'a> {
         Packed(&self.0.residuals)
     }
 
-    /// For each lane of a vector the entry before its first: the base, then entries 31, 63 and so on.
+    /// Per lane of a vector, the entry before its first: the base, then entries 31, 63 and so on.
     pub fn lane_starts(&self, vector: usize) -> [u64; LANES] {
         let mut entries = [0; VECTOR_LEN];
         self.0.decode(vector, 0, &mut entries);

@@ -37,28 +37,28 @@ use crate::{FORMAT_VERSION, VECTOR_LEN};
 const PART: &str = "dict";
 /// The most entries of a dictionary.
 const MAX_ENTRIES: usize = 1 << 18;
-/// Vectors of numbers that are looked at before all rows.
+/// Vectors of numbers that are sampled before all rows are read.
 const SAMPLE_VECTORS: usize = 8;
-/// Bits to count distinct values with, for each row; and at most, some of the second-level cache.
+/// Bits per row in the table that estimates distinct values; at most a part of the second-level cache.
 const COUNT_BITS: usize = 2;
 const MOST_COUNT_BITS: usize = 1 << 22;
-/// How far a count may be off.
+/// Error margin of the estimate.
 const COUNT_MARGIN: f64 = 1.02;
-/// Strings that are there so many times on average are counted without a sketch before.
+/// Strings that repeat this often on average are counted without an estimate first.
 const MANY_ROWS: usize = 16;
-/// Strings that were found last.
+/// Slots of the cache of recent strings.
 const RECENT: usize = 512;
-/// Numbers that are more of their range than this need no codes, unless these are a bit shorter.
+/// Numbers that fill more than this share of their range need no codes, unless codes are a bit shorter.
 const DENSE: f64 = 0.7;
-/// Runs of each entry at least: what is there in one run is as well stored with it.
+/// Minimum runs per entry: a value with a single run is as well stored in it.
 const LEAST_USES: f64 = 1.2;
-/// Bits that a code takes at least, where rows follow from each other.
+/// Minimum bits per code if rows follow from each other.
 const LEAST_BITS: f64 = 0.5;
-/// Numbers that the nearest cache has room for, and rows of a run that make up for the way to others.
+/// Entries that fit the nearest cache, and rows per run that compensate for access to larger ones.
 const NEAR_ENTRIES: usize = 1 << 12;
 const FAR_RUN: usize = 4;
 
-/// What the rows of a column have in common.
+/// The distinct values of a column.
 struct Distinct {
     /// The code of each row, in order of first appearance.
     codes: Vec<u32>,
@@ -67,8 +67,8 @@ struct Distinct {
 }
 
 impl Distinct {
-    /// The distinct values of a source; `None` if there are more than `limit`, or none: all rows are
-    /// null, or values have no order. Null rows repeat the code before them.
+    /// Finds the distinct values of a source; `None` if there are more than `limit`, or none: all rows are null, or
+    /// values have no order. Null rows repeat the code before them.
     fn of(source: &Source, limit: usize) -> Option<Self> {
         let nulls = source.array.nulls();
         if let Some(offsets) = &source.offsets {
@@ -80,7 +80,7 @@ impl Distinct {
         }
     }
 
-    /// Sorts the distinct values of a source; gives the code of each row among them.
+    /// Sorts the distinct values of a source; returns the sorted code of each row.
     fn sort_as(&mut self, source: &Source) -> Vec<u64> {
         if let Some(Offsets { values, .. }) = &source.offsets {
             self.sort(|row| values[row])
@@ -121,7 +121,7 @@ impl Distinct {
         let hasher = DefaultHashBuilder::default();
         let mut known: Vec<(u64, ShortKey, &[u8])> = vec![];
         let mut table = HashTable::new();
-        // what was found last, so that most of few strings take no more than a look
+        // recent results, so that most lookups of few strings take one comparison
         let mut recent = [u32::MAX; RECENT];
         Self::collect(values, nulls, limit, |value, next| {
             let key = ShortKey::of(value);
@@ -181,7 +181,7 @@ impl Distinct {
         self.firsts.len()
     }
 
-    /// As [`sort_as`](Self::sort_as), by what `value` gives for a row.
+    /// As [`sort_as`](Self::sort_as), by the key `value` of a row.
     fn sort<T: Ord>(&mut self, value: impl Fn(usize) -> T) -> Vec<u64> {
         let firsts = self.firsts.iter().zip(0u32..);
         let mut order: Vec<(T, u32, u32)> = firsts
@@ -198,15 +198,15 @@ impl Distinct {
 }
 
 impl Dictionary {
-    /// Of a source; `None` if it has more distinct values than it may have entries, or none.
+    /// The dictionary of a source; `None` if it has more distinct values than entries are allowed, or none.
     fn of<'a>(source: &'a Source, children: Children) -> Result<Option<&'a Self>> {
         let limit = source.max_entries.min(MAX_ENTRIES);
         if source.dictionary.get().is_none() {
-            let made = match Distinct::of(source, limit) {
+            let encoded = match Distinct::of(source, limit) {
                 Some(distinct) => Some(Self::make(source, distinct, children)?),
                 None => None,
             };
-            let _ = source.dictionary.set(made);
+            let _ = source.dictionary.set(encoded);
         }
         Ok(source.dictionary.get().and_then(Option::as_ref))
     }
@@ -225,8 +225,8 @@ impl Dictionary {
     }
 }
 
-/// The length and both ends of a byte string, which is all of one of up to 16 bytes: cheaper to
-/// hash and to compare than bytes in memory.
+/// The length and both ends of a byte string, which determine strings of up to 16 bytes: cheaper to hash and to compare
+/// than bytes in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct ShortKey {
     first: u64,
@@ -244,7 +244,7 @@ impl ShortKey {
         Self { first, last, len }
     }
 
-    /// One of [`RECENT`].
+    /// The slot among [`RECENT`].
     fn slot(&self) -> usize {
         let word = self.first ^ self.last.rotate_left(32) ^ self.len as u64;
         (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT
@@ -255,7 +255,7 @@ impl ShortKey {
     }
 }
 
-/// Appends the source; `false` if it has more distinct values than it may have entries, or none.
+/// Appends the source; `false` if it has more distinct values than entries are allowed, or none.
 pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter) -> Result<bool> {
     let Some(dictionary) = Dictionary::of(source, children)? else {
         return Ok(false);
@@ -266,7 +266,8 @@ pub(crate) fn encode(source: &Source, children: Children, out: &mut ChunkWriter)
     Ok(true)
 }
 
-/// About the size of a dictionary of a source. `None` if it has too many entries, or is no smaller than `best` bytes.
+/// The estimated size of a dictionary of a source. `None` if it has too many entries, or is no smaller than `best`
+/// bytes.
 pub(crate) fn estimate(
     source: &Source,
     children: Children,
@@ -275,20 +276,20 @@ pub(crate) fn estimate(
     let most = source.max_entries.min(MAX_ENTRIES) as f64;
     let rows = source.array.len() as f64;
     let few = match &source.bytes {
-        // a few strings are counted as they are
+        // few strings are counted exactly
         Some(_) => Distinct::of(source, source.array.len() / MANY_ROWS),
         None => None,
     };
     if let Some(distinct) = few {
-        let made = Dictionary::make(source, distinct, children)?;
-        let _ = source.dictionary.set(Some(made));
+        let encoded = Dictionary::make(source, distinct, children)?;
+        let _ = source.dictionary.set(Some(encoded));
     } else if source.wide.is_none() {
         let largest = |offsets: &Offsets| offsets.values.iter().copied().max().unwrap_or(0);
         let range = source
             .offsets
             .as_ref()
             .map_or(f64::INFINITY, |o| largest(o) as f64 + 1.0);
-        // where most of a range of numbers occurs, these are as good as codes
+        // if most of a range of numbers occurs, they are as good as codes
         let are_codes = |entries: f64| {
             let are_short = entries.log2().ceil() < range.log2().ceil();
             best.is_some() && entries > range * DENSE && !are_short
@@ -315,8 +316,8 @@ pub(crate) fn estimate(
         .map(|dictionary| (8 + dictionary.entries.len() + dictionary.codes.len()) as u64))
 }
 
-/// Whether strings in a dictionary of `bytes` bytes are hardly larger than any code for each string: no other encoding
-/// of strings needs a look.
+/// Returns true if strings in a dictionary of `bytes` bytes are hardly larger than any code per string, so that no
+/// other encoding of strings needs to be tried.
 pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     let (Some(values), Some(Some(dictionary))) = (&source.bytes, source.dictionary.get()) else {
         return false;
@@ -326,8 +327,8 @@ pub(crate) fn is_least(source: &Source, bytes: u64) -> bool {
     bytes * 8 * 20 <= bits as u64 * 21
 }
 
-/// Whether to look a number up takes several times as long as to unpack it: there are more entries than the nearest cache
-/// has room for, and rows have them in any order.
+/// Returns true if looking up a number takes several times as long as unpacking it: there are more entries than fit the
+/// nearest cache, and rows have them in random order.
 pub(crate) fn is_far(source: &Source) -> bool {
     let (Some(offsets), Some(Some(dictionary))) = (&source.offsets, source.dictionary.get()) else {
         return false;
@@ -336,7 +337,7 @@ pub(crate) fn is_far(source: &Source) -> bool {
     dictionary.count > NEAR_ENTRIES && runs > source.array.len() / FAR_RUN
 }
 
-/// About how many distinct values a source has, nulls among them.
+/// The estimated number of distinct values of a source, including nulls.
 fn about_distinct(source: &Source) -> f64 {
     match (&source.offsets, &source.bytes) {
         (Some(offsets), _) => about_distinct_of(&offsets.values),
@@ -349,8 +350,8 @@ fn about_distinct_of(values: &[u64]) -> f64 {
     about_hashes(values.iter().map(|value| mixed(0, *value)))
 }
 
-/// About how many hashes differ: by how many bits of a table none sets (linear counting: Whang, Vander-Zanden and
-/// Taylor, 1990).
+/// The estimated number of distinct hashes, from the bits of a table that none sets (linear counting: Whang,
+/// Vander-Zanden and Taylor, 1990).
 fn about_hashes(hashes: impl ExactSizeIterator<Item = u64>) -> f64 {
     let rows = hashes.len();
     let bits = (rows * COUNT_BITS)
@@ -366,14 +367,14 @@ fn about_hashes(hashes: impl ExactSizeIterator<Item = u64>) -> f64 {
     (-(bits as f64) * clear.ln()).min(rows as f64)
 }
 
-/// A hash that is the same in every process: files must not differ.
+/// A hash that is equal in every process: files must not differ.
 fn hash_of(value: &[u8]) -> u64 {
     let (words, _) = value.as_chunks();
     let hash = words.iter().fold(value.len() as u64, |hash, word| {
         let hash = hash ^ u64::from_le_bytes(*word);
         hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32)
     });
-    // bytes of the last word may be there twice
+    // the last word may repeat bytes
     let last = value.last_chunk().map(|last| u64::from_le_bytes(*last));
     mixed(hash, last.unwrap_or_else(|| byte_strings::prefix(value)))
 }
@@ -430,7 +431,7 @@ impl Codec for Dict {
         selection: &Selection,
         nulls: Option<NullBuffer>,
     ) -> Result<ArrayRef> {
-        // types without a class may be aligned otherwise than integers of their width
+        // types without a class may have another alignment than integers of their width
         match Class::of(data_type).and_then(|_| data_type.primitive_width()) {
             Some(1) => return self.gather::<u8>(selection, nulls),
             Some(2) => return self.gather::<u16>(selection, nulls),
@@ -447,7 +448,7 @@ impl Codec for Dict {
         )?)
     }
 
-    /// Tests the entries if there are fewer than rows: otherwise the rows themselves are tested.
+    /// Tests the entries if there are fewer than rows; otherwise the caller tests the rows themselves.
     fn filter_with(&self, test: &mut Test<'_>, selection: &mut Selection) -> Result<bool> {
         let pays = self.entries.len() <= selection.count();
         if pays {
@@ -458,8 +459,8 @@ impl Codec for Dict {
 }
 
 impl Dict {
-    /// Rows by the numbers of their entries. `None` unless the entries are strings that ascend, of which there may be so
-    /// many, at least one.
+    /// Rows by the indices of their entries. `None` unless the entries are ascending strings, at least one and at most
+    /// as many as a dictionary may have.
     pub fn of_codes(entries: &ArrayRef, numbers: &[u32]) -> Result<Option<Self>> {
         let fits = (1..=MAX_ENTRIES).contains(&entries.len()) && entries.null_count() == 0;
         let values = byte_strings::values(entries).filter(|_| fits);
@@ -484,7 +485,7 @@ impl Dict {
         data_type: &DataType,
         len: usize,
     ) -> Result<Self> {
-        // `take` counts rows by their bytes; encoders make no such dictionary
+        // `take` counts rows by their bytes; encoders create no such dictionary
         let has_bytes = data_type != &DataType::FixedSizeBinary(0);
         ensure(has_bytes, PART, || "entries without bytes".into())?;
         let count = reader.count(MAX_ENTRIES.min(len), PART)?;
@@ -528,7 +529,7 @@ impl Dict {
         })
     }
 
-    /// The codes of the selected rows, each that of an entry.
+    /// The codes of the selected rows, checked against the entries.
     fn select_codes(&self, selection: &Selection) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(selection.count());
         let mut scratch = Scratch::default();
@@ -569,7 +570,7 @@ dispatched! {
 }
 
 dispatched! {
-    /// Appends the entry of each code; the codes have been checked.
+    /// Appends the entry of each code; the caller has checked the codes.
     fn append_entries<N: ArrowNativeType>(codes: &[u32], entries: &[N], out: &mut Vec<N>) {
         let entry = |code: &u32| entries.get(*code as usize).copied().unwrap_or_default();
         out.extend(codes.iter().map(entry));

@@ -19,7 +19,7 @@ use crate::vectors::for_each_vector;
 use crate::wire::{ChunkReader, ChunkWriter, Narrow, narrow_size, put_narrow};
 use crate::words::Word;
 
-/// Up to so many rows of a vector are read one by one: a whole vector takes about as long as
+/// Up to this many rows of a vector are read one by one: a whole vector takes about as long as
 /// thirty rows.
 const SPARSE_ROWS: usize = 24;
 
@@ -36,7 +36,7 @@ pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
     residuals.finish(out);
 }
 
-/// About the bytes that [`encode`] appends, without packing anything.
+/// Estimated bytes that [`encode`] appends, computed without packing.
 pub(crate) fn size(values: &[u64]) -> usize {
     let mut bases = vec![];
     let mut residuals = ResidualsSize::default();
@@ -49,7 +49,7 @@ pub(crate) fn size(values: &[u64]) -> usize {
 }
 
 dispatched! {
-    /// Stores what each value exceeds the smallest one by, which is returned.
+    /// Stores each value minus the smallest one, which is returned.
     fn subtract_smallest(values: &[u64; VECTOR_LEN], out: &mut [u64; VECTOR_LEN]) -> u64 {
         let smallest = values.iter().fold(u64::MAX, |smallest, value| smallest.min(*value));
         for (to, value) in out.iter_mut().zip(values) {
@@ -79,7 +79,7 @@ impl Ffor {
         self.bases.get(vector)
     }
 
-    /// The largest entry of a whole vector; `None` where that takes decoding it.
+    /// The largest entry of a whole vector; `None` if that requires decoding it.
     pub fn largest(&self, vector: usize) -> Option<u64> {
         if self.residuals.width(vector) > 32 {
             return None;
@@ -116,7 +116,7 @@ impl Ffor {
         } else if selected.count <= SPARSE_ROWS {
             selected.for_each(|row| out.push(self.get(vector, row, reference)));
         } else {
-            // words are narrower than most values: only those selected are widened
+            // words are narrower than most values: only selected ones are widened
             let base = reference.plus(self.base(vector));
             self.residuals.unpack_words(vector, words);
             selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
@@ -158,7 +158,7 @@ impl<'a> FforView<'a> {
         self.0.base(vector)
     }
 
-    /// What is added to the bases.
+    /// The residuals, to which the bases are added.
     pub fn residuals(&self) -> Packed<'a> {
         Packed(&self.0.residuals)
     }

@@ -1,5 +1,5 @@
-//! `fsst`: strings as one-byte codes of frequent substrings of 1 to 8 bytes, and the symbol tables
-//! that say which. Loses to `dict` where values repeat; random bytes grow, up to twofold.
+//! `fsst`: strings as one-byte codes of frequent substrings of 1 to 8 bytes, which symbol tables
+//! define. Loses to `dict` where values repeat; random bytes grow, up to twofold.
 //!
 //! Code 255 is the escape: the next byte stands for itself. A table is stored as the FSST library
 //! exports it (version 20190218), so other tools can read it:
@@ -14,27 +14,27 @@ use fsst::Compressor;
 use crate::bitpack::LANES;
 use crate::compressor::{Splits, Uncompressed};
 
-/// The code behind which a byte stands for itself.
+/// The code after which a byte is literal.
 pub(crate) const ESCAPE: u8 = 255;
 /// Strings compressed together.
 pub(crate) const SPLIT_ROWS: usize = LANES;
 /// Fewer splits than this do not pay for a second symbol table.
 const MIN_SPLITS_FOR_SECOND: usize = 64;
-/// In the header of an exported table.
+/// The version in the header of an exported table.
 pub(crate) const VERSION: u64 = 20190218;
 /// Bytes of that header.
 pub(crate) const HEADER_BYTES: usize = 17;
 
-/// A symbol table, to compress with.
+/// A symbol table for compression.
 pub(crate) struct Table(Compressor);
 
 impl Table {
-    /// For such values.
+    /// Trains a table for these values.
     pub fn train(values: &[&[u8]]) -> Self {
         Self(Compressor::train(&values.to_vec()))
     }
 
-    /// What each code stands for.
+    /// The symbol of each code.
     fn symbols(&self) -> Vec<Vec<u8>> {
         let lengths = self.0.symbol_lengths().iter();
         let symbols = self.0.symbol_table().iter().zip(lengths);
@@ -43,7 +43,7 @@ impl Table {
         bytes.collect()
     }
 
-    /// As it is stored.
+    /// Serializes the table.
     pub fn export(&self) -> Vec<u8> {
         let symbols = self.symbols();
         let mut histogram = [0u8; 8];
@@ -58,7 +58,7 @@ impl Table {
         out
     }
 
-    /// The codes of `values`, so many of which make a split.
+    /// Compresses `values`, in splits of `split_rows` values.
     pub fn compress(
         &self,
         values: &[&[u8]],
@@ -92,7 +92,7 @@ impl Table {
     }
 }
 
-/// `values` in splits.
+/// Concatenates `values` in splits.
 pub(crate) fn splits_of(values: &[&[u8]]) -> Splits {
     let mut splits = Splits::default();
     splits
@@ -114,7 +114,7 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    /// As many tables as pay for `values`.
+    /// Trains as many tables as pay for `values`.
     pub fn train(values: &[&[u8]]) -> Self {
         let first = Table::train(values);
         let once = first.compress(values, SPLIT_ROWS, None);
@@ -130,13 +130,13 @@ impl Tables {
         }
     }
 
-    /// As they are stored: the one to undo first first.
+    /// Serializes the tables, in the order of decompression.
     pub fn export(&self) -> impl Iterator<Item = Vec<u8>> {
         let tables = self.second.iter().chain([&self.first]);
         tables.map(Table::export)
     }
 
-    /// The codes of `values`.
+    /// Compresses `values`.
     pub fn compress(&self, values: &[&[u8]], other: Option<&dyn crate::Compressor>) -> Splits {
         let once = self.first.compress(values, SPLIT_ROWS, other);
         match &self.second {

@@ -1,5 +1,5 @@
-//! `gpu_dfor`: differences of consecutive values in blocks, a tile of 512 values at a time.
-//! Wins over `delta` where steps change within a vector.
+//! `gpu_dfor`: differences of consecutive values in blocks, a tile of 512 values at a time. Wins over `delta` if steps
+//! change within a vector.
 //!
 //! ```text
 //! header   u8 words of a minimum: 2 if a value needs more than 32 bits, else 1
@@ -134,7 +134,7 @@ impl GpuDfor {
 }
 
 reading_rows! {
-    /// Sums are as wide as `zero`.
+    /// Sums have the type of `zero`.
     fn unpack<T: Word, S: Sum>(reader, words: Words<'_>, width: Width, zero: S, reference: T, out: &mut [T; VECTOR_LEN]) {
         let mut words = words;
         let rows = out.as_chunks_mut::<ROW_LEN>().0;
@@ -165,7 +165,7 @@ reading_rows! {
 pub struct GpuDforView<'a>(pub(crate) &'a GpuDfor);
 
 impl<'a> GpuDforView<'a> {
-    /// What it is made of.
+    /// Its blocks.
     pub fn blocks(&self) -> BlocksView<'a> {
         BlocksView::new(&self.0.vectors, self.0.width, Some(TILE_BLOCKS))
     }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn words_are_those_of_the_paper() {
-        // a step down is a minimum of -1
+        // a step down has a minimum of -1
         let values: Vec<u64> = (0..512)
             .map(|row| if row == 200 { 998 } else { 1000 + row / 512 })
             .collect();

@@ -23,7 +23,7 @@ use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::{Sum, Word};
 
 const PART: &str = "gpu_for";
-/// Up to so many rows of a vector are read one by one.
+/// Up to this many rows of a vector are read one by one.
 const SPARSE_ROWS: usize = 8;
 
 /// Appends `values`.
@@ -177,8 +177,8 @@ fn each_row<T: Word>(
 }
 
 reading_rows! {
-    /// Which values lie in `low..=high`, which is not empty. `false` if that takes decoding them, since they have more than 32 bits, or
-    /// are sums that wrap around in damaged data.
+    /// Sets a bit per value in `low..=high`, which is not empty. Returns `false` if that requires decoding: values have
+    /// more than 32 bits, or are sums that wrap around in damaged data.
     fn in_range(reader, words: Words<'_>, width: Width, low: u64, high: u64, out: &mut Mask) -> bool {
         let mut words = words;
         for out in out.as_chunks_mut::<2>().0 {
@@ -209,7 +209,7 @@ reading_rows! {
     }
 }
 
-/// Between which the values of a block are. Sums of damaged data wrap around.
+/// Bounds of the values of a block. Sums of damaged data wrap around.
 fn bounds(minimum: u64, rows: &[Row<'_>; MINIBLOCKS]) -> (u64, u64) {
     let top = rows.iter().fold(0, |top, row| top.max(row.top()));
     match minimum.checked_add(top) {
@@ -223,12 +223,12 @@ fn bounds(minimum: u64, rows: &[Row<'_>; MINIBLOCKS]) -> (u64, u64) {
 pub struct GpuForView<'a>(pub(crate) &'a GpuFor);
 
 impl<'a> GpuForView<'a> {
-    /// What it is made of.
+    /// Its blocks.
     pub fn blocks(&self) -> BlocksView<'a> {
         BlocksView::new(&self.0.vectors, self.0.width, None)
     }
 
-    /// Between which the values of a vector are.
+    /// Bounds of the values of a vector.
     pub fn bounds(&self, vector: usize) -> (u64, u64) {
         let mut words = self.0.vectors.words_from(vector);
         let all = (0..VECTOR_BLOCKS).map(|_| {

@@ -68,7 +68,7 @@ pub(crate) fn size(values: &[u64]) -> usize {
     1 + vectors.sum::<usize>()
 }
 
-/// The number of runs of a block, and the bits of what the longest is longer than the shortest.
+/// The number of runs of a block, and the bits of the difference between the longest and the shortest.
 fn run_lengths(block: &[u64]) -> (usize, usize) {
     let (mut runs, mut start, mut least, mut most) = (0, 0, BLOCK_ROWS, 0);
     let ends = (1..block.len()).filter(|end| block[*end] != block[end - 1]);
@@ -88,7 +88,7 @@ fn runs(block: &[u64]) -> (Vec<u64>, Vec<u64>) {
         .unzip()
 }
 
-/// The minimum, and the bits of what the largest is above it.
+/// The minimum, and the bits of the difference to the maximum.
 fn frame(values: &[u64]) -> (u64, usize) {
     let least = values.iter().copied().min().unwrap_or_default();
     let most = values.iter().copied().max().unwrap_or_default();
@@ -130,7 +130,7 @@ struct Block<'a> {
     minimum: u64,
     width: usize,
     count: usize,
-    /// Its words, and those behind them.
+    /// Its words, and those after them.
     words: &'a [Bytes],
 }
 
@@ -260,7 +260,7 @@ impl GpuRfor {
         Ok(())
     }
 
-    /// The values of the runs of a vector, in order, and which rows start one.
+    /// The values of the runs of a vector, in order, and a mask of the rows that start one.
     pub fn runs(&self, vector: usize, values: &mut Vec<u64>, starts: &mut Mask) -> Result<()> {
         values.clear();
         starts.fill(0);
@@ -272,7 +272,7 @@ impl GpuRfor {
 }
 
 reading_rows! {
-    /// The values and the lengths of some runs of a block, from `first` on.
+    /// Unpacks the values and the lengths of some runs of a block, from `first` on.
     fn unpack_runs(
         reader,
         values: &Block<'_>,

@@ -150,7 +150,7 @@ impl Integers {
         Ok(bits.finish())
     }
 
-    /// The range of offsets that a range of words is; `None` if no stored value can be in it.
+    /// The offsets that correspond to a range of words; `None` if no stored value can be in it.
     fn offset_range(&self, low: i128, high: i128) -> Option<(u64, u64)> {
         let low = low.saturating_sub(self.reference).max(0);
         let high = high
@@ -159,7 +159,8 @@ impl Integers {
         (low <= high).then_some((low as u64, high as u64))
     }
 
-    /// Which rows of a vector hold a word in `low..=high`; `runs` as for [`Sequence::in_range`].
+    /// Sets a bit per row of a vector whose word is in `low..=high`; `runs` as for
+    /// [`Sequence::in_range`].
     fn in_range(
         &self,
         vector: usize,

@@ -1,4 +1,4 @@
-//! What a column chunk has in which buffer, for decoders that run elsewhere: see [`crate::layout`].
+//! The buffers of a column chunk by content, for external decoders: see [`crate::layout`].
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use crate::patches::PatchList;
 use crate::residuals::Packed;
 use crate::validity::Nulls;
 
-/// A column chunk: which rows are null, and the values.
+/// A column chunk: its nulls and its values.
 #[derive(Clone, Debug)]
 pub struct Layout<'a> {
-    /// Which rows are null.
+    /// The nulls.
     pub validity: Nulls<'a>,
     /// The values; arbitrary where null.
     pub values: Values<'a>,
@@ -28,14 +28,13 @@ pub enum Values<'a> {
     AllNull,
     /// The only value, an array of one row.
     Constant(&'a ArrayRef),
-    /// Fixed-width values as Arrow lays them out: bytes of a value, and all bytes.
+    /// Fixed-width values in Arrow's layout: bytes per value, and the buffer.
     Plain(usize, &'a Buffer),
-    /// `reference + entry` of a sequence; of floats, the integers that order as arrow-rs orders
-    /// them.
+    /// `reference + entry` of a sequence; for floats, the integers that order as arrow-rs orders them.
     Integers {
         /// The smallest value.
         reference: i128,
-        /// What is added to it.
+        /// The sequence added to the reference.
         offsets: Sequence<'a>,
     },
     /// Codes of distinct values.
@@ -47,22 +46,22 @@ pub enum Values<'a> {
     },
     /// Floats that are decimals: `integer * 10^factor * 10^-exponent`, in doubles.
     Alp {
-        /// The smallest integer, which the sequence counts from.
+        /// The smallest integer, which is the origin of the sequence.
         reference: i64,
         /// The exponent of each vector, at most 18.
         exponents: &'a [u8],
         /// The factor of each vector, at most its exponent.
         factors: &'a [u8],
-        /// Integer less reference of each row.
+        /// Per row, integer minus reference.
         integers: Sequence<'a>,
-        /// Bits of the values that are stored as they are.
+        /// Exceptions, as bits of the value.
         exceptions: PatchList<'a>,
     },
     /// Floats cut in two: `left << right_width | right`.
     AlpRd {
         /// Bits of a right part.
         right_width: usize,
-        /// Left parts in their place in a value.
+        /// Left parts, shifted to their position in a value.
         lefts: [u64; 8],
         /// Index of the left part of each row.
         indices: Sequence<'a>,
@@ -73,45 +72,45 @@ pub enum Values<'a> {
     },
     /// Byte strings in splits.
     Strings(&'a dyn StringsView),
-    /// Nested types: no fixed-width value for a row.
+    /// Nested types, which have no fixed-width value per row.
     Other,
 }
 
-/// Byte strings as they lie in buffers: in splits of 32, each compressed as one.
+/// Byte strings in their buffers: in splits of 32, each compressed as one.
 pub trait StringsView: fmt::Debug {
-    /// How many symbol tables were applied: none, one or two.
+    /// The number of symbol tables: 0, 1 or 2.
     fn tables(&self) -> usize;
 
-    /// What a code of the table stands for that was applied first, or of the second: bytes, or codes of the first.
-    /// Nothing if it has no symbol.
+    /// The symbol of a code in the first or second applied table: bytes, or codes of the first. Empty if the code has
+    /// no symbol.
     fn symbol(&self, table: usize, code: u8) -> &[u8];
 
-    /// What codes stand for where they are neither bytes nor those of symbol tables, but of entries.
+    /// The entries that codes refer to; `None` if codes are bytes or refer to symbol tables.
     fn entries(&self) -> Option<&dyn EntriesView>;
 
-    /// The bytes of all splits, one behind the other.
+    /// The concatenated bytes of all splits.
     fn data(&self) -> &Buffer;
 
-    /// Where each split starts in them, and where the last one ends.
+    /// The start of each split in `data`, and the end of the last one.
     fn starts(&self) -> &[u64];
 
-    /// Calls `visit` with each vector and the lengths of its strings. Each split has been found to hold just these; of
-    /// entries, each string has been found to have codes of its own.
+    /// Calls `visit` with each vector and the lengths of its strings, after a check that each split holds exactly
+    /// these; with entries, also that each string has codes of its own.
     ///
     /// # Errors
     ///
-    /// Corruption, if a split holds fewer or more bytes.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if a split holds fewer or more bytes.
     fn for_each_vector(&self, visit: &mut dyn FnMut(usize, &[u64])) -> Result<()>;
 }
 
-/// Entries that codes stand for, which lie in a split one behind the other, from the lowest bit on.
+/// The entries that codes refer to. Codes in a split are packed from the lowest bit on.
 pub trait EntriesView: fmt::Debug {
-    /// How many there are, at most 4094.
+    /// The number of entries, at most 4094.
     fn count(&self) -> usize;
 
     /// Bits of a code.
     fn code_bits(&self) -> usize;
 
-    /// What a code stands for, 1 to 16 bytes; nothing if it has no entry.
+    /// The 1 to 16 bytes of a code's entry; empty if it has none.
     fn entry(&self, code: usize) -> &[u8];
 }

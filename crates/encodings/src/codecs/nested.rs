@@ -1,5 +1,5 @@
-//! Nested types as the columns they are made of: `plain` for lists, structs, maps, unions,
-//! dictionaries and run-end encoded arrays.
+//! Nested types as the columns they consist of: `plain` for lists, structs, maps, unions, dictionaries and run-end
+//! encoded arrays.
 //!
 //! ```text
 //! struct               each child column, as many rows as the struct, and null where it is
@@ -50,7 +50,7 @@ fn stored_type(data_type: &DataType) -> Option<DataType> {
     })
 }
 
-/// Values as they are stored, in `data_type`.
+/// Converts stored values back to `data_type`.
 pub(crate) fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
     match data_type {
         DataType::Dictionary(keys, of) if !is_packed_by_arrow(of) => pack(values, keys, data_type),
@@ -58,7 +58,7 @@ pub(crate) fn unstored(values: &ArrayRef, data_type: &DataType) -> Result<ArrayR
     }
 }
 
-/// Whether arrow-rs makes dictionaries of the type, in which each value is there once.
+/// Returns true if arrow-rs creates dictionaries of the type without duplicate values.
 fn is_packed_by_arrow(values: &DataType) -> bool {
     use DataType::*;
     byte_strings::is_bytes(values)
@@ -69,7 +69,7 @@ fn is_packed_by_arrow(values: &DataType) -> bool {
         )
 }
 
-/// A dictionary of `data_type` of these values: each is there once, as far as the type has rows to compare.
+/// Builds a dictionary of `data_type` from these values, without duplicates if rows of the type can be compared.
 fn pack(values: &ArrayRef, keys: &DataType, data_type: &DataType) -> Result<ArrayRef> {
     let mut rows = vec![];
     let fields = vec![SortField::new(values.data_type().clone())];
@@ -106,7 +106,7 @@ fn pack(values: &ArrayRef, keys: &DataType, data_type: &DataType) -> Result<Arra
     Ok(make_array(dictionary))
 }
 
-/// The type of the field of a struct that is at `path`: the number of a field, the number of one within it, and so on.
+/// The type of the field of a struct at `path`: a field index, an index within that field, and so on.
 pub(crate) fn type_of_field<'a>(data_type: &'a DataType, path: &[usize]) -> Option<&'a DataType> {
     path.iter()
         .try_fold(data_type, |data_type, &field| match data_type {
@@ -239,7 +239,7 @@ pub(crate) enum Nested<C> {
     },
 }
 
-/// Invariant: `starts` ascends and has the child row at which each vector begins, and at the end.
+/// Invariant: `starts` ascends and has the child row at which each vector begins, and the end.
 #[derive(Clone, Debug)]
 pub(crate) struct List<C> {
     lengths: Sequence,
@@ -288,7 +288,7 @@ impl<C: Child> Nested<C> {
     /// Bytes of `rows` rows without their children.
     fn own_bytes(&self, data_type: &DataType, rows: usize) -> u64 {
         let rows = match self {
-            // of which any part is decoded by decoding all
+            // any part of a dense union is decoded by decoding all of it
             Self::Union { ids, .. } => ids.rows(),
             _ => rows,
         } as u64;
@@ -344,7 +344,7 @@ impl<C: Child> Codec for Nested<C> {
     ) -> Result<u64> {
         let own = self.own_bytes(data_type, selection.count());
         if own > limit {
-            // looking into that many rows takes memory too
+            // computing that many lengths takes memory too
             return Ok(own);
         }
         let children = match self {
@@ -423,7 +423,7 @@ fn select_union<C: Child>(
     let DataType::Union(fields, _) = data_type else {
         return Err(corrupt(PART, "a union of another type"));
     };
-    // rows of a dense union point anywhere in its children: build it whole, then filter
+    // rows of a dense union refer to any rows of its children: build it whole, then filter
     let type_ids = ids.decode_all()?;
     let offsets = match offsets {
         Some(column) => Some(column.decode_all()?),
@@ -487,7 +487,7 @@ impl<C: Child> List<C> {
         build_list(data_type, self.child.select(&rows)?, lengths, nulls)
     }
 
-    /// The child's rows that are in the selected lists, whose lengths are handed to `length`.
+    /// Selects the child's rows of the selected lists, and passes the lists' lengths to `length`.
     fn rows_of(&self, selection: &Selection, mut length: impl FnMut(usize)) -> Result<Selection> {
         let mut ranges: Vec<Range<usize>> = vec![];
         let mut values = [0u64; VECTOR_LEN];
@@ -495,16 +495,16 @@ impl<C: Child> List<C> {
             self.lengths.decode(selected.vector, 0, &mut values)?;
             let mut next = self.starts[selected.vector] as usize;
             let mut row = 0;
-            selected.for_each(|wanted| {
-                next += values[row..wanted].iter().sum::<u64>() as usize;
-                let end = next + values[wanted] as usize;
-                length(values[wanted] as usize);
+            selected.for_each(|selected_row| {
+                next += values[row..selected_row].iter().sum::<u64>() as usize;
+                let end = next + values[selected_row] as usize;
+                length(values[selected_row] as usize);
                 match ranges.last_mut() {
                     Some(last) if last.end == next => last.end = end,
                     _ => ranges.push(next..end),
                 }
                 next = end;
-                row = wanted + 1;
+                row = selected_row + 1;
             });
         }
         Ok(selection_of(&ranges))

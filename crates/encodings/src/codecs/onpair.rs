@@ -1,21 +1,18 @@
-//! `onpair`: strings as codes of 2 to 12 bits of frequent substrings of 1 to 16 bytes, which are
-//! made of each other. Loses to `dict` where values repeat, and to `fsst` and `plain` where no
-//! substring is frequent.
+//! `onpair`: strings as codes of 2 to 12 bits of frequent substrings of 1 to 16 bytes, which are built from each other.
+//! Loses to `dict` where values repeat, and to `fsst` and `plain` where no substring is frequent.
 //!
 //! After F. Gargiulo and R. Venturini, "OnPair: Short Strings Compression for Fast Random Access",
 //! arXiv 2508.02280. Departures: the entries that pay are chosen on strings that they were not
 //! learned from, and so is their number; bytes that do not occur have no entry.
 //!
-//! An **entry** is a byte that occurs, or what two earlier entries stand for, one behind the other.
-//! A code is an entry's number:
+//! An **entry** is a byte that occurs, or the concatenation of two earlier entries. A code is an entry's number:
 //!
 //! ```text
 //! 32 bytes  bit b % 8 of byte b / 8 is set if byte b has an entry; these come first, ascending
 //! then      the two parts of each other entry, packed as codes are, from the lowest bit on
 //! ```
 //!
-//! Codes have as many bits as the number of the last entry, 2 at least. No code stands for bytes of
-//! two strings.
+//! Codes have as many bits as the number of the last entry, 2 at least. No code covers bytes of two strings.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,46 +22,45 @@ use hashbrown::{HashMap, HashSet};
 use crate::codecs::fsst::SPLIT_ROWS;
 use crate::compressor::{Compressor, Splits, Uncompressed};
 
-/// The most entries: two tokens of 12 bits are left for decoders that say where strings end.
+/// The most entries: two tokens of 12 bits are reserved for decoders that mark the ends of strings.
 pub(crate) const MAX_ENTRIES: usize = (1 << 12) - 2;
-/// The longest string that an entry stands for.
+/// The longest entry, in bytes.
 pub(crate) const ENTRY_BYTES: usize = 16;
-/// Bytes of a dictionary that say which bytes have entries.
+/// Bytes of the bitmap of bytes that have entries.
 pub(crate) const BITMAP_BYTES: usize = 32;
 
-/// How many bytes entries are learned from, and as many are there to choose from them.
+/// Bytes that entries are learned from; as many more are used to choose among them.
 const SAMPLE_BYTES: usize = 1 << 18;
-/// Strings are taken in pieces of this many bytes, so that one is not all of the sample.
+/// Strings are sampled in pieces of this many bytes, so that no single one fills the sample.
 const PIECE_BYTES: usize = 1 << 10;
-/// How many entries are learned, before the best are chosen.
+/// The number of entries learned before the best are chosen.
 const MAX_LEARNED: usize = 1 << 13;
-/// What a code counts above its bits: time to decode.
+/// The cost of a code in addition to its bits: decoding time.
 const CODE_BITS: f64 = 1.0;
 
-/// The entries that another one is made of.
+/// The two entries that another one concatenates.
 pub(crate) type Parts = [u16; 2];
 
-/// Bits of a code where there are so many entries.
+/// Bits per code for this many entries.
 pub(crate) fn code_bits(entries: usize) -> usize {
     let last = entries.saturating_sub(1);
     ((usize::BITS - last.leading_zeros()) as usize).max(2)
 }
 
-/// What was learned of a column: entries, of which 256 are bytes, and the others come from the one
-/// that pays most on.
+/// Entries learned from a column: 256 are bytes, and the others follow, the most useful first.
 pub(crate) struct Learned {
     parts: Vec<Parts>,
-    /// How many entries pay, with those of bytes that occur.
+    /// The number of entries that pay, including those of bytes that occur.
     entries: usize,
 }
 
 impl Learned {
-    /// Of some values of a column that is `scale` times as large.
+    /// Learns from some values of a column that is `scale` times as large.
     pub fn of(values: &[&[u8]], scale: f64) -> Self {
         let pieces = || values.iter().flat_map(|value| value.chunks(PIECE_BYTES));
         let bytes: usize = values.iter().map(|value| value.len()).sum();
         let mut learner = Learner::default();
-        // of a part of the column, every other piece is left to see which entries are of use
+        // of a part of the column, every other piece is used to choose entries
         let is_part = scale > 1.0 || bytes > SAMPLE_BYTES;
         let step = match is_part {
             true => 2 * bytes.div_ceil(2 * SAMPLE_BYTES),
@@ -85,7 +81,7 @@ impl Learned {
         learner.choose(&mut uses, singles, scale)
     }
 
-    /// The entries for strings in which just these bytes occur.
+    /// The dictionary for strings in which only these bytes occur.
     pub fn dictionary(&self, occurring: &[bool; 256]) -> Dictionary {
         let singles: Vec<u8> = (0..=u8::MAX)
             .filter(|byte| occurring[usize::from(*byte)])
@@ -109,7 +105,7 @@ impl Learned {
     }
 }
 
-/// Which bytes occur.
+/// The bytes that occur.
 pub(crate) fn occurring<'a>(values: impl Iterator<Item = &'a [u8]>) -> [bool; 256] {
     let mut occurring = [false; 256];
     for value in values {
@@ -120,13 +116,13 @@ pub(crate) fn occurring<'a>(values: impl Iterator<Item = &'a [u8]>) -> [bool; 25
     occurring
 }
 
-/// Learns entries: two that are seen side by side for the second time become one.
+/// Learns entries: a pair seen side by side for the second time becomes one.
 struct Learner {
-    /// The node behind a node and a byte. The first 256 are those behind a byte.
+    /// The node after a node and a byte. The first 256 are those after a single byte.
     next: HashMap<(u32, u8), u32>,
     /// The entry that ends in a node.
     entry_at: Vec<Option<u16>>,
-    /// Of the entries behind those of bytes.
+    /// The parts of the entries after those of bytes.
     parts: Vec<Parts>,
     seen: HashSet<Parts>,
 }
@@ -147,20 +143,20 @@ impl Learner {
         256 + self.parts.len()
     }
 
-    /// The longest entry that `text`, which is not empty, starts with, and its bytes.
+    /// The longest entry that is a prefix of `text`, which is not empty, and its length.
     fn longest(&self, text: &[u8]) -> (u16, usize) {
         let mut node = u32::from(text[0]);
-        let mut found = (u16::from(text[0]), 1);
+        let mut longest = (u16::from(text[0]), 1);
         for (len, byte) in (2..=ENTRY_BYTES).zip(&text[1..]) {
             match self.next.get(&(node, *byte)) {
                 Some(next) => node = *next,
                 None => break,
             }
             if let Some(entry) = self.entry_at[node as usize] {
-                found = (entry, len);
+                longest = (entry, len);
             }
         }
-        found
+        longest
     }
 
     fn parse(&self, text: &[u8], mut visit: impl FnMut(usize)) {
@@ -173,7 +169,7 @@ impl Learner {
     }
 
     fn learn(&mut self, text: &[u8]) {
-        // the entry before, and its bytes
+        // the previous entry and its length
         let mut last: Option<(u16, usize)> = None;
         let mut at = 0;
         while at < text.len() {
@@ -188,7 +184,7 @@ impl Learner {
         }
     }
 
-    /// The entry for two that were seen before, and stand for `text`, if it is new.
+    /// Creates the entry for a pair seen before whose bytes are `text`, if it is new.
     fn merge(&mut self, parts: Parts, text: &[u8]) -> Option<u16> {
         if text.len() > ENTRY_BYTES || self.entries() >= MAX_LEARNED || self.seen.insert(parts) {
             return None;
@@ -201,19 +197,19 @@ impl Learner {
                 self.entry_at.push(None);
             }
         }
-        let place = &mut self.entry_at[node as usize];
-        if place.is_some() {
+        let slot = &mut self.entry_at[node as usize];
+        if slot.is_some() {
             return None;
         }
         let entry = (256 + self.parts.len()) as u16;
-        *place = Some(entry);
+        *slot = Some(entry);
         self.parts.push(parts);
         Some(entry)
     }
 
-    /// The entries that pay, which are used so many times in what is `scale` times smaller than the
-    /// column. Of the entries that no other one is made of, the one used least goes first, and its
-    /// uses become uses of its parts.
+    /// Chooses the entries that pay. `uses` counts them in a sample `scale` times smaller than the column. Among
+    /// entries that are not part of another one, the least used is removed first, and its uses become uses of its
+    /// parts.
     fn choose(&self, uses: &mut [u32], singles: usize, scale: f64) -> Learned {
         let mut users = vec![0u32; self.entries()];
         let all_parts = || self.parts.iter().flatten().map(|part| usize::from(*part));
@@ -266,7 +262,7 @@ pub(crate) struct Dictionary {
 }
 
 impl Dictionary {
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.singles.len() + self.parts.len()
     }
@@ -275,7 +271,7 @@ impl Dictionary {
         code_bits(self.len())
     }
 
-    /// As it is stored.
+    /// Serializes the dictionary.
     pub fn export(&self) -> Vec<u8> {
         let mut bitmap = [0; BITMAP_BYTES];
         for byte in &self.singles {
@@ -291,7 +287,7 @@ impl Dictionary {
         out
     }
 
-    /// What entries stand for.
+    /// The bytes of each entry.
     fn strings(&self) -> Vec<Vec<u8>> {
         let mut strings: Vec<Vec<u8>> = self.singles.iter().map(|byte| vec![*byte]).collect();
         for parts in &self.parts {
@@ -300,7 +296,7 @@ impl Dictionary {
         strings
     }
 
-    /// The codes of `values`, of which just the bytes with entries may occur, in splits.
+    /// Compresses `values` in splits. Only bytes with entries may occur.
     pub fn compress(&self, values: &[&[u8]], other: Option<&dyn Compressor>) -> Splits {
         let strings = self.strings();
         let of_other = other.and_then(|other| {
@@ -341,18 +337,18 @@ impl Dictionary {
     }
 }
 
-/// Splits that are compressed at a time, because each waits for memory.
+/// Splits that are compressed together, because each waits for memory.
 const WALKS: usize = 4;
 
-/// A split on its way to codes.
+/// A split being compressed.
 struct Walk<'a> {
-    /// Its strings, and more, so that a match never looks beyond the end.
+    /// Its strings, padded so that a match never reads beyond the end.
     text: Vec<u8>,
-    /// The bytes that are matched.
+    /// Offset of the next byte to match.
     at: usize,
-    /// How many more are the string's.
+    /// Remaining bytes of the current string.
     left: usize,
-    /// The strings behind that one.
+    /// The strings after it.
     behind: &'a [&'a [u8]],
     codes: Vec<u16>,
 }
@@ -378,7 +374,7 @@ impl<'a> Walk<'a> {
         (self.at, self.left, self.behind) = (0, 0, split);
     }
 
-    /// Goes on by a code; `false` at the end.
+    /// Emits one code; `false` at the end.
     #[inline(always)]
     fn step(&mut self, matcher: &Matcher) -> bool {
         while self.left == 0 {
@@ -429,22 +425,22 @@ impl Packer {
     }
 }
 
-/// Finds the longest entry that text starts with: it is a prefix of the last entry, in order, that
-/// is not behind the text.
+/// Finds the longest entry that is a prefix of a text: it is a prefix of the last entry that does not order after the
+/// text.
 struct Matcher {
-    /// The bytes of each entry as a number, zeros behind them. They ascend.
+    /// The bytes of each entry as a number, padded with zeros. They ascend.
     texts: Vec<u128>,
-    /// For each number of bytes, the longest entry of no more that is a prefix of this one.
+    /// Per length, the longest entry of at most that length that is a prefix of this one.
     prefixes: Vec<[Match; ENTRY_BYTES]>,
     key: Key,
-    /// How many entries lie before those of each key.
+    /// The number of entries before those of each key.
     starts: Vec<u16>,
 }
 
-/// A number of at most 18 bits for the first three bytes of a text, in which just the bytes with
-/// entries occur: in the order of texts, and one for some neighbours in the third byte.
+/// A number of at most 18 bits for the first three bytes of a text, in which only bytes with entries occur. It orders
+/// as texts do; some neighbours in the third byte share one.
 struct Key {
-    /// How many bytes with entries are below each.
+    /// The number of smaller bytes with entries, per byte.
     ranks: [u32; 256],
     rank_bits: u32,
     /// Bits of the third byte.
@@ -482,7 +478,7 @@ impl Key {
     }
 }
 
-/// A code, above 4 bits for one less than the length of what it stands for.
+/// A code, shifted left by 4, plus the length of its entry minus one.
 #[derive(Clone, Copy)]
 struct Match(u16);
 
@@ -537,8 +533,8 @@ impl Matcher {
         }
     }
 
-    /// The code of the longest entry that the first `left` bytes of `text` start with, and its bytes.
-    /// The first byte has an entry.
+    /// The code of the longest entry that is a prefix of the first `left` bytes of `text`, and its length. The first
+    /// byte has an entry.
     #[inline(always)]
     fn longest(&self, text: &[u8; ENTRY_BYTES], left: usize) -> (u16, usize) {
         let key = self.key.get(text);
@@ -547,8 +543,8 @@ impl Matcher {
         let same_key = &self.texts[start..usize::from(self.starts[key + 1])];
         let last = start + same_key.partition_point(|entry| *entry <= text) - 1;
         let shared = ((self.texts[last] ^ text).leading_zeros() / 8) as usize;
-        let found = self.prefixes[last][shared.min(left) - 1];
-        (found.code(), found.len())
+        let longest = self.prefixes[last][shared.min(left) - 1];
+        (longest.code(), longest.len())
     }
 }
 
@@ -592,7 +588,7 @@ mod tests {
         lines.iter().map(|line| &line[..]).collect()
     }
 
-    /// Entries are learned from the first lines, so that others have bytes that these have not.
+    /// Entries are learned from the first lines, so that other lines have bytes that these lack.
     #[test]
     fn codes_stand_for_what_was_compressed() {
         for (kind, count, learned, scale) in [
@@ -639,16 +635,16 @@ mod tests {
                 for left in [1, 1 + at % ENTRY_BYTES, ENTRY_BYTES] {
                     let (code, len) = matcher.longest(text.first_chunk().unwrap(), left);
                     assert_eq!(strings[usize::from(code)], text[..len]);
-                    let found = strings
+                    let matching = strings
                         .iter()
                         .filter(|string| text[..left].starts_with(string));
-                    assert_eq!(found.map(|string| string.len()).max(), Some(len));
+                    assert_eq!(matching.map(|string| string.len()).max(), Some(len));
                 }
             }
         }
     }
 
-    /// 16 codes of 4 bits for what no pair makes smaller; and no more entries than codes can name.
+    /// 16 codes of 4 bits for text that no pair makes smaller; and no more entries than codes can number.
     #[test]
     fn there_are_as_many_entries_as_pay() {
         let digits: Vec<Vec<u8>> = lines(1, 3000)

@@ -1,5 +1,5 @@
-//! `plain`: fixed-width values as Arrow lays them out, for what nothing else makes smaller. Byte
-//! strings are in `strings`, nested types in `nested`.
+//! `plain`: fixed-width values in Arrow's layout, where no other encoding is smaller. Byte strings
+//! are in `strings`, nested types in `nested`.
 //!
 //! ```text
 //! buffer   the values, little-endian; arbitrary where null
@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::selection::Selection;
 use crate::wire::{ChunkReader, ChunkWriter};
 
-/// Bytes of a value; `None` if the type is not of fixed width.
+/// Bytes per value; `None` if the type is not of fixed width.
 pub(crate) fn width_of(data_type: &DataType) -> Option<usize> {
     data_type.primitive_width()
 }
@@ -51,7 +51,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The values of an array, whose memory they share; `None` if they are not of fixed width.
+    /// The values of an array, which shares its memory; `None` if they are not of fixed width.
     pub fn of(array: &dyn Array) -> Option<Self> {
         let width = width_of(array.data_type())?;
         let values = values_of(array, width);

@@ -1,5 +1,5 @@
-//! The list of encodings: which applies to what, the tag that each has in a column chunk, and the
-//! values that it is parsed to. The set is closed, so the compiler lists what a new one lacks.
+//! The list of encodings: the types each applies to, its tag in a column chunk, and its parsed
+//! form. The set is closed, so the compiler lists what a new one lacks.
 
 use arrow::datatypes::DataType;
 
@@ -38,7 +38,7 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
     let is_boolean = data_type == &DataType::Boolean;
     let is_empty = data_type == &DataType::FixedSizeBinary(0);
     let applies = |encoding: &Encoding| match encoding {
-        // taken without a choice
+        // used without a choice
         Encoding::Constant => false,
         Encoding::Plain => !is_boolean,
         Encoding::Ffor | Encoding::Sparse | Encoding::Rle => source.offsets.is_some(),
@@ -52,7 +52,7 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
     Encoding::ALL.into_iter().filter(applies).collect()
 }
 
-/// What to use where the chosen encoding turns out not to apply.
+/// The encoding to use if the chosen one turns out not to apply.
 pub(crate) fn fallback(source: &Source) -> Encoding {
     match (&source.offsets, &source.bytes) {
         (Some(_), _) => Encoding::Ffor,
@@ -140,14 +140,14 @@ macro_rules! match_codec {
 
 pub(crate) use match_codec;
 
-/// Whether values of the type and tag may be those of a constant or a dictionary.
+/// Returns true if values of this type and tag may be those of a constant or a dictionary.
 pub(crate) fn is_distinct(tag: u8, data_type: &DataType) -> bool {
     let is_flat = Class::stored(data_type).is_some() || byte_strings::is_bytes(data_type);
     is_flat && tag != CONSTANT && tag != DICT
 }
 
 impl<C: Child> Values<C> {
-    /// Parses what has been stored under `tag`.
+    /// Parses the values stored under `tag`.
     pub fn parse(
         reader: &mut ChunkReader,
         tag: u8,

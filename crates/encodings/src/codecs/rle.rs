@@ -22,7 +22,7 @@ const PART: &str = "rle";
 /// Runs up to this long are stored as if they were this long.
 const SHORT_RUN: usize = 8;
 
-/// Gives the rows of a run its value. Those behind may be overwritten, so that runs are to come in order.
+/// Writes a run's value to its rows. Rows after it may be overwritten, so runs must come in order.
 #[inline(always)]
 pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, value: T) {
     // most runs are short: a store of fixed length is cheaper than a loop
@@ -32,18 +32,18 @@ pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, v
     }
 }
 
-/// The integer sequences that the values and the lengths of runs are.
+/// The encoding of run values and run lengths as integer sequences.
 pub(crate) trait RunSequence: Sized {
-    /// `values`, encoded, for runs that are `nesting` deep.
+    /// Encodes `values`, which are `nesting` runs deep.
     fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
-    /// About the bytes of it.
+    /// Estimated bytes of the encoding.
     fn size(values: &[u64], nesting: usize) -> usize;
     /// Parses a sequence that is `nesting` runs deep.
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
     /// The names of its encodings.
     fn describe(&self) -> String;
-    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary. `runs` is for this sequence and
-    /// reference only, and keeps what the next vector may need.
+    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary. `runs` is only for this sequence
+    /// and reference, and caches runs that the next vector may need.
     fn decode_next<T: Word>(
         &self,
         vector: usize,
@@ -53,7 +53,7 @@ pub(crate) trait RunSequence: Sized {
     ) -> Result<()>;
 }
 
-/// The value of each run, its length less one, and the number of runs of each vector.
+/// The value of each run, its length minus one, and the number of runs per vector.
 fn runs(values: &[u64]) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     let (mut runs, mut lengths, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
@@ -76,10 +76,10 @@ pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut C
     out.append(S::encode(&lengths, nesting));
 }
 
-/// About the bytes that [`encode`] appends, without packing anything.
+/// Estimated bytes that [`encode`] appends, computed without packing.
 pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> usize {
     let (runs, lengths, counts) = runs(values);
-    // runs that are hardly longer than a row are not looked at any closer
+    // runs hardly longer than a row are not nested further
     let nesting = match runs.len() * 10 > values.len() * 9 {
         true => usize::MAX,
         false => nesting,
@@ -130,9 +130,9 @@ impl<S: RunSequence> Rle<S> {
     }
 
     /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
-    /// [`for_each_run`](Self::for_each_run), for who wants all runs of all vectors: what the lengths add up to is
-    /// looked at once, at the end, and nothing is done run by run with the values. `decoded` is for this sequence
-    /// only; `spare` is where values go that were not decoded together.
+    /// [`for_each_run`](Self::for_each_run), for callers that need all runs of all vectors: the sum of the lengths is
+    /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
+    /// `spare` receives values that were not decoded together.
     pub fn runs<'a>(
         &self,
         vector: usize,
@@ -144,9 +144,9 @@ impl<S: RunSequence> Rle<S> {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (first, end) = (start(vector), start(vector + 1));
         let count = end - first;
-        // bytes first: bits would wait for those before them in their word
+        // bytes first: setting bits would wait for those before them in their word
         let mut flags = [0; VECTOR_LEN];
-        // lengths as they are stored, so that a run starts at what is before it plus its number
+        // lengths are stored minus one, so a run starts at the sum before it plus its index
         let (mut before, mut all_lengths) = (0usize, 0);
         let mut filled = 0;
         while filled < count {
@@ -156,7 +156,7 @@ impl<S: RunSequence> Rle<S> {
             let part = from..VECTOR_LEN.min(from + count - filled);
             for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
                 flags[before.wrapping_add(run) % VECTOR_LEN] = 1;
-                // whatever a damaged length makes of it: see below
+                // damaged lengths may wrap around: see below
                 before = before.wrapping_add(*length as usize);
                 all_lengths |= length;
             }
@@ -166,7 +166,7 @@ impl<S: RunSequence> Rle<S> {
             filled += part.len();
         }
         let next = before.wrapping_add(count);
-        // lengths that are all below that of a vector add up to what they seem to
+        // lengths below that of a vector cannot wrap around
         ensure(
             next == rows && all_lengths < VECTOR_LEN as u64,
             PART,
@@ -188,7 +188,7 @@ impl<S: RunSequence> Rle<S> {
         )
     }
 
-    /// Decodes a vector; `runs` keeps what the next one may need.
+    /// Decodes a vector; `runs` caches runs that the next one may need.
     pub fn decode<T: Word>(
         &self,
         vector: usize,
@@ -201,7 +201,7 @@ impl<S: RunSequence> Rle<S> {
         })
     }
 
-    /// Which rows of a vector hold a value in `low..=high`; `runs` keeps what the next one may need.
+    /// Sets a bit per row of a vector whose value is in `low..=high`; `runs` caches runs that the next one may need.
     pub fn in_range(
         &self,
         vector: usize,
@@ -252,16 +252,16 @@ impl<S: RunSequence> Rle<S> {
     }
 }
 
-/// [`Runs`] that are there once they are needed.
+/// [`Runs`] created on first use.
 pub(crate) type SpareRuns<T> = Option<Box<Runs<T>>>;
 
-/// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the
-/// next one takes the rest.
+/// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the next vector uses the
+/// rest.
 pub(crate) struct Runs<T> {
     vector: Option<usize>,
     values: [T; VECTOR_LEN],
     lengths: [u64; VECTOR_LEN],
-    /// Those that values and lengths are themselves made of.
+    /// For the runs that values and lengths consist of.
     of_values: SpareRuns<T>,
     of_lengths: SpareRuns<u64>,
 }
@@ -279,7 +279,7 @@ impl<T: Word> Default for Runs<T> {
 }
 
 impl<T: Word> Runs<T> {
-    /// The values and lengths from `run` on, up to `end` or as many as lie in a vector with it.
+    /// The values and lengths from `run` on, up to `end` or the end of its vector.
     #[inline]
     pub fn load<S: RunSequence>(
         &mut self,

@@ -1,4 +1,4 @@
-//! Sequences of unsigned integers: what every encoding comes down to.
+//! Sequences of unsigned integers, on which all other encodings build.
 //!
 //! A column of an integer-like type is stored as offsets from its smallest value, so that every
 //! type is the same `u64` here and order is kept: codes of a dictionary, run lengths, string
@@ -30,10 +30,10 @@ use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "integers";
-/// Vectors that the choice looks at, evenly spread.
+/// Vectors sampled to choose an encoding, evenly spread.
 const SAMPLE_VECTORS: usize = 32;
-/// Nested choices (the run values of run values ...) end here: no run is stored in more runs. A
-/// vector of runs may take two vectors of the next level to decode, so each level doubles the time.
+/// The depth limit of nested choices (the run values of run values ...): no run is stored in more runs. A vector of
+/// runs may take two vectors of the next level to decode, so each level doubles the time.
 const MAX_NESTING: usize = 2;
 
 /// An encoded sequence of `u64`.
@@ -49,7 +49,7 @@ pub(crate) enum Sequence {
     Sparse(Box<Sparse<Self>>),
 }
 
-/// What [`Sequence::select`] keeps from one vector of a sequence to the next.
+/// State that [`Sequence::select`] keeps from one vector of a sequence to the next.
 pub(crate) struct Scratch<T> {
     pub values: [T; VECTOR_LEN],
     pub words: Words,
@@ -113,19 +113,20 @@ pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> C
     out
 }
 
-/// Encodes `values` by what suits them best.
+/// Encodes `values` in the best encoding.
 pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
     encode_smallest(values, 0, |encoding, bytes| {
         with_work(encoding, bytes, values)
     })
 }
 
-/// As [`encode`], of lengths: values take so much longer to decode than these that only bytes count.
+/// As [`encode`], for lengths: values take so much longer to decode than these that only bytes count.
 pub(crate) fn encode_lengths(values: &[u64]) -> ChunkWriter {
     Sequence::encode(values, 0)
 }
 
-/// Encodes `values`, which are `nesting` runs deep, by the encoding for which `counted` gives least of its bytes.
+/// Encodes `values`, which are `nesting` runs deep, in the encoding with the lowest cost, which `counted` computes from
+/// its bytes.
 fn encode_smallest(
     values: &[u64],
     nesting: usize,
@@ -151,8 +152,8 @@ fn constant(value: u64) -> ChunkWriter {
     out
 }
 
-/// About the bytes of `values` in an encoding, which is one of [`KINDS`], without packing anything; `None` if it is
-/// not worth a try.
+/// Estimated bytes of `values` in an encoding, which is one of [`KINDS`], computed without packing; `None` if it is not
+/// worth trying.
 fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> {
     Some(match encoding {
         Encoding::Delta => delta::size(values),
@@ -165,25 +166,25 @@ fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> 
     })
 }
 
-/// So many runs, or others of `sparse`, count a byte beside their own when encodings are compared, and so many
-/// differences: a core takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
+/// This many runs, exceptions of `sparse`, or differences cost as much as a byte when encodings are compared: a core
+/// takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
 const RUNS_A_BYTE: usize = 5;
 const DIFFERENCES_A_BYTE: usize = 16;
 
-/// What `values` in `bytes` bytes of an encoding count when encodings are compared.
+/// The cost of `values` in `bytes` bytes of an encoding when encodings are compared.
 pub(crate) fn with_work(encoding: Encoding, bytes: usize, values: &[u64]) -> usize {
     match encoding {
         Encoding::Rle | Encoding::GpuRfor => bytes + runs(values) / RUNS_A_BYTE,
-        Encoding::Sparse => bytes + sparse::count_others(values) / RUNS_A_BYTE,
+        Encoding::Sparse => bytes + sparse::count_exceptions(values) / RUNS_A_BYTE,
         Encoding::Delta | Encoding::GpuDfor => bytes + values.len() / DIFFERENCES_A_BYTE,
         _ => bytes,
     }
 }
 
-/// One run for this many rows: few.
+/// Runs are few if there is at most one for this many rows.
 const FEW_RUNS: usize = 4;
 
-/// About the bytes of `values` in each of [`KINDS`] that is worth a try: of a sample, unless runs or others are few.
+/// Estimated bytes of `values` in each of [`KINDS`] worth trying: from a sample, unless runs or exceptions are few.
 pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
     let sample = sample(values, SAMPLE_VECTORS);
     if nesting >= MAX_NESTING {
@@ -205,7 +206,7 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
             Encoding::Rle | Encoding::GpuRfor => scaled(of_sample, runs(values), runs(&sample)),
             _ => scaled(of_sample, values.len(), sample.len()),
         };
-        // others may stand together, out of the sample's sight; but what it finds twice too large needs no look
+        // exceptions may cluster outside the sample; but if it is twice too large in the sample, the rest is not read
         let may_pay = || sizes.iter().all(|(_, other)| bytes < 2 * other);
         if kind == Encoding::Sparse && !is_all && may_pay() {
             match size_as(kind, values, nesting) {
@@ -218,8 +219,7 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
     sizes
 }
 
-/// Those of [`KINDS`] that sequences are tried in which are so deep in others. Runs and others are few values: what
-/// blocks save of them is little.
+/// The [`KINDS`] to try for sequences nested this deep. Runs and exceptions are few values: blocks save little of them.
 fn kinds_of(nesting: usize) -> impl Iterator<Item = Encoding> {
     let is_tried = move |kind: &Encoding| nesting == 0 || !Pin::GPU_STAR.contains(kind);
     KINDS.into_iter().filter(is_tried)
@@ -229,13 +229,13 @@ fn scaled(bytes: usize, of: usize, sampled: usize) -> usize {
     (bytes as u128 * of as u128 / sampled.max(1) as u128) as usize
 }
 
-/// About how many runs `rle` makes.
+/// Estimated number of runs of `rle`.
 pub(crate) fn runs(values: &[u64]) -> usize {
     values.len().div_ceil(VECTOR_LEN) + changes(values) as usize
 }
 
 dispatched! {
-    /// How many values differ from the one before.
+    /// The number of values that differ from the one before.
     fn changes(values: &[u64]) -> u64 {
         let pairs = values.iter().zip(values.get(1..).unwrap_or_default());
         pairs.fold(0, |count, (a, b)| count + u64::from(a != b))
@@ -341,7 +341,7 @@ impl Sequence {
         self.decode_next(vector, reference, &mut None, out)
     }
 
-    /// Appends the selected values of a vector. `scratch` is for this sequence and reference only.
+    /// Appends the selected values of a vector. `scratch` is only for this sequence and reference.
     pub fn select<T: Word>(
         &self,
         selected: &Selected,
@@ -369,8 +369,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Which rows of a vector hold a value in `low..=high`. Bits beyond the end are arbitrary. `runs` is for this
-    /// sequence only, and keeps what the next vector may need.
+    /// Sets a bit per row of a vector whose value is in `low..=high`. Bits beyond the end are arbitrary. `runs` is only
+    /// for this sequence, and caches runs that the next vector may need.
     pub fn in_range(
         &self,
         vector: usize,
@@ -424,7 +424,7 @@ impl Sequence {
     }
 }
 
-/// Sets of more runs of consecutive values than this are looked up value by value.
+/// Sets with more ranges of consecutive values than this are looked up value by value.
 const MAX_RANGES: usize = 4;
 /// Sets spread over at most this many values are looked up in a bitmap.
 const MAX_BITMAP: u64 = 1 << 20;
@@ -437,18 +437,18 @@ impl Sequence {
         if ranges.len() <= MAX_RANGES {
             let mut runs = None;
             for (vector, mask) in selection.vectors_mut() {
-                let (mut found, mut range) = ([0; 16], [0; 16]);
+                let (mut members, mut range) = ([0; 16], [0; 16]);
                 for of_set in &ranges {
                     let (low, high) = (of_set[0], of_set[of_set.len() - 1]);
                     self.in_range(vector, low, high, &mut runs, &mut range)?;
-                    found
+                    members
                         .iter_mut()
                         .zip(&range)
-                        .for_each(|(found, range)| *found |= range);
+                        .for_each(|(members, range)| *members |= range);
                 }
                 mask.iter_mut()
-                    .zip(&found)
-                    .for_each(|(mask, found)| *mask &= found ^ flip);
+                    .zip(&members)
+                    .for_each(|(mask, members)| *mask &= members ^ flip);
             }
             return Ok(());
         }
@@ -457,11 +457,11 @@ impl Sequence {
         for (vector, mask) in selection.vectors_mut() {
             self.decode_next(vector, 0, &mut runs, &mut values)?;
             for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
-                let mut found = 0;
+                let mut members = 0;
                 for (bit, value) in values.iter().enumerate() {
-                    found |= u64::from(lookup.contains(*value)) << bit;
+                    members |= u64::from(lookup.contains(*value)) << bit;
                 }
-                *word &= found ^ flip;
+                *word &= members ^ flip;
             }
         }
         Ok(())
@@ -504,7 +504,7 @@ impl<'a> Lookup<'a> {
 /// A sequence of unsigned integers.
 #[derive(Clone, Copy, Debug)]
 pub enum SequenceView<'a> {
-    /// The same for every row.
+    /// One value for every row.
     Constant(u64),
     /// `base + residual`, with a base for each vector.
     Ffor(FforView<'a>),
@@ -516,7 +516,7 @@ pub enum SequenceView<'a> {
     GpuFor(GpuForView<'a>),
     /// Tiles of 512, with differences in blocks of 128.
     GpuDfor(GpuDforView<'a>),
-    /// The entry of most rows, and others with their places.
+    /// The entry of most rows, and exceptions with their rows.
     Sparse(SparseView<'a>),
 }
 
@@ -570,7 +570,7 @@ impl<'a> SequenceView<'a> {
 }
 
 dispatched! {
-    /// The smallest and the largest; 0 and 0 of none.
+    /// The smallest and the largest entry; 0 and 0 if there are none.
     fn bounds(entries: &[u64]) -> (u64, u64) {
         let widen = |(low, high): (u64, u64), entry: &u64| (low.min(*entry), high.max(*entry));
         let (smallest, largest) = entries.iter().fold((u64::MAX, 0), widen);
@@ -589,12 +589,12 @@ enum RunsOf<'a> {
 }
 
 impl RunsView<'_> {
-    /// Calls `visit` with each vector: the rows that start a run in it, the entries of its runs, in order, and the
-    /// smallest and the largest entry. The runs of a vector tile it.
+    /// Calls `visit` with each vector: a mask of the rows that start a run in it, the entries of its runs, in order,
+    /// and the smallest and the largest entry. The runs of a vector tile it.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if they do not; those of `visit`.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) if runs do not tile a vector; errors of `visit`.
     pub fn for_each_vector<E: From<crate::Error>>(
         &self,
         mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> std::result::Result<(), E>,
@@ -637,11 +637,11 @@ impl SparseView<'_> {
         self.0.value()
     }
 
-    /// Calls `visit` with each vector that has other entries, and all of its entries.
+    /// Calls `visit` with each vector that has exceptions, and all of its entries.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) for rows that no vector has; those of `visit`.
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for rows outside of a vector; errors of `visit`.
     pub fn for_each_uneven<E: From<crate::Error>>(
         &self,
         mut visit: impl FnMut(usize, &[u64; VECTOR_LEN]) -> std::result::Result<(), E>,

@@ -1,4 +1,4 @@
-//! What is encoded.
+//! The input of encodings.
 
 use std::cell::OnceCell;
 
@@ -12,7 +12,7 @@ use crate::compressor::Compressor;
 use crate::offsets::{self, Offsets};
 use crate::wire::ChunkWriter;
 
-/// A dictionary of more distinct values than one for this many rows is not tried.
+/// Minimum rows per entry for a dictionary to be tried.
 pub(crate) const ROWS_PER_ENTRY: usize = 2;
 
 /// A dictionary: its entries and codes, encoded.
@@ -27,19 +27,19 @@ pub(crate) struct Source<'a> {
     pub array: &'a dyn Array,
     pub offsets: Option<Offsets>,
     pub bytes: Option<Vec<&'a [u8]>>,
-    /// Decimals too far from each other to have offsets.
+    /// Decimals with a range too large for offsets.
     pub wide: Option<Vec<i256>>,
     /// The most entries that a dictionary may have.
     pub max_entries: usize,
-    /// How many times larger the column is that this is a sample of.
+    /// The size of the column relative to this sample.
     pub scale: f64,
-    /// Who compresses strings, if not this thread.
+    /// The compressor of strings, if not this thread.
     pub compressor: Option<&'a dyn Compressor>,
-    /// Made when first needed; `None` if it has too many entries.
+    /// Built on first use; `None` if it has too many entries.
     pub dictionary: OnceCell<Option<Dictionary>>,
-    /// Trained when first needed, on a sample if there was one.
+    /// Trained on first use, on a sample if there was one.
     tables: OnceCell<Tables>,
-    /// Learned likewise.
+    /// Learned on first use, likewise.
     entries: OnceCell<Learned>,
 }
 
@@ -60,12 +60,13 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Whether values are numbers or strings, which can be compared.
+    /// Returns true if values are numbers or strings, which can be compared.
     pub fn has_order(&self) -> bool {
         self.offsets.is_some() || self.bytes.is_some() || self.wide.is_some()
     }
 
-    /// Whether all rows are null, or all valid ones alike (offsets are filled where null).
+    /// Returns true if all rows are null, or all valid ones equal (null slots of offsets are
+    /// filled).
     pub fn is_constant(&self) -> bool {
         if let DataType::Union(_, _) = self.array.data_type() {
             return false;
@@ -91,17 +92,17 @@ impl<'a> Source<'a> {
         valid.all(|row| Some(&values[row]) == first)
     }
 
-    /// The symbol tables for its `values`.
+    /// The symbol tables, trained for `values`.
     pub fn tables(&self, values: &[&[u8]]) -> &Tables {
         self.tables.get_or_init(|| Tables::train(values))
     }
 
-    /// The entries for its `values`.
+    /// The entries, learned from `values`.
     pub fn entries(&self, values: &[&[u8]]) -> &Learned {
         self.entries.get_or_init(|| Learned::of(values, self.scale))
     }
 
-    /// Takes over what was learned of a sample of this source.
+    /// Takes over tables and entries learned from a sample of this source.
     pub fn train_as(&self, sample: Source) {
         if let Some(tables) = sample.tables.into_inner() {
             let _ = self.tables.set(tables);

@@ -1,13 +1,13 @@
-//! `sparse`: the value of most rows, and the others with their places. Loses to `ffor` where more
-//! than a few rows in a hundred are others, to `rle` where these stand together.
+//! `sparse`: the value of most rows, and exceptions with their rows. Loses to
+//! `ffor` if more than a few rows in a hundred are exceptions, to `rle` if these stand together.
 //!
 //! ```text
-//! header   u64 the value of most rows, u64 number of others
-//! buffer   u16 number of others in each vector, 0..=1024
-//! then     the others, then the row in its vector of each, as integer sequences
+//! header   u64 the value of most rows, u64 number of exceptions
+//! buffer   u16 number of exceptions in each vector, 0..=1024
+//! then     the exceptions, then the row in its vector of each, as integer sequences
 //! ```
 //!
-//! Bits per value: (value + 10 bits) for each other, 16 bits a vector.
+//! Bits per value: (value + 10 bits) for each exception, 16 bits a vector.
 
 use crate::VECTOR_LEN;
 use crate::codecs::rle::{RunSequence, Runs};
@@ -18,7 +18,7 @@ use crate::words::Word;
 
 const PART: &str = "sparse";
 
-/// The value that more than half of `values` have, if there is one (Boyer and Moore's vote).
+/// The value of more than half of `values`, if there is one (Boyer and Moore's vote).
 fn majority(values: &[u64]) -> u64 {
     let vote = |(kept, lead): (u64, usize), value: &u64| match lead {
         _ if *value == kept => (kept, lead + 1),
@@ -28,63 +28,63 @@ fn majority(values: &[u64]) -> u64 {
     values.iter().fold((0, 0), vote).0
 }
 
-/// How many values are others.
-pub(crate) fn count_others(values: &[u64]) -> usize {
+/// The number of exceptions.
+pub(crate) fn count_exceptions(values: &[u64]) -> usize {
     let most = majority(values);
     values.iter().filter(|value| **value != most).count()
 }
 
-/// The values other than `most`, their rows, and the number of them in each vector.
-fn others(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
-    let (mut others, mut places, mut counts) = (vec![], vec![], vec![]);
+/// The values other than `most`, their rows, and their number per vector.
+fn exceptions(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
+    let (mut exceptions, mut rows, mut counts) = (vec![], vec![], vec![]);
     for vector in values.chunks(VECTOR_LEN) {
-        let before = others.len();
+        let before = exceptions.len();
         for (row, value) in (0u64..).zip(vector).filter(|(_, value)| **value != most) {
-            others.push(*value);
-            places.push(row);
+            exceptions.push(*value);
+            rows.push(row);
         }
-        counts.push((others.len() - before) as u16);
+        counts.push((exceptions.len() - before) as u16);
     }
-    (others, places, counts)
+    (exceptions, rows, counts)
 }
 
-/// About the bytes that [`encode`] appends, without packing anything; `None` if values are not even
-/// mostly the same.
+/// Estimated bytes that [`encode`] appends, computed without packing; `None` unless most values are
+/// equal.
 pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
-    if count_others(values) > values.len().div_ceil(2) {
+    if count_exceptions(values) > values.len().div_ceil(2) {
         return None;
     }
-    let (others, places, counts) = others(values, majority(values));
-    let parts = S::size(&others, nesting) + S::size(&places, nesting);
+    let (exceptions, rows, counts) = exceptions(values, majority(values));
+    let parts = S::size(&exceptions, nesting) + S::size(&rows, nesting);
     Some(24 + 2 * counts.len() + parts)
 }
 
 /// Appends `values`.
 pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
     let most = majority(values);
-    let (others, places, counts) = others(values, most);
+    let (exceptions, rows, counts) = exceptions(values, most);
     out.u64(most);
-    out.u64(others.len() as u64);
+    out.u64(exceptions.len() as u64);
     out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
-    out.append(S::encode(&others, nesting));
-    out.append(S::encode(&places, nesting));
+    out.append(S::encode(&exceptions, nesting));
+    out.append(S::encode(&rows, nesting));
 }
 
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
-/// ends with the number of others.
+/// ends with the number of exceptions.
 #[derive(Clone, Debug)]
 pub(crate) struct Sparse<S> {
     value: u64,
     starts: Vec<u32>,
-    others: S,
-    places: S,
+    exceptions: S,
+    rows: S,
 }
 
 impl<S: RunSequence> Sparse<S> {
     /// Parses a sequence whose parts are `nesting` deep.
     pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         let value = reader.u64()?;
-        let others = reader.count(len, PART)?;
+        let exceptions = reader.count(len, PART)?;
         let vectors = len.div_ceil(VECTOR_LEN);
         let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
         let mut starts = Vec::with_capacity(vectors + 1);
@@ -98,20 +98,20 @@ impl<S: RunSequence> Sparse<S> {
             total = total.saturating_add(u32::from(count));
             starts.push(total);
         }
-        ensure(total as usize == others, PART, || {
-            format!("{total} others in the vectors, {others} in all")
+        ensure(total as usize == exceptions, PART, || {
+            format!("{total} others in the vectors, {exceptions} in all")
         })?;
         Ok(Self {
             value,
             starts,
-            others: S::parse(reader, others, nesting)?,
-            places: S::parse(reader, others, nesting)?,
+            exceptions: S::parse(reader, exceptions, nesting)?,
+            rows: S::parse(reader, exceptions, nesting)?,
         })
     }
 
     pub fn describe(&self) -> String {
-        let (others, places) = (self.others.describe(), self.places.describe());
-        format!("sparse({others}, {places})")
+        let (exceptions, rows) = (self.exceptions.describe(), self.rows.describe());
+        format!("sparse({exceptions}, {rows})")
     }
 
     /// The value of most rows.
@@ -123,12 +123,12 @@ impl<S: RunSequence> Sparse<S> {
         self.starts.len() - 1
     }
 
-    /// Whether a vector has no others.
+    /// Returns true if a vector has no exceptions.
     pub fn is_even(&self, vector: usize) -> bool {
         self.starts.get(vector) == self.starts.get(vector + 1)
     }
 
-    /// Decodes a vector; `runs` keeps what the next one may need.
+    /// Decodes a vector; `runs` caches runs that the next one may need.
     pub fn decode<T: Word>(
         &self,
         vector: usize,
@@ -137,7 +137,7 @@ impl<S: RunSequence> Sparse<S> {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         out.fill(reference.plus(self.value));
-        self.for_each_other(vector, reference, runs, |row, value| out[row] = value)
+        self.for_each_exception(vector, reference, runs, |row, value| out[row] = value)
     }
 
     pub fn in_range(
@@ -150,13 +150,13 @@ impl<S: RunSequence> Sparse<S> {
     ) -> Result<()> {
         let is_in = |value| (low..=high).contains(&value);
         out.fill(if is_in(self.value) { u64::MAX } else { 0 });
-        self.for_each_other(vector, 0, runs, |row, value| {
+        self.for_each_exception(vector, 0, runs, |row, value| {
             set_bit(out, row, is_in(value))
         })
     }
 
-    /// Calls `visit` with the row and the value of each other of a vector.
-    fn for_each_other<T: Word>(
+    /// Calls `visit` with the row and the value of each exception of a vector.
+    fn for_each_exception<T: Word>(
         &self,
         vector: usize,
         reference: T,
@@ -164,16 +164,16 @@ impl<S: RunSequence> Sparse<S> {
         mut visit: impl FnMut(usize, T),
     ) -> Result<()> {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        let (mut other, end) = (start(vector), start(vector + 1));
-        while other < end {
-            let part = runs.load(&self.others, &self.places, other, end, reference)?;
+        let (mut exception, end) = (start(vector), start(vector + 1));
+        while exception < end {
+            let part = runs.load(&self.exceptions, &self.rows, exception, end, reference)?;
             for (value, row) in part.0.iter().zip(part.1) {
                 ensure(*row < VECTOR_LEN as u64, PART, || {
                     format!("row {row} of a vector")
                 })?;
                 visit(*row as usize, *value);
             }
-            other += part.0.len();
+            exception += part.0.len();
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Arrays of every type, in shapes that each encoding likes and hates.
+//! Arrays of every type, in shapes that suit each encoding or defeat it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use arrow::buffer::{BooleanBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::compute::cast;
 use arrow::datatypes::*;
 
-/// How values follow one another.
+/// The pattern of consecutive values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
     Constant,
@@ -31,7 +31,7 @@ impl Shape {
     ];
 }
 
-/// Which rows are null.
+/// The pattern of null rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NullPattern {
     None,
@@ -157,7 +157,7 @@ pub fn all_types() -> Vec<DataType> {
     ]
 }
 
-/// Types that comparison kernels take.
+/// Returns true if comparison kernels support the type.
 pub fn is_ordered(data_type: &DataType) -> bool {
     use DataType::*;
     !data_type.is_nested() && !matches!(data_type, Null | Dictionary(_, _) | RunEndEncoded(_, _))
@@ -480,7 +480,7 @@ pub fn array_of(
     with_nulls(array, nulls)
 }
 
-/// Floats as their bits, so that equal means equal in every bit; other arrays as they are.
+/// Floats as their bits, so that equal means equal in every bit; other arrays unchanged.
 pub fn float_bits(array: &ArrayRef) -> ArrayRef {
     let as_type = |to: DataType| {
         let data = array.to_data();

@@ -3,7 +3,7 @@
 //! ```text
 //! u32    format version
 //! text   logical schema, JSON; of a text, the length is a u32
-//! u32    number of encoding names, and so many texts
+//! u32    number of encoding names, and as many texts
 //! u32    number of row groups, and for each
 //!          u64  rows
 //!          u64  start, end in the file (two numbers)
@@ -17,33 +17,33 @@
 //! ```
 //!
 //! Row groups and, in each, `zones` and `data` of the columns follow each other without overlap, start at multiples of
-//! 64, and end before the footer does begin.
+//! 64, and end before the footer begins.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::fields::{encoding, rows};
 use crate::cursor::Cursor;
-use crate::error::{Place, Result};
+use crate::error::{FilePosition, Result};
 use crate::ipc::HEADER;
 use crate::metadata::{Chunk, Compression, RowGroup};
 
-/// What row groups and chunks start at multiples of.
+/// Row groups and chunks start at multiples of this many bytes.
 const ALIGNMENT: u64 = 64;
 
 const ROW_GROUP_BYTES: usize = 3 * size_of::<u64>();
 const CHUNK_BYTES: usize = 5 * size_of::<u64>() + 3 * size_of::<u32>();
 
-/// The row groups of a file whose footer begins at byte `limit`.
+/// Parses the row groups of a file whose footer begins at byte `limit`.
 pub(super) fn row_groups(
     cursor: &mut Cursor<'_>,
     columns: usize,
     names: &[Arc<str>],
     limit: u64,
-    place: Place<'_>,
+    position: FilePosition<'_>,
 ) -> Result<Vec<RowGroup>> {
     Groups {
-        place,
+        position,
         columns,
         names,
         free: HEADER.len() as u64..limit,
@@ -51,9 +51,9 @@ pub(super) fn row_groups(
     .parse(cursor)
 }
 
-/// Parses row groups front to back, taking what they occupy from the `free` bytes of the file.
+/// Parses row groups front to back, removing the bytes they occupy from the `free` bytes of the file.
 struct Groups<'a> {
-    place: Place<'a>,
+    position: FilePosition<'a>,
     columns: usize,
     names: &'a [Arc<str>],
     free: Range<u64>,
@@ -61,7 +61,7 @@ struct Groups<'a> {
 
 impl Groups<'_> {
     fn parse(mut self, cursor: &mut Cursor<'_>) -> Result<Vec<RowGroup>> {
-        let file = self.place;
+        let file = self.position;
         let entry_bytes = self
             .columns
             .saturating_mul(CHUNK_BYTES)
@@ -69,21 +69,23 @@ impl Groups<'_> {
         let count = cursor.count(Cursor::wide_u32, entry_bytes, "row groups")?;
         let mut row_groups = Vec::with_capacity(count);
         for index in 0..count {
-            self.place = file.row_group(index);
+            self.position = file.row_group(index);
             row_groups.push(self.row_group(cursor)?);
         }
         Ok(row_groups)
     }
 
     fn row_group(&mut self, cursor: &mut Cursor<'_>) -> Result<RowGroup> {
-        let rows = rows(cursor.u64("row count")?, self.place)?;
+        let rows = rows(cursor.u64("row count")?, self.position)?;
         let bytes = cursor.u64("row group start")?..cursor.u64("row group end")?;
         if bytes.start > bytes.end {
-            return Err(self.place.corrupt(format!("it occupies bytes {bytes:?}")));
+            return Err(self
+                .position
+                .corrupt(format!("it occupies bytes {bytes:?}")));
         }
         self.take(bytes.clone(), "the row group")?;
         let mut group = Groups {
-            place: self.place,
+            position: self.position,
             columns: self.columns,
             names: self.names,
             free: bytes.clone(),
@@ -110,7 +112,7 @@ impl Groups<'_> {
             data,
             data_crc32,
             compression: Compression::None,
-            encoding: encoding(self.names, number, self.place)?,
+            encoding: encoding(self.names, number, self.position)?,
             arrow_bytes: cursor.u64("size as Arrow arrays")?,
         })
     }
@@ -120,21 +122,21 @@ impl Groups<'_> {
         let len = cursor.u64(what)?;
         let crc32 = cursor.u32(what)?;
         let end = start.checked_add(len).ok_or_else(|| {
-            self.place
+            self.position
                 .corrupt(format!("{what} of {len} bytes at {start}"))
         })?;
         self.take(start..end, what)?;
         Ok((start..end, crc32))
     }
 
-    /// Takes `range` from the front of what is free.
+    /// Removes `range` from the front of the free bytes.
     fn take(&mut self, range: Range<u64>, what: &str) -> Result<()> {
         let free = self.free.clone();
         if range.start < free.start
             || range.end > free.end
             || !range.start.is_multiple_of(ALIGNMENT)
         {
-            return Err(self.place.corrupt(format!(
+            return Err(self.position.corrupt(format!(
                 "{what} at bytes {range:?}; it has to be within {free:?}, at a multiple of {ALIGNMENT}"
             )));
         }

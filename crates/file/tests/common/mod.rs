@@ -21,7 +21,7 @@ pub fn location() -> Path {
     Path::from("dir/table.vectile")
 }
 
-/// Row groups of so many rows.
+/// Options for row groups of `row_group_rows` rows.
 pub fn rows_per_group(row_group_rows: usize) -> WriterOptions {
     WriterOptions::default().with_row_group_rows(row_group_rows)
 }
@@ -140,7 +140,7 @@ pub fn repeated(rows: usize, times: usize) -> RecordBatch {
     .unwrap()
 }
 
-/// A column of every type, of `rows` rows, with nulls wherever a type has them.
+/// A column of every type, of `rows` rows, with nulls if a type has them.
 pub fn every_type(rows: usize) -> RecordBatch {
     let mut columns: Vec<(String, ArrayRef)> = Vec::new();
     let mut add = |array: ArrayRef| columns.push((array.data_type().to_string(), array));

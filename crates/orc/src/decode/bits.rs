@@ -2,23 +2,23 @@
 
 use crate::error::{Fault, ensure};
 
-/// The widths that a code of 5 bits stands for.
+/// The widths by 5-bit code.
 const WIDTHS: [u32; 32] = [
     1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 26, 28,
     30, 32, 40, 48, 56, 64,
 ];
 
-/// The width of a code, of which the lower 5 bits count.
+/// The width of a code; only its lower 5 bits count.
 pub(super) fn width_of(code: u8) -> u32 {
     WIDTHS[usize::from(code & 31)]
 }
 
-/// The smallest width that has room for `bits`, if one has.
+/// The smallest encodable width of at least `bits`, if there is one.
 pub(super) fn width_for(bits: u32) -> Option<u32> {
     WIDTHS.into_iter().find(|&width| width >= bits)
 }
 
-/// The bytes of `count` packed integers, and what follows them. They are at most 512 of 64 bits.
+/// Splits off the bytes of `count` packed integers: at most 512 of 64 bits.
 pub(super) fn split(bytes: &[u8], width: u32, count: usize) -> Result<(&[u8], &[u8]), Fault> {
     let needed = (width as usize * count).div_ceil(8);
     ensure(bytes.len() >= needed, || {
@@ -31,7 +31,7 @@ pub(super) fn split(bytes: &[u8], width: u32, count: usize) -> Result<(&[u8], &[
 /// The most integers of a run.
 pub(super) const MOST: usize = 512;
 
-/// Unpacks integers of a width of 1 to 64 bits, as many as `out` has. What is not there is zero.
+/// Unpacks integers of a width of 1 to 64 bits, as many as `out` has. Missing ones are zero.
 pub(super) fn unpack(packed: &[u8], width: u32, out: &mut [u64]) {
     macro_rules! by_width {
         ($($width:literal)*) => {
@@ -44,7 +44,8 @@ pub(super) fn unpack(packed: &[u8], width: u32, out: &mut [u64]) {
     by_width!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 26 28 30 32);
 }
 
-/// Eight integers begin with a byte. Each is in the 8 bytes from that on in which it begins.
+/// Unpacks integers in groups of eight, which start at a byte boundary. Each lies within the 8 bytes that start at its
+/// first byte.
 fn unpack_narrow<const WIDTH: usize>(packed: &[u8], out: &mut [u64]) {
     let mut rest = packed;
     let (groups, last) = out.as_chunks_mut::<8>();
@@ -100,7 +101,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Bit by bit, as the specification draws it.
+    /// Packs bit by bit, as the specification draws it.
     pub(crate) fn pack(values: &[u64], width: u32) -> Vec<u8> {
         let mut out = vec![0; (values.len() * width as usize).div_ceil(8)];
         let bits = values

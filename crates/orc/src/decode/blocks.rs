@@ -1,18 +1,20 @@
-//! Integers of runs, some thousands at a time, which stay in a cache until somebody has taken them.
+//! Decodes integers of runs in blocks of some thousands, which stay in the cache until they are
+//! consumed.
 
 use super::bits;
 use crate::error::{Fault, corrupt};
 
-/// Integers that are decoded before somebody takes them.
+/// Integers per block.
 const BLOCK_VALUES: usize = 1 << 13;
 
 /// Runs of integers.
 pub(super) trait Runs {
-    /// Appends the next run, of which `most` values are wanted; `false` if there is none.
+    /// Appends the next run, of which the caller needs at most `most` values; `false` if there is
+    /// none.
     fn append(&mut self, most: usize, out: &mut Vec<i64>) -> Result<bool, Fault>;
 }
 
-/// Gives `count` values to `take`.
+/// Decodes `count` values and passes them to `take` in blocks.
 pub(super) fn in_blocks(
     runs: &mut impl Runs,
     count: usize,
@@ -23,11 +25,11 @@ pub(super) fn in_blocks(
     while left > 0 {
         while block.len() < left.min(BLOCK_VALUES) {
             if !runs.append(left - block.len(), &mut block)? {
-                let found = count - left + block.len();
-                return corrupt(format!("the stream ends after {found} of {count} values"));
+                let decoded = count - left + block.len();
+                return corrupt(format!("the stream ends after {decoded} of {count} values"));
             }
         }
-        // a run may go on, for a reader that wants more
+        // a run may go on, for a reader of more values
         block.truncate(left);
         take(&block)?;
         left -= block.len();
@@ -40,7 +42,7 @@ pub(super) fn in_blocks(
 pub(super) mod tests {
     use super::*;
 
-    /// All values at once.
+    /// All values as one vector.
     pub(crate) fn values(runs: &mut impl Runs, count: usize) -> Result<Vec<i64>, Fault> {
         let mut values = vec![];
         in_blocks(runs, count, &mut |block| {

@@ -8,7 +8,7 @@ use crate::error::{Fault, corrupt, ensure};
 
 /// The `count` bytes at the front of a stream.
 pub(super) fn decode(mut bytes: &[u8], count: usize) -> Result<Vec<u8>, Fault> {
-    // two bytes give 130 at most
+    // two bytes decode to at most 130
     let mut out = Vec::with_capacity(count.min(bytes.len().saturating_mul(65)));
     while out.len() < count {
         let Some((&control, rest)) = bytes.split_first() else {
@@ -44,7 +44,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Bytes and a stream of them, as runs and literals.
+    /// Bytes and a stream that encodes them, as runs and literals.
     pub(crate) fn streams() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         let run = (3usize..=130, any::<u8>())
             .prop_map(|(run, value)| (vec![value; run], vec![(run - 3) as u8, value]));
@@ -63,7 +63,7 @@ pub(super) mod tests {
         #[test]
         fn round_trip((values, stream) in streams()) {
             prop_assert_eq!(&decode(&stream, values.len())?, &values);
-            // what is after them does not matter, and some may be left
+            // bytes after the values are ignored, and values may be left
             for count in [0, values.len() / 2] {
                 prop_assert_eq!(&decode(&stream, count)?, &values[..count]);
             }

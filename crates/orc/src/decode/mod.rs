@@ -1,7 +1,7 @@
 //! Decoders: from the bytes of a stream to values.
 //!
-//! [`Decoder::of`] is the registry: it says which decoder a stream has. A decoder gets the inflated bytes of one
-//! stream and the number of values in it, and knows nothing of columns, so that another machine can take its place.
+//! [`Decoder::of`] is the registry: it maps a stream to its decoder. A decoder gets the inflated bytes of one stream
+//! and the number of values in it, and knows nothing of columns, so that a device can replace it.
 
 mod bits;
 mod blocks;
@@ -21,7 +21,7 @@ use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
 use blocks::in_blocks;
 pub use sign::Sign;
 
-/// How the bytes of a stream are values.
+/// The method that decodes the bytes of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decoder {
     /// Byte RLE of bits.
@@ -34,22 +34,22 @@ pub enum Decoder {
     RleV2(Sign),
     /// A zigzag varint of up to 128 bits each.
     Decimals,
-    /// They are as they are.
+    /// Bytes without an encoding.
     Bytes,
 }
 
-/// What a stream decodes to.
+/// The values of a decoded stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// Of [`Decoder::Boolean`].
+    /// From [`Decoder::Boolean`].
     Bits(BooleanBuffer),
-    /// Of [`Decoder::ByteRle`].
+    /// From [`Decoder::ByteRle`].
     Small(Vec<u8>),
-    /// Of [`Decoder::RleV1`] and [`Decoder::RleV2`]. Unsigned integers have the same bits.
+    /// From [`Decoder::RleV1`] and [`Decoder::RleV2`]. Unsigned integers have the same bits.
     Integers(Vec<i64>),
-    /// Of [`Decoder::Decimals`].
+    /// From [`Decoder::Decimals`].
     Decimals(Vec<i128>),
-    /// Of [`Decoder::Bytes`].
+    /// From [`Decoder::Bytes`].
     Bytes(Bytes),
 }
 
@@ -85,11 +85,11 @@ impl Decoder {
         })
     }
 
-    /// The `count` values at the front of `bytes`, which are inflated.
+    /// Decodes the first `count` values of `bytes`, which are inflated.
     ///
     /// # Errors
     ///
-    /// [`Fault::Corrupt`] if there are fewer, or they are not what an encoder writes.
+    /// [`Fault::Corrupt`] if there are fewer, or no encoder writes such bytes.
     pub fn decode(self, bytes: &Bytes, count: usize) -> Result<Values, Fault> {
         Ok(match self {
             Self::Boolean => Values::Bits(boolean::decode(bytes, count)?),
@@ -105,19 +105,20 @@ impl Decoder {
             Self::Decimals => Values::Decimals(varint::decode_decimals(bytes, count)?),
             Self::Bytes => {
                 ensure(count <= bytes.len(), || {
-                    let found = bytes.len();
-                    format!("{found} bytes in the place of {count}")
+                    let actual = bytes.len();
+                    format!("{actual} bytes in the place of {count}")
                 })?;
                 Values::Bytes(bytes.slice(..count))
             }
         })
     }
 
-    /// Gives the `count` integers at the front of `bytes` to `take`, some thousands at a time, which stay in a cache.
+    /// Decodes the first `count` integers of `bytes` and passes them to `take` in blocks of some thousands, which stay
+    /// in the cache.
     ///
     /// # Errors
     ///
-    /// Those of [`decode`](Self::decode), and of `take`; [`Fault::Unsupported`] if it decodes no integers.
+    /// Those of [`decode`](Self::decode) and of `take`; [`Fault::Unsupported`] if this is no decoder of integers.
     pub(crate) fn decode_integers(
         self,
         bytes: &Bytes,
@@ -132,7 +133,7 @@ impl Decoder {
     }
 }
 
-/// The most integers that some bytes decode to: four bytes give 512.
+/// Upper bound on the integers that `bytes` decode to: four bytes yield at most 512.
 pub(crate) fn most_integers(bytes: &[u8]) -> usize {
     bytes.len().saturating_mul(128)
 }

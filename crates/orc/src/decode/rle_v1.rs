@@ -12,7 +12,7 @@ use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 
-/// The runs that are left of a stream.
+/// The remaining runs of a stream.
 pub(super) struct Runs<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) sign: Sign,

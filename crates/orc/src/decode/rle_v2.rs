@@ -1,4 +1,4 @@
-//! Integer RLE, version 2: runs of four kinds, which the upper two bits tell apart.
+//! Integer RLE, version 2: runs of four kinds, identified by the upper two bits.
 //!
 //! ```text
 //! short repeat   00 www ccc             the value in w + 1 bytes, c + 3 times
@@ -15,15 +15,15 @@ use super::sign::Sign;
 use super::varint;
 use crate::error::{Fault, corrupt};
 
-/// The runs that are left of a stream.
+/// The remaining runs of a stream.
 pub(super) struct Runs<'a> {
     bytes: &'a [u8],
     sign: Sign,
-    /// Room for the packed integers of a run.
+    /// Scratch for the packed integers of a run.
     unpacked: [u64; bits::MOST],
 }
 
-/// What the first two bytes of a run say, but for short repeats.
+/// The content of the first two bytes of a run, except for short repeats.
 struct Head {
     /// The code of the width.
     code: u8,
@@ -73,7 +73,7 @@ impl<'a> Runs<'a> {
         Ok(byte)
     }
 
-    /// Takes an integer of `width` bytes.
+    /// Reads an integer of `width` bytes.
     fn big_endian(&mut self, width: usize) -> Result<u64, Fault> {
         let (bytes, rest) = bits::split(self.bytes, 8, width)?;
         self.bytes = rest;
@@ -81,11 +81,11 @@ impl<'a> Runs<'a> {
         Ok(bytes.iter().fold(0, push))
     }
 
-    /// Takes `count` packed integers.
+    /// Reads `count` packed integers.
     fn packed(&mut self, width: u32, count: usize) -> Result<&[u64], Fault> {
         let (packed, rest) = bits::split(self.bytes, width, count)?;
         let unpacked = self.unpacked.get_mut(..count).unwrap_or_default();
-        // what follows is there to be read, and shifted out
+        // the bytes that follow may be read, and are shifted out
         let packed = match self.bytes.get(..packed.len() + size_of::<u64>()) {
             Some(more) => more,
             None => packed,
@@ -109,7 +109,7 @@ impl<'a> Runs<'a> {
         Ok(())
     }
 
-    /// Values are offsets from a base, which is the smallest of them. The upper bits of few are in a list of patches:
+    /// Values are offsets from a base, their minimum. The upper bits of some are in a list of patches:
     ///
     /// ```text
     /// b + 1 bytes   the base: its top bit is the sign, the others are the magnitude
@@ -117,7 +117,7 @@ impl<'a> Runs<'a> {
     /// n patches     gap of g + 1 bits << width of code p | patch
     /// ```
     ///
-    /// A gap is the distance to the value that was patched before. One of 255 with patch 0 only goes on.
+    /// A gap is the distance to the previous patched value. One of 255 with patch 0 only extends the next gap.
     fn patched_base(&mut self, head: &Head, out: &mut Vec<i64>) -> Result<(), Fault> {
         let width = bits::width_of(head.code);
         let (third, fourth) = (self.byte()?, self.byte()?);
@@ -143,7 +143,7 @@ impl<'a> Runs<'a> {
         let offsets = out.get_mut(start..).unwrap_or_default();
         let mut at = 0;
         for &entry in self.packed(entry_width, patches)? {
-            // an entry is no wider than its two parts, but the width of its kind may be
+            // an entry is no wider than its two parts, but its encoded width may be
             let gap = (entry >> patch_width) & ((1 << gap_width) - 1);
             let patch = entry & (u64::MAX >> (64 - patch_width));
             at += gap as usize;
@@ -153,7 +153,7 @@ impl<'a> Runs<'a> {
             let Some(offset) = offsets.get_mut(at) else {
                 return corrupt(format!("a patch of value {at} of {}", head.values));
             };
-            // widths are rounded up, so that the sum of both may exceed 64 bits
+            // widths are rounded up, so their sum may exceed 64 bits
             *offset |= patch.checked_shl(width).unwrap_or(0) as i64;
         }
         for offset in offsets {
@@ -215,7 +215,7 @@ mod tests {
         vec![kind << 6 | code << 1 | (length >> 8) as u8, length as u8]
     }
 
-    /// Values that fit `width` bits once they are zigzagged if signed.
+    /// Values that fit `width` bits, after zigzag if signed.
     fn value(sign: Sign, width: u32) -> impl Strategy<Value = i64> + Clone {
         any::<u64>().prop_map(move |bits| sign.of(bits >> (64 - width)))
     }
@@ -293,10 +293,10 @@ mod tests {
             width in 1u32..=32,
             patch_width in 1u32..=32,
             offsets in prop::collection::vec(any::<u64>(), 1..=512),
-            // distances between patches, of which those from 255 on take more than one entry
+            // distances between patches; those from 255 on take more than one entry
             patches in prop::collection::vec((0usize..300, 1u64..), 0..=15),
         ) -> Part {
-            // widths that there are codes for
+            // widths that have codes
             let (width, patch_width) = (bits::width_for(width).unwrap(), bits::width_for(patch_width).unwrap());
             let magnitude = (base.unsigned_abs() >> 1) >> (64 - 8 * base_bytes);
             let is_negative = base < 0;

@@ -2,17 +2,17 @@
 
 use super::varint::unzigzag;
 
-/// Whether integers of a stream are zigzagged. It does not show in the bytes.
+/// The signedness of the integers of a stream, which its bytes do not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sign {
-    /// They are.
+    /// Zigzagged.
     Signed,
-    /// They are not.
+    /// Not zigzagged.
     Unsigned,
 }
 
 impl Sign {
-    /// The integer that these bits stand for.
+    /// The integer encoded by these bits.
     pub(super) fn of(self, bits: u64) -> i64 {
         match self {
             Self::Signed => unzigzag(bits),

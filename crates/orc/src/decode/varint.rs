@@ -3,9 +3,9 @@
 
 use crate::error::{Fault, corrupt};
 
-/// Takes a varint of at most 64 bits from the front.
+/// Reads a varint of at most 64 bits from the front.
 pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64, Fault> {
-    // most have one byte
+    // most varints have one byte
     if let Some((&first, rest)) = bytes.split_first()
         && first < 0x80
     {
@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: &mut &[u8]) -> Result<u64, Fault> {
     u64::try_from(wide).or_else(|_| corrupt("a varint of more than 64 bits"))
 }
 
-/// Takes a varint of at most eight bytes, which are one word, if the front is one.
+/// Reads a varint of at most eight bytes, which are one word, if the front is one.
 fn read_word(bytes: &mut &[u8]) -> Option<u64> {
     let word = u64::from_le_bytes(*bytes.first_chunk()?);
     let last = (!word & 0x8080_8080_8080_8080).trailing_zeros();
@@ -27,14 +27,14 @@ fn read_word(bytes: &mut &[u8]) -> Option<u64> {
         return None;
     }
     *bytes = bytes.get(last as usize / 8 + 1..).unwrap_or_default();
-    // groups of 7 bits move together: pairs of them, of these, of those
+    // compacts groups of 7 bits in pairs, then pairs of pairs, and so on
     let groups = word & (u64::MAX >> (63 - last)) & 0x7f7f_7f7f_7f7f_7f7f;
     let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
     let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
     Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4)
 }
 
-/// Takes a varint of at most 128 bits from the front.
+/// Reads a varint of at most 128 bits from the front.
 pub(crate) fn read_wide(bytes: &mut &[u8]) -> Result<u128, Fault> {
     if let Some(value) = read_word(bytes) {
         return Ok(value.into());
@@ -43,7 +43,7 @@ pub(crate) fn read_wide(bytes: &mut &[u8]) -> Result<u128, Fault> {
     for (at, &byte) in bytes.iter().enumerate() {
         let group = u128::from(byte & 0x7f);
         let shift = 7 * at as u32;
-        // the 19th byte has two bits that count
+        // only two bits of the 19th byte count
         if shift > 126 || (shift == 126 && group > 3) {
             return corrupt("a varint of more than 128 bits");
         }
@@ -56,19 +56,19 @@ pub(crate) fn read_wide(bytes: &mut &[u8]) -> Result<u128, Fault> {
     corrupt("a varint ends after the bytes")
 }
 
-/// The signed integer that was zigzagged.
+/// Undoes zigzag.
 pub(crate) fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// As [`unzigzag`], of 128 bits.
+/// As [`unzigzag`], for 128 bits.
 pub(crate) fn unzigzag_wide(value: u128) -> i128 {
     (value >> 1) as i128 ^ -((value & 1) as i128)
 }
 
-/// Takes one varint of each decimal from the front of `bytes`: `count` of them.
+/// Reads `count` decimals, a varint each, from the front of `bytes`.
 pub(super) fn decode_decimals(mut bytes: &[u8], count: usize) -> Result<Vec<i128>, Fault> {
-    // a byte each at least
+    // each takes a byte at least
     let mut out = Vec::with_capacity(count.min(bytes.len()));
     for _ in 0..count {
         out.push(unzigzag_wide(read_wide(&mut bytes)?));

@@ -4,15 +4,15 @@ use super::protobuf::Fields;
 use super::statistics::ColumnStatistics;
 use crate::error::{Fault, corrupt, ensure};
 
-/// What is known of a index group of a column.
+/// An entry of the row index: one index group of a column.
 #[derive(Debug, Default)]
 pub(crate) struct RowIndexEntry {
-    /// Where it begins in each stream.
+    /// Its start in each stream.
     pub(crate) positions: Vec<u64>,
     pub(crate) statistics: ColumnStatistics,
 }
 
-/// The entries of an inflated stream `ROW_INDEX`, of which `most` belong there.
+/// Parses the entries of an inflated stream `ROW_INDEX`, at most `most`.
 pub(crate) fn row_index(bytes: &[u8], most: usize) -> Result<Vec<RowIndexEntry>, Fault> {
     let mut entries = Vec::new();
     for field in Fields::of(bytes) {
@@ -36,18 +36,18 @@ pub(crate) fn row_index(bytes: &[u8], most: usize) -> Result<Vec<RowIndexEntry>,
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct BloomFilterMessage {
     pub(crate) hash_functions: u32,
-    /// Of which the first bit is the lowest of the first word.
+    /// The bits, from the lowest bit of the first word.
     pub(crate) words: Vec<u64>,
 }
 
-/// Few bytes may say that there are many entries.
+/// Limits the entries: few bytes may encode many.
 fn ensure_room(entries: usize, most: usize) -> Result<(), Fault> {
     ensure(entries < most, || {
         format!("more than {most} entries of an index")
     })
 }
 
-/// The filters of an inflated stream `BLOOM_FILTER_UTF8`, of which `most` belong there.
+/// Parses the filters of an inflated stream `BLOOM_FILTER_UTF8`, at most `most`.
 pub(crate) fn bloom_filters(bytes: &[u8], most: usize) -> Result<Vec<BloomFilterMessage>, Fault> {
     let mut filters = Vec::new();
     for field in Fields::of(bytes) {

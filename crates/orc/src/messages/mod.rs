@@ -1,4 +1,4 @@
-//! What a file says of itself, in messages of protocol buffers. Nothing in them is trusted but their form.
+//! Metadata messages of a file, in protocol buffers. Only their form is checked here.
 
 mod index;
 mod protobuf;

@@ -64,7 +64,7 @@ impl<'a> Value<'a> {
         self.bytes().map(Fields::of)
     }
 
-    /// Appends the integers of a repeated field, which has one each time, or all packed.
+    /// Appends the integers of a repeated field, which are one per occurrence, or packed.
     pub(crate) fn append_unsigned(self, out: &mut Vec<u64>) -> Result<(), Fault> {
         let Self::Bytes(mut packed) = self else {
             out.push(self.unsigned()?);
@@ -86,7 +86,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The fields of a message, in the order in which they are there. Nothing follows an error.
+/// The fields of a message, in order. Nothing follows an error.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a>(&'a [u8]);
 

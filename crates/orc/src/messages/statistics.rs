@@ -1,9 +1,9 @@
-//! Statistics of a column: of a stripe, or of a index group.
+//! Statistics of a column, for a stripe or an index group.
 
 use super::protobuf::Fields;
 use crate::error::Fault;
 
-/// Counts, and bounds as far as the type has them.
+/// Counts, and bounds if the type has them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ColumnStatistics {
     /// Values that are not null.
@@ -11,15 +11,15 @@ pub(crate) struct ColumnStatistics {
     pub(crate) bounds: Option<Bounds>,
 }
 
-/// The least and the greatest value, as the file has them.
+/// The minimum and maximum, as stored.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Bounds {
     Integers(Option<i64>, Option<i64>),
-    /// With the sum, which is NaN if a value is.
+    /// Minimum, maximum and sum; the sum is NaN if a value is.
     Doubles(Option<f64>, Option<f64>, Option<f64>),
-    /// Each with whether it is a value.
+    /// Each with a flag that is true if it is a value.
     Text(Option<(String, bool)>, Option<(String, bool)>),
-    /// How many are true.
+    /// The number of true values.
     Booleans(u64),
     Decimals(Option<String>, Option<String>),
     /// Milliseconds since 1970, of the time of day as if in UTC.
@@ -74,7 +74,7 @@ fn doubles(fields: Fields<'_>) -> Result<Bounds, Fault> {
     Ok(Bounds::Doubles(min, max, sum))
 }
 
-/// Bounds that are no text are not known: a writer may take any bytes for text.
+/// Bounds of text; unknown if they are not UTF-8, as a writer may store any bytes as text.
 fn text(fields: Fields<'_>) -> Result<Bounds, Fault> {
     let (mut min, mut max) = (None, None);
     for field in fields {
@@ -83,7 +83,7 @@ fn text(fields: Fields<'_>) -> Result<Bounds, Fault> {
         match number {
             1 => min = bound(true),
             2 => max = bound(true),
-            // in the place of what is long
+            // a truncated bound of a long value
             4 => min = bound(false),
             5 => max = bound(false),
             _ => (),
@@ -120,7 +120,7 @@ fn timestamps(fields: Fields<'_>) -> Result<Bounds, Fault> {
     for field in fields {
         let (number, value) = field?;
         match number {
-            // fields 1 and 2 depend on where the writer was
+            // fields 1 and 2 depend on the writer's timezone
             3 => min = Some(value.signed()?),
             4 => max = Some(value.signed()?),
             _ => (),

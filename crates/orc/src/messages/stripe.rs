@@ -1,33 +1,33 @@
-//! The footer of a stripe: its streams, in the order in which they lie, and the encodings of its columns.
+//! The footer of a stripe: its streams, in file order, and the encodings of its columns.
 
 use super::protobuf::Fields;
 use crate::error::{Fault, corrupt, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind};
 
-/// The most streams and encodings of all stripes of a file: few compressed bytes may have many.
+/// The most streams and encodings in all stripes of a file: few compressed bytes may encode many.
 pub(crate) const MAX_STRIPE_ENTRIES: usize = 1 << 24;
 
-/// The most streams and encodings of a stripe for each column: there are 13 kinds of streams, and one encoding.
+/// The most streams and encodings per column of a stripe: there are 13 kinds of streams, and one encoding.
 const MAX_COLUMN_ENTRIES: usize = 16;
 
 /// The most bytes of the name of a timezone.
 const MAX_TIMEZONE_BYTES: usize = 256;
 
-/// What is in a stripe.
+/// The content of a stripe.
 #[derive(Debug, Default)]
 pub(crate) struct StripeFooter {
     /// Kind, column and length of each stream.
     pub(crate) streams: Vec<(StreamKind, u32, u64)>,
-    /// By number of the column.
+    /// Encodings by column number.
     pub(crate) encodings: Vec<Encoding>,
-    /// Where the writer was, which timestamps depend on.
+    /// The writer's timezone, which timestamps depend on.
     pub(crate) timezone: Option<String>,
     pub(crate) is_encrypted: bool,
 }
 
 impl StripeFooter {
-    /// The footer of these bytes, in a file of so many columns. Its streams and encodings are taken off `entries`, which
-    /// may still come.
+    /// Parses the footer of a stripe in a file of `columns` columns. Subtracts its streams and encodings from
+    /// `entries`, the number still allowed.
     pub(crate) fn parse(bytes: &[u8], columns: usize, entries: &mut usize) -> Result<Self, Fault> {
         let mut message = Self::default();
         let mut of_stripe = columns.saturating_mul(MAX_COLUMN_ENTRIES);

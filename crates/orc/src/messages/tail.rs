@@ -4,19 +4,19 @@ use super::protobuf::Fields;
 use super::statistics::ColumnStatistics;
 use crate::error::{Fault, ensure};
 
-// What few bytes may say that there are.
+// limits on entries: few bytes may encode many
 const MAX_STRIPES: usize = 1 << 22;
 const MAX_TYPES: usize = 1 << 20;
 const MAX_STATISTICS: usize = 1 << 24;
 
-/// Where the footer is and how the file is compressed.
+/// The position of the footer and the compression of the file.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct PostScript {
     pub(crate) footer_bytes: u64,
     pub(crate) compression: u64,
     pub(crate) block_bytes: Option<u64>,
     pub(crate) metadata_bytes: u64,
-    /// How far the writer is from the first one of its kind.
+    /// The revision of the writer program, counted from its first.
     pub(crate) writer_version: u64,
     pub(crate) magic: String,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Footer {
     pub(crate) rows: u64,
     /// Rows of a index group; 0 if there are none.
     pub(crate) row_index_stride: u64,
-    /// Which program wrote the file: 0 is the one in Java.
+    /// The program that wrote the file: 0 is the one in Java.
     pub(crate) writer: u64,
     pub(crate) is_encrypted: bool,
 }
@@ -84,7 +84,7 @@ impl Footer {
     }
 }
 
-/// Where a stripe is.
+/// The position of a stripe.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct StripeInformation {
     pub(crate) offset: u64,
@@ -112,7 +112,7 @@ impl StripeInformation {
     }
 }
 
-/// A type of the list of all types, which refer to each other by number.
+/// A type in the list of all types, which refer to each other by index.
 #[derive(Debug, Default)]
 pub(crate) struct TypeMessage {
     pub(crate) kind: u64,
@@ -140,7 +140,7 @@ impl TypeMessage {
     }
 }
 
-/// The statistics of every column, for each stripe: of no more than there are.
+/// Parses the statistics of every column, for each stripe; at most as many as there are.
 pub(crate) fn stripe_statistics(
     bytes: &[u8],
     most_stripes: usize,

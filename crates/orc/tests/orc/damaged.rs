@@ -1,4 +1,4 @@
-//! Damaged files: an error that says where, or other values; never more.
+//! Damaged files: an error with its position, or other values; never more.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Files as pyarrow reads them.
+//! Files read as pyarrow reads them.
 
 use std::path::Path;
 use std::process::Command;

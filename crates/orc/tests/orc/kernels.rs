@@ -1,4 +1,4 @@
-//! Streams decoded by the kernels of `kernels/orc`, on a CPU in the place of a GPU: the same values as by the decoders,
+//! Streams decoded by the kernels of `kernels/orc`, on a CPU instead of a GPU: the same values as from the decoders,
 //! and a fault where these have an error.
 
 use std::collections::HashMap;
@@ -16,9 +16,9 @@ use vectile_orc::{
 
 use crate::support::{data, files, open};
 
-/// What kernels may read before and behind a buffer.
+/// Bytes that kernels may read before and after a buffer.
 const SLACK: usize = 16;
-/// Written behind what a kernel may write.
+/// Written after the bytes that a kernel may write.
 const GUARD: u8 = 0xA7;
 const WARPS: u32 = 4;
 
@@ -29,15 +29,15 @@ struct Kernels {
     made: HashMap<String, Arc<dyn Kernel>>,
 }
 
-/// In the place of where the next part begins.
+/// Stands for the start of the next part if there is none.
 const NO_NEXT: [u32; 2] = [u32::MAX, 0];
 
-/// Bytes to read from an offset on, and how many to write. `tell` follows both addresses in the kernel's descriptor.
+/// Bytes to read from an offset on, and the number to write. `tell` follows both addresses in the kernel's descriptor.
 struct Job {
     input: Bytes,
     from: usize,
     room: usize,
-    tell: Vec<u32>,
+    arguments_of_job: Vec<u32>,
 }
 
 impl Kernels {
@@ -55,7 +55,7 @@ impl Kernels {
         }
     }
 
-    /// Runs a kernel over jobs: what it writes, and its words of results for each.
+    /// Runs a kernel over jobs: returns its output, and its result words per job.
     fn run(
         &mut self,
         (source, name): (String, &str),
@@ -68,31 +68,38 @@ impl Kernels {
             .made
             .entry(source)
             .or_insert_with_key(|source| device.compile(source, name).unwrap().kernel);
-        // every job starts somewhere else in 16 bytes
+        // every job starts at another offset modulo 16 bytes
         let mut input = vec![0x5Au8; SLACK];
-        let mut places = vec![];
+        let mut offsets = vec![];
         let mut room = 0;
         for (number, job) in jobs.iter().enumerate() {
             input.resize(input.len().next_multiple_of(16) + number % 16, 0x5A);
-            places.push((input.len(), room));
+            offsets.push((input.len(), room));
             input.extend_from_slice(&job.input);
             input.resize(input.len() + SLACK, 0x5A);
             room = (room + job.room + 1).next_multiple_of(16);
         }
         let results = jobs.len() * result_words;
-        let told_bytes = jobs.iter().map(|job| 16 + job.tell.len() * 4).sum();
-        let sizes = [input.len(), room, told_bytes, results * 4];
+        let argument_bytes = jobs
+            .iter()
+            .map(|job| 16 + job.arguments_of_job.len() * 4)
+            .sum();
+        let sizes = [input.len(), room, argument_bytes, results * 4];
         let buffers = sizes.map(|bytes| device.allocate(bytes.max(1)).unwrap());
         let [from, to, descriptors, faults] = buffers;
-        let mut told: Vec<u8> = vec![];
-        for (job, (at, place)) in jobs.iter().zip(&places) {
-            told.extend((from + (*at + job.from) as u64).to_le_bytes());
-            told.extend((to + *place as u64).to_le_bytes());
-            told.extend(job.tell.iter().flat_map(|word| word.to_le_bytes()));
+        let mut arguments: Vec<u8> = vec![];
+        for (job, (at, offset)) in jobs.iter().zip(&offsets) {
+            arguments.extend((from + (*at + job.from) as u64).to_le_bytes());
+            arguments.extend((to + *offset as u64).to_le_bytes());
+            arguments.extend(
+                job.arguments_of_job
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes()),
+            );
         }
         let mut output = vec![GUARD; room];
         let mut words = vec![u32::MAX; results];
-        // runs may ask what `inflate` says, which is not asked of these
+        // kernels of runs may read the status of `inflate`, which is not used here
         let args = [descriptors, jobs.len() as u64, faults, 0];
         let args = if name == "inflate" {
             &args[..3]
@@ -106,7 +113,7 @@ impl Kernels {
             args,
         };
         let stream = &mut self.stream;
-        // SAFETY: buffers are as large as what is copied, and live until they are freed; what the kernel is told of
+        // SAFETY: buffers are as large as what is copied, and live until they are freed; the kernel's descriptors
         // lies within them.
         unsafe {
             stream
@@ -114,7 +121,7 @@ impl Kernels {
                 .unwrap();
             stream.copy_in(to, output.as_ptr().cast(), room).unwrap();
             stream
-                .copy_in(descriptors, told.as_ptr(), told.len())
+                .copy_in(descriptors, arguments.as_ptr(), arguments.len())
                 .unwrap();
             stream.launch(kernel.as_ref(), launch).unwrap();
             stream
@@ -125,16 +132,16 @@ impl Kernels {
                 .unwrap();
             buffers.into_iter().for_each(|buffer| device.free(buffer));
         }
-        let jobs = jobs.iter().zip(&places).zip(words.chunks(result_words));
-        let results = jobs.map(|((job, (_, place)), words)| {
-            let (own, guard) = output[*place..].split_at(job.room);
+        let jobs = jobs.iter().zip(&offsets).zip(words.chunks(result_words));
+        let results = jobs.map(|((job, (_, offset)), words)| {
+            let (own, guard) = output[*offset..].split_at(job.room);
             assert_eq!(guard[0], GUARD, "a byte behind the room");
             (own.to_vec(), words.to_vec())
         });
         results.collect()
     }
 
-    /// Decodes `count` values behind the first `skip` of each stream, `None` where there is a fault.
+    /// Decodes `count` values after the first `skip` of each stream, `None` on a fault.
     fn decode(
         &mut self,
         of: RunLength,
@@ -168,7 +175,7 @@ impl Kernels {
             Job {
                 room: part.count * bytes,
                 from: part.at,
-                tell: vec![
+                arguments_of_job: vec![
                     left as u32,
                     part.skip as u32,
                     part.count as u32,
@@ -186,7 +193,7 @@ impl Kernels {
     }
 }
 
-/// A part of a stream, and where the next one begins.
+/// A part of a stream, and the start of the next one.
 struct CutPart {
     input: Bytes,
     at: usize,
@@ -204,7 +211,7 @@ fn width_of(value: &str) -> usize {
     }
 }
 
-/// The kernel in the place of a decoder, and the type of its values.
+/// The kernel equivalent to a decoder, and the type of its values.
 fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
     let is_signed = |sign| sign == Sign::Signed;
     Some(match decoder {
@@ -226,9 +233,9 @@ fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
     })
 }
 
-/// Values as a kernel writes them; `None` if there are not so many.
+/// Values as a kernel writes them; `None` if there are fewer.
 fn expected(decoder: Decoder, bytes: &Bytes, skip: usize, count: usize) -> Option<Vec<u8>> {
-    // bits are packed in bytes, of which the kernel knows nothing
+    // bits are packed in bytes, which the kernel does not interpret
     let decoder = match decoder {
         Decoder::Boolean => Decoder::ByteRle,
         other => other,
@@ -252,7 +259,7 @@ fn expected(decoder: Decoder, bytes: &Bytes, skip: usize, count: usize) -> Optio
     })
 }
 
-/// How many values a stream has.
+/// The number of values of a stream.
 fn count_of(decoder: Decoder, bytes: &Bytes) -> usize {
     let has = |count| expected(decoder, bytes, 0, count).is_some();
     let (mut low, mut high) = (0, 1);
@@ -269,7 +276,7 @@ fn count_of(decoder: Decoder, bytes: &Bytes) -> usize {
     low
 }
 
-/// Bytes with a few bits flipped, or the front of them.
+/// A copy with a few bits flipped, or a prefix.
 fn damaged(bytes: &Bytes, random: &mut impl FnMut(usize) -> usize) -> Bytes {
     let mut bytes = bytes.to_vec();
     for _ in 0..random(4) {
@@ -284,7 +291,7 @@ fn damaged(bytes: &Bytes, random: &mut impl FnMut(usize) -> usize) -> Bytes {
     bytes.into()
 }
 
-/// Numbers below a bound, without a pattern.
+/// Pseudo-random numbers below a bound.
 fn numbers() -> impl FnMut(usize) -> usize {
     let mut state = 0x9E37_79B9_7F4A_7C15u64;
     move |bound| {
@@ -295,12 +302,12 @@ fn numbers() -> impl FnMut(usize) -> usize {
     }
 }
 
-fn leaves<'a>(column: &'a Type, found: &mut Vec<&'a Type>) {
-    found.push(column);
+fn leaves<'a>(column: &'a Type, actual: &mut Vec<&'a Type>) {
+    actual.push(column);
     column
         .children
         .iter()
-        .for_each(|child| leaves(child, found));
+        .for_each(|child| leaves(child, actual));
 }
 
 /// The streams of all columns of a file.
@@ -349,15 +356,15 @@ async fn runs_have_the_values_of_the_decoders() {
     for (decoder, parts) in work {
         let (of, value) = kernel_of(decoder).unwrap();
         for parts in parts.chunks(200) {
-            let found = kernels.decode(of, value, parts);
-            for ((bytes, skip, count), found) in parts.iter().zip(found) {
+            let actual = kernels.decode(of, value, parts);
+            for ((bytes, skip, count), actual) in parts.iter().zip(actual) {
                 let expected = expected(decoder, bytes, *skip, *count);
-                let is_wrong = found != expected;
+                let is_wrong = actual != expected;
                 assert!(
                     !is_wrong,
                     "{decoder:?}: {count} values behind {skip} of {bytes:?}"
                 );
-                *compared.entry((of, found.is_some())).or_insert(0) += 1;
+                *compared.entry((of, actual.is_some())).or_insert(0) += 1;
             }
         }
     }
@@ -366,7 +373,7 @@ async fn runs_have_the_values_of_the_decoders() {
     assert!(compared.values().all(|count| *count >= 10), "{compared:?}");
 }
 
-/// The streams of a column that are cut.
+/// The streams of a column split into parts.
 fn cut_streams(column: PartedColumn) -> Vec<PartedStream> {
     match column.values {
         PartedValues::Integers(stream)
@@ -471,7 +478,7 @@ async fn chunks_are_inflated_as_on_the_cpu() {
         }
     }
     assert!(jobs.len() > 100, "{}", jobs.len());
-    // the CPU is asked by streams of one chunk
+    // the CPU's results come from streams of one chunk
     let expected = |codec: Codec, is_original: bool, bytes: &Bytes| {
         let header = (bytes.len() as u32) << 1 | u32::from(is_original);
         let stream = [&header.to_le_bytes()[..3], bytes].concat();
@@ -479,16 +486,16 @@ async fn chunks_are_inflated_as_on_the_cpu() {
     };
     let (mut right, mut faults) = (0, 0);
     for jobs in jobs.chunks(100) {
-        let told = jobs.iter().map(|(_, is_original, bytes, room)| Job {
+        let arguments = jobs.iter().map(|(_, is_original, bytes, room)| Job {
             input: bytes.clone(),
             from: 0,
             room: *room,
-            tell: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
+            arguments_of_job: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
         });
-        let told: Vec<Job> = told.collect();
+        let arguments: Vec<Job> = arguments.collect();
         let source = (INFLATE.concat(), "inflate");
-        let found = kernels.run(source, INFLATE_WARP_BYTES, &told, 2);
-        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(found) {
+        let actual = kernels.run(source, INFLATE_WARP_BYTES, &arguments, 2);
+        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(actual) {
             let expected = expected(*codec, *is_original, bytes);
             let inflated = (result[1] == 0).then(|| &output[..result[0] as usize]);
             assert_eq!(inflated, expected.as_deref(), "{bytes:?}");

@@ -1,4 +1,4 @@
-//! Files that pyarrow wrote, read as pyarrow reads them; and damaged ones. `data/write.py` writes them.
+//! Files written by pyarrow, read as pyarrow reads them; and damaged ones. `data/write.py` writes them.
 
 mod damaged;
 mod golden;

@@ -64,8 +64,8 @@ impl Message {
         bytes
     }
 
-    fn number(&self, wanted: u64) -> u64 {
-        match self.0.iter().find(|(number, _)| *number == wanted) {
+    fn number(&self, field: u64) -> u64 {
+        match self.0.iter().find(|(number, _)| *number == field) {
             Some((_, Value::Number(value))) => *value,
             _ => 0,
         }
@@ -76,10 +76,10 @@ impl Message {
         self.0.push((number, Value::Number(value)));
     }
 
-    /// The fields of this number, which are messages.
-    fn messages(&mut self, wanted: u64) -> impl Iterator<Item = &mut Value> {
+    /// The fields with this number, which are messages.
+    fn messages(&mut self, field: u64) -> impl Iterator<Item = &mut Value> {
         let fields = self.0.iter_mut();
-        fields.filter_map(move |(number, value)| (*number == wanted).then_some(value))
+        fields.filter_map(move |(number, value)| (*number == field).then_some(value))
     }
 }
 
@@ -182,9 +182,9 @@ async fn decimals_of_hive_0_11_keep_their_fraction() {
         // neither precision nor scale
         types.change(|message| message.0.retain(|(field, _)| ![5, 6].contains(field)));
     });
-    let found = read(&open(bytes).await.unwrap()).await.unwrap();
+    let actual = read(&open(bytes).await.unwrap()).await.unwrap();
     let of_hive = |array: &ArrayRef| cast(array, &DataType::Decimal128(38, 6)).unwrap();
-    assert_eq!(found.column(cents), &of_hive(expected.column(cents)));
+    assert_eq!(actual.column(cents), &of_hive(expected.column(cents)));
 }
 
 /// A footer of few bytes may name a large stripe many times.
@@ -225,7 +225,7 @@ async fn stripes_do_not_overlap() {
     for (stripe, change) in cases {
         let error = with_stripes(change).await.unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
-        let place = format!("t.orc, stripe {stripe}: ");
-        assert!(error.to_string().contains(&place), "{error}");
+        let location = format!("t.orc, stripe {stripe}: ");
+        assert!(error.to_string().contains(&location), "{error}");
     }
 }

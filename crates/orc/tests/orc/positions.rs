@@ -1,4 +1,4 @@
-//! Streams decoded from where index groups begin.
+//! Streams decoded from the positions where index groups begin.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ fn part(values: &Values, from: usize, count: usize) -> String {
     }
 }
 
-/// Compares each stream of a column from each index group on; how many were compared.
+/// Compares each stream of a column from each index group on; returns the number of comparisons.
 async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> usize {
     let stripe = &file.metadata().stripes()[number];
     let index = file
@@ -54,7 +54,7 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
             .find(|stream| stream.kind == groups.stream)
             .unwrap();
         let decoder = decoder(stream.kind);
-        // how many bytes of text a index group has is not known
+        // the number of bytes of text in an index group is not known
         if decoder == Decoder::Bytes {
             continue;
         }
@@ -72,13 +72,13 @@ async fn compare(file: &File, number: usize, column: &Type, stride: usize) -> us
                 continue;
             }
             let bytes = stream.inflate_from(position).unwrap();
-            let found = decoder.decode(&bytes, position.values + count).unwrap();
-            let (found, expected) = (
-                part(&found, position.values, count),
+            let actual = decoder.decode(&bytes, position.values + count).unwrap();
+            let (actual, expected) = (
+                part(&actual, position.values, count),
                 part(&all, from, count),
             );
             assert_eq!(
-                found, expected,
+                actual, expected,
                 "{}, {}, {position:?}",
                 column.path, stream.kind
             );

@@ -1,4 +1,4 @@
-//! Scans of files: what statistics and Bloom filters rule out.
+//! Scans of files: pruning by statistics and Bloom filters.
 
 use std::fs;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ async fn stripes() -> Arc<File> {
     Arc::new(open(bytes).await.unwrap())
 }
 
-/// What a scan counted.
+/// The counters of a scan.
 #[derive(Default)]
 struct Counts(Mutex<Vec<(Counter, usize)>>);
 
@@ -45,7 +45,7 @@ impl Metrics for Counts {
     fn add_time(&self, _: Step, _: Duration) {}
 }
 
-/// The rows that pass, and what was counted.
+/// The rows that pass, and the counters.
 fn scan(file: &Arc<File>, filter: Node) -> (RecordBatch, Arc<Counts>) {
     let counts = Arc::new(Counts::default());
     let mut scan = Scan::new(Arc::clone(file) as _)
@@ -116,13 +116,13 @@ async fn stripes_and_index_groups_are_pruned() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_number_is_found() {
+async fn nan_is_found() {
     let file = stripes().await;
     let greater = |name| {
         let value: ArrayRef = Arc::new(Float64Array::from(vec![1e9]));
         Node::leaf(column(&file, name), at_least(value))
     };
-    // sorts beyond all numbers, and statistics leave it out
+    // NaN sorts above all numbers, and statistics exclude it
     let (rows, _) = scan(&file, greater("nan"));
     assert_eq!(ids(&rows), [5, 1005, 2005, 3005, 4005, 5005]);
     let (rows, counts) = scan(&file, greater("price"));

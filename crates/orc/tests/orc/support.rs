@@ -1,4 +1,4 @@
-//! Files to read, and what is in them.
+//! Files to read, and their expected content.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,9 +82,9 @@ fn renamed(array: &ArrayRef, data_type: &DataType) -> ArrayRef {
     }
 }
 
-/// Panics where a column of `found` is not that of `expected`.
-pub fn assert_same(found: &RecordBatch, expected: &RecordBatch, name: &str) {
-    assert_eq!(found.num_rows(), expected.num_rows(), "{name}");
+/// Panics if a column of `found` differs from that of `expected`.
+pub fn assert_same(actual: &RecordBatch, expected: &RecordBatch, name: &str) {
+    assert_eq!(actual.num_rows(), expected.num_rows(), "{name}");
     let names = |schema: &Schema| -> Vec<String> {
         schema
             .fields()
@@ -92,26 +92,26 @@ pub fn assert_same(found: &RecordBatch, expected: &RecordBatch, name: &str) {
             .map(|field| field.name().clone())
             .collect()
     };
-    assert_eq!(names(&found.schema()), names(&expected.schema()), "{name}");
-    for (index, field) in found.schema().fields().iter().enumerate() {
-        let (found, expected) = (found.column(index), expected.column(index));
+    assert_eq!(names(&actual.schema()), names(&expected.schema()), "{name}");
+    for (index, field) in actual.schema().fields().iter().enumerate() {
+        let (actual, expected) = (actual.column(index), expected.column(index));
         let expected = renamed(expected, field.data_type());
-        assert_eq!(found.data_type(), expected.data_type(), "{name}, {field}");
-        for row in 0..found.len() {
-            let same = found.slice(row, 1).to_data() == expected.slice(row, 1).to_data()
-                || is_nan(found, &expected, row);
+        assert_eq!(actual.data_type(), expected.data_type(), "{name}, {field}");
+        for row in 0..actual.len() {
+            let same = actual.slice(row, 1).to_data() == expected.slice(row, 1).to_data()
+                || is_nan(actual, &expected, row);
             assert!(
                 same,
                 "{name}, {field}, row {row}: {:?}, not {:?}",
-                found.slice(row, 1),
+                actual.slice(row, 1),
                 expected.slice(row, 1)
             );
         }
     }
 }
 
-/// Arrow takes no NaN for another.
-fn is_nan(found: &dyn Array, expected: &dyn Array, row: usize) -> bool {
+/// Arrow does not treat NaNs as equal.
+fn is_nan(actual: &dyn Array, expected: &dyn Array, row: usize) -> bool {
     use arrow::array::AsArray;
     use arrow::datatypes::Float64Type;
     let bits = |array: &dyn Array| {
@@ -122,10 +122,10 @@ fn is_nan(found: &dyn Array, expected: &dyn Array, row: usize) -> bool {
                 .to_bits(),
         )
     };
-    found.is_valid(row)
+    actual.is_valid(row)
         && expected.is_valid(row)
-        && bits(found).is_some()
-        && bits(found) == bits(expected)
+        && bits(actual).is_some()
+        && bits(actual) == bits(expected)
 }
 
 /// The files of a folder, each with the path of its rows.

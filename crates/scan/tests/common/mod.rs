@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, ZoneMap, encode};
 use vectile_scan::{Container, Error, Fetch, Result, RowGroupData, ValueFilter};
 
-/// What a table knows of its rows.
+/// The statistics that a table has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistics {
     None,
@@ -26,7 +26,7 @@ pub struct Table {
     batches: Vec<RecordBatch>,
     statistics: Statistics,
     zones: Vec<ZoneMap>,
-    /// What was asked for.
+    /// The requests received.
     pub fetches: Mutex<Vec<Fetch>>,
     /// Row groups whose Bloom filters were read.
     pub blooms_read: Mutex<Vec<usize>>,
@@ -62,7 +62,7 @@ impl Table {
         }
     }
 
-    /// All rows, as they were before.
+    /// All rows, before encoding.
     pub fn rows(&self) -> RecordBatch {
         concat_batches(&self.schema, &self.batches).unwrap()
     }
@@ -145,7 +145,7 @@ impl Container for Table {
     }
 }
 
-/// Numbers that look random (splitmix64).
+/// Pseudo-random numbers (splitmix64).
 pub struct Random(pub u64);
 
 impl Random {
@@ -172,7 +172,8 @@ impl Random {
 
 pub const NAMES: [&str; 5] = ["ash", "beech", "birch", "elm", "oak"];
 
-/// Batches of so many rows: ascending ids, few and many numbers, few and many strings, with nulls.
+/// Batches with `rows` rows each: ascending ids, few and many numbers, few and many strings, with
+/// nulls.
 pub fn batches(random: &mut Random, rows: &[usize]) -> Vec<RecordBatch> {
     let mut id = 0;
     let batch = |&rows: &usize| {

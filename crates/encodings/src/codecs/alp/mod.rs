@@ -55,7 +55,7 @@ const PART: &str = "alp";
 const SAMPLE_VECTORS: usize = 12;
 /// Scales that every vector tries.
 const MAX_CANDIDATES: usize = 5;
-/// A vector stops trying candidates after so many in a row that are no better.
+/// A vector stops trying candidates after this many in a row that are no better.
 const MAX_WORSE: usize = 2;
 
 /// Appends the source's values; `false` if they are no floats of single or double precision.
@@ -99,7 +99,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
 }
 
 dispatched! {
-    /// The integer of each value, and which values it does not give back.
+    /// Computes the integer of each value, and the mask of values that it does not restore.
     fn to_integers<F: Float>(
         values: &[F; VECTOR_LEN],
         factors: Factors<F>,
@@ -118,8 +118,8 @@ dispatched! {
     }
 }
 
-/// Gives each exception the integer before it (the first ones that behind them), which costs least
-/// whatever the integers' encoding.
+/// Gives each exception the integer before it (the first ones the integer after them), which costs least in any integer
+/// encoding.
 fn fill(exceptions: &Mask, rows: usize, integers: &mut [i64; VECTOR_LEN]) {
     if *exceptions == [0; VECTOR_LEN / 64] {
         return;
@@ -248,7 +248,7 @@ impl Codec for Alp {
         class::fixed_width_array(data_type, selection.count(), values, nulls)
     }
 
-    /// Ranges are compared as integers.
+    /// Compares ranges as integers.
     fn filter(
         &self,
         data_type: &DataType,
@@ -331,7 +331,7 @@ impl Alp {
         Ok(out)
     }
 
-    /// The values of a vector. Entries beyond the end are arbitrary.
+    /// Decodes a vector. Entries beyond the end are arbitrary.
     fn decode<F: Float>(&self, vector: usize, out: &mut [F; VECTOR_LEN]) -> Result<()> {
         let mut integers = [F::Unpacked::default(); VECTOR_LEN];
         self.integers
@@ -343,8 +343,8 @@ impl Alp {
         Ok(())
     }
 
-    /// Which rows of a vector hold a value with a key in `low..=high`, compared as integers. Bits
-    /// beyond the end are arbitrary; `runs` as for [`Sequence::in_range`].
+    /// Sets a bit per row of a vector whose value has a key in `low..=high`, compared as integers. Bits beyond the end
+    /// are arbitrary; `runs` as for [`Sequence::in_range`].
     fn in_range<F: Float>(
         &self,
         vector: usize,
@@ -542,14 +542,14 @@ mod tests {
                 .map(|i| parse(&format!("{}e-{scale}", shuffled(i, 100_003) - 20_000)))
                 .collect();
             let bits = bits_per_value(encoded(&column).len());
-            // From three decimals on, no scale gives all values back: 0.8% are exceptions.
+            // From three decimals on, no scale restores all values: 0.8% are exceptions.
             let most = if scale < 3 { 17.2 } else { 18.4 };
             assert!((16.9..most).contains(&bits), "scale {scale}: {bits} bits");
             let column: Vec<f32> = column.into_iter().map(|value| value as f32).collect();
             let bits = bits_per_value(encoded(&column).len());
             assert!((16.9..17.2).contains(&bits), "scale {scale}: {bits} bits");
         }
-        // Seven digits, as many as single precision has.
+        // Seven digits, the precision of `f32`.
         let column: Vec<f32> = (0..rows)
             .map(|i| (8_000_000 + shuffled(i, 1_000_003)) as f32 / 100.0)
             .collect();

@@ -1,4 +1,4 @@
-//! Scales: how the floats of a vector become integers, and come back.
+//! Scales: conversion of a vector's floats to integers and back.
 
 use std::marker::PhantomData;
 
@@ -45,14 +45,14 @@ pub(super) const fn max_exponent<F: Float>() -> u8 {
     if F::BITS == 64 { 18 } else { 10 }
 }
 
-/// How the values of a vector become integers: times `10^exponent * 10^-factor`.
+/// The scale of a vector: values are multiplied by `10^exponent * 10^-factor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scale {
     pub exponent: u8,
     pub factor: u8,
 }
 
-/// What a scale multiplies with.
+/// The factors of a scale.
 #[derive(Clone, Copy)]
 pub(super) struct Factors<F> {
     /// `10^exponent`, then `10^-factor`: to the integer.
@@ -101,15 +101,14 @@ impl<F: Float> Factors<F> {
         F::from_double(F::integer_to_double(unpacked) * self.unpower * self.unfraction)
     }
 
-    /// Whether `integer` gives back `value`.
+    /// Returns true if `integer` restores `value`.
     #[inline(always)]
     pub fn holds(self, integer: i64, value: F) -> bool {
         let same = self.to_float(F::unpacked(integer)).to_bits64() == value.to_bits64();
         same & (integer.wrapping_add(self.limit) as u64 <= 2 * self.limit as u64)
     }
 
-    /// The smallest and the largest integer whose floats have a key in `low..=high`; there are none
-    /// if they cross.
+    /// The smallest and the largest integer whose floats have a key in `low..=high`; crossed if there are none.
     pub fn range(self, low: i64, high: i64) -> (i64, i64) {
         let last = match high.checked_add(1) {
             Some(above) => self.first_at_least(above) - 1,
@@ -123,27 +122,27 @@ impl<F: Float> Factors<F> {
     /// Floats ascend with their integers, so this is a search with a good first guess: the nearest
     /// integer, from which steps grow until they bracket the answer.
     fn first_at_least(self, key: i64) -> i64 {
-        let (mut below, mut found) = (-self.limit - 1, self.limit + 1);
+        let (mut below, mut smallest) = (-self.limit - 1, self.limit + 1);
         let mut probe = self
             .to_integer(F::from_key(key))
             .clamp(-self.limit, self.limit);
         let mut step = 1;
         loop {
             let next = if self.to_float(F::unpacked(probe)).key() >= key {
-                found = probe;
-                found - step
+                smallest = probe;
+                smallest - step
             } else {
                 below = probe;
                 below + step
             };
-            if found - below <= 1 {
-                return found;
+            if smallest - below <= 1 {
+                return smallest;
             }
-            let inside = below < next && next < found;
+            let inside = below < next && next < smallest;
             probe = if inside {
                 next
             } else {
-                below + (found - below) / 2
+                below + (smallest - below) / 2
             };
             step = (step * 2).min(2 * self.limit + 2);
         }

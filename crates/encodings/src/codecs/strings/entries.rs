@@ -1,4 +1,4 @@
-//! The entries of `onpair`, to decompress with.
+//! Decompression by the entries of `onpair`.
 
 use std::ops::Range;
 
@@ -7,19 +7,19 @@ use crate::codecs::onpair::{BITMAP_BYTES, ENTRY_BYTES, MAX_ENTRIES, code_bits};
 use crate::error::{Result, corrupt, ensure};
 
 const PART: &str = "onpair";
-/// Codes decompressed at once: they are in any 8 bytes that the first one starts in.
+/// Codes decompressed together: they lie within 8 bytes from the start of the first.
 const BLOCK: usize = 4;
 /// Bytes that a block may write.
 const WINDOW: usize = (BLOCK + 1) * ENTRY_BYTES;
 
-/// What a code stands for. Invariant: `length` is 1 to 16.
+/// The bytes of a code. Invariant: `length` is 1 to 16.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     bytes: [u8; ENTRY_BYTES],
     length: u32,
 }
 
-/// What codes stand for.
+/// The entries of all codes.
 #[derive(Clone, Debug)]
 pub(crate) struct Entries {
     entries: Vec<Entry>,
@@ -27,7 +27,7 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// Parses what `count` entries are made of.
+    /// Parses `count` entries from their parts.
     pub fn parse(bytes: &[u8], count: usize) -> Result<Self> {
         ensure(count <= MAX_ENTRIES, PART, || {
             format!("{count} entries, at most {MAX_ENTRIES}")
@@ -51,9 +51,9 @@ impl Entries {
                 format!("{count} entries, of which {singles} are bytes"),
             )
         })?;
-        let found = parts.len();
-        ensure(found == (2 * pairs * code_bits).div_ceil(8), PART, || {
-            format!("{found} bytes for {pairs} pairs of {code_bits} bits each")
+        let actual = parts.len();
+        ensure(actual == (2 * pairs * code_bits).div_ceil(8), PART, || {
+            format!("{actual} bytes for {pairs} pairs of {code_bits} bits each")
         })?;
         for pair in 0..pairs {
             let part = |at| {
@@ -75,24 +75,24 @@ impl Entries {
         Ok(Self { entries, code_bits })
     }
 
-    /// How many times longer than its codes a string may be.
+    /// Upper bound on the bytes per byte of codes.
     pub fn max_growth(&self) -> usize {
         (8 * ENTRY_BYTES).div_ceil(self.code_bits)
     }
 
-    /// Decompresses the bytes of `wanted`, ranges that ascend, to their places in `out`; what lies
-    /// between is arbitrary. All that the codes stand for is `bytes` bytes, and `out` is a block's
-    /// bytes longer. Returns the end of what was looked at, which is elsewhere if there are not as
-    /// many bytes. A code without an entry is corruption, and so are bytes behind the last code.
+    /// Decompresses the byte `ranges`, which ascend, to the same ranges of `out`; bytes
+    /// between them are arbitrary. All codes together yield `bytes` bytes, and `out` is longer by a
+    /// block's bytes. Returns the end of the decompressed bytes, which differs if there are fewer.
+    /// Codes without an entry are corruption, and so are bytes after the last code.
     pub fn decompress(
         &self,
         codes: &[u8],
         bytes: usize,
-        wanted: &[Range<usize>],
+        ranges: &[Range<usize>],
         out: &mut [u8],
     ) -> Result<usize> {
         let (mut at, mut bit) = (0, 0);
-        for range in wanted {
+        for range in ranges {
             while at < range.end.min(bytes) && bit + self.code_bits <= 8 * codes.len() {
                 if let Some(block) = codes.get(bit / 8..).and_then(|codes| codes.first_chunk()) {
                     let block = u64::from_le_bytes(*block) >> (bit % 8);
@@ -121,7 +121,7 @@ impl Entries {
         Ok(at)
     }
 
-    /// Looks whether strings of `lengths` have codes of their own.
+    /// Checks that strings of `lengths` have codes of their own.
     pub fn check(&self, codes: &[u8], lengths: &[u64]) -> Result<()> {
         let mut bit = 0;
         for length in lengths {
@@ -155,7 +155,7 @@ impl Entries {
         })
     }
 
-    /// The length of what a block stands for; `None` if a code of it has no entry.
+    /// The decompressed length of a block; `None` if one of its codes has no entry.
     #[inline(always)]
     fn measure(&self, block: u64) -> Option<usize> {
         let mut sum = 0;
@@ -173,8 +173,8 @@ impl Entries {
         let mut at = 0;
         for code in self.codes(block) {
             let entry = self.entries.get(code)?;
-            // no more than 16 bytes for each of 3 codes lie before: the remainder changes nothing,
-            // and shows that the slice is in bounds
+            // at most 16 bytes for each of 3 codes lie before: the remainder changes nothing, and
+            // shows that the slice is in bounds
             let at_most = at % (ENTRY_BYTES * BLOCK);
             out[at_most..at_most + ENTRY_BYTES].copy_from_slice(&entry.bytes);
             at += entry.length as usize;
@@ -209,7 +209,7 @@ impl EntriesView for Entries {
     }
 }
 
-/// The code from a bit on; zeros where there are no bytes.
+/// The code that starts at a bit; zeros beyond the end.
 #[inline]
 fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
     let bytes = codes.get(bit / 8..).unwrap_or_default();
@@ -252,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_made_of_earlier_ones() {
-        let found = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
-        let strings: Vec<&[u8]> = (0..7).map(|code| found.entry(code)).collect();
+    fn entries_concatenate_earlier_ones() {
+        let parsed = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
+        let strings: Vec<&[u8]> = (0..7).map(|code| parsed.entry(code)).collect();
         let long = b"abababababababab";
         assert_eq!(
             strings,
@@ -274,38 +274,41 @@ mod tests {
 
     #[test]
     fn damaged_codes_are_errors_or_bytes() {
-        // codes of 3 bits, of which 6 and 7 stand for nothing
-        let found = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
+        // codes of 3 bits; 6 and 7 have no entries
+        let parsed = entries(&[[0, 1], [2, 2], [3, 3], [4, 4]]).unwrap();
         let codes: Vec<u8> = (0..4000u32)
             .map(|i| (i.wrapping_mul(2654435761) >> 13) as u8)
             .collect();
         for len in 0..100 {
             let codes = &codes[len * 7..len * 8];
             for bytes in [0, 1, 17, len * 3, len * 40] {
-                for wanted in [0..usize::MAX, 5..9, bytes / 2..bytes, bytes..usize::MAX] {
+                for range in [0..usize::MAX, 5..9, bytes / 2..bytes, bytes..usize::MAX] {
                     let mut out = vec![0; bytes + WINDOW];
-                    if let Ok(end) = found.decompress(codes, bytes, &[wanted], &mut out) {
+                    if let Ok(end) = parsed.decompress(codes, bytes, &[range], &mut out) {
                         assert!(end < bytes + ENTRY_BYTES);
                     }
                 }
-                let _ = found.check(codes, &[bytes as u64]);
+                let _ = parsed.check(codes, &[bytes as u64]);
             }
         }
         // ab, abab, a, a, a
         let codes = [0b00_011_010, 0];
         for lengths in [&[2, 4, 1][..], &[6, 1], &[2, 5, 0], &[0, 7, 1, 1], &[9]] {
-            found.check(&codes, lengths).unwrap();
+            parsed.check(&codes, lengths).unwrap();
         }
         for lengths in [&[1, 5, 1][..], &[4, 4], &[7, 20]] {
-            is_corrupt(found.check(&codes, lengths), "no codes for a string");
+            is_corrupt(parsed.check(&codes, lengths), "no codes for a string");
         }
-        is_corrupt(found.check(&codes, &[1, 1]), "no codes");
-        is_corrupt(found.check(&codes, &[]), "2 bytes behind the codes");
-        is_corrupt(found.check(&[0b111], &[1]), "no codes");
+        is_corrupt(parsed.check(&codes, &[1, 1]), "no codes");
+        is_corrupt(parsed.check(&codes, &[]), "2 bytes behind the codes");
+        is_corrupt(parsed.check(&[0b111], &[1]), "no codes");
         let mut out = [0; 200];
-        is_corrupt(found.decompress(&codes, 2, ALL, &mut out), "1 bytes behind");
         is_corrupt(
-            found.decompress(&[0b111], 1, ALL, &mut out),
+            parsed.decompress(&codes, 2, ALL, &mut out),
+            "1 bytes behind",
+        );
+        is_corrupt(
+            parsed.decompress(&[0b111], 1, ALL, &mut out),
             "code 7 of 6 entries",
         );
     }

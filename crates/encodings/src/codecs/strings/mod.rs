@@ -1,4 +1,4 @@
-//! Byte strings one behind another: `plain` as they are, `fsst` compressed by one or two symbol
+//! Concatenated byte strings: `plain` without compression, `fsst` compressed by one or two symbol
 //! tables (the second one compresses the codes of the first, for text of a small vocabulary),
 //! `onpair` as codes of entries.
 //!
@@ -43,12 +43,12 @@ pub(crate) use entries::Entries;
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
 
 const PART: &str = "strings";
-/// In place of a number of symbol tables.
+/// Marks entries in place of the number of symbol tables.
 const ENTRIES: u8 = 3;
-/// The most bytes that are reserved by what the first vector took.
+/// The most bytes reserved in extrapolation from the first vector.
 const MAX_RESERVED: usize = 1 << 24;
 
-/// Appends the source's strings as they are; `false` if it has none.
+/// Appends the source's strings without compression; `false` if it has none.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
     if let Some(values) = &source.bytes {
         out.u8(0);
@@ -84,8 +84,8 @@ pub(crate) fn encode_onpair(source: &Source, out: &mut ChunkWriter) -> bool {
     true
 }
 
-/// Bytes that the source's strings take in this encoding for what codes stand for: of a sample as
-/// many as of the column.
+/// Bytes of this encoding's symbol tables or entries for the source's strings: a sample has as many
+/// as the column.
 pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
     let Some(values) = &source.bytes else {
         return 0;
@@ -112,10 +112,10 @@ fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     out.buffer(splits.data);
 }
 
-/// What codes stand for.
+/// The meaning of codes.
 #[derive(Clone, Debug)]
 enum Vocabulary {
-    /// Themselves: the strings are not compressed.
+    /// Codes are bytes: the strings are not compressed.
     Bytes,
     Symbols(symbols::Tables),
     Entries(Entries),
@@ -147,7 +147,7 @@ impl Vocabulary {
         })
     }
 
-    /// How many times longer than its codes a string may be.
+    /// Upper bound on the bytes per byte of codes.
     fn max_growth(&self) -> usize {
         match self {
             Self::Bytes => 1,
@@ -157,8 +157,8 @@ impl Vocabulary {
     }
 }
 
-/// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and
-/// ends with the length of `data`.
+/// A parsed column. Invariant: `starts` ascends, has an entry more than there are splits, and ends
+/// with the length of `data`.
 #[derive(Clone, Debug)]
 pub(crate) struct Strings {
     len: usize,
@@ -174,7 +174,8 @@ impl Strings {
         let lengths = Sequence::parse(reader, len)?;
         let splits = len.div_ceil(SPLIT_ROWS);
         let split_lengths = Sequence::parse(reader, splits)?;
-        // a split is a byte or more for every 64 rows in it: no more entries than the rows allow
+        // a split takes at least a byte for every 64 rows in it: no more entries than the rows
+        // allow
         let mut starts = Vec::with_capacity(splits + 1);
         starts.push(0);
         split_lengths.decode_range(0..splits, 0u64, &mut starts)?;
@@ -203,12 +204,12 @@ impl Strings {
     ) -> Result<()> {
         let lengths = self.lengths_of(selected.vector, lengths)?;
         for (i, lengths) in lengths.chunks(SPLIT_ROWS).enumerate() {
-            let wanted = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
+            let row_mask = (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32;
             let split = selected.vector * VECTOR_LEN / SPLIT_ROWS + i;
-            if wanted == u32::MAX {
+            if row_mask == u32::MAX {
                 self.append_split(split, lengths, scratch, out)?;
-            } else if wanted != 0 {
-                self.append_rows(split, lengths, wanted, scratch, out)?;
+            } else if row_mask != 0 {
+                self.append_rows(split, lengths, row_mask, scratch, out)?;
             }
         }
         Ok(())
@@ -223,7 +224,7 @@ impl Strings {
         self.lengths.decode(vector, 0, lengths)?;
         let first = vector * VECTOR_LEN;
         let rows = self.len.saturating_sub(first).min(VECTOR_LEN);
-        // so short that sums of a vector cannot overflow
+        // short enough that sums of a vector cannot overflow
         let bits = lengths[..rows].iter().fold(0, |bits, length| bits | length);
         ensure(bits <= u64::from(u32::MAX), PART, || {
             format!("a string of more than {} bytes", u32::MAX)
@@ -231,17 +232,17 @@ impl Strings {
         Ok(&lengths[..rows])
     }
 
-    /// Looks whether a split holds strings of `lengths`, without a look at what is in them.
+    /// Checks that a split holds strings of `lengths`, without decompressing it.
     fn check_split(&self, split: usize, lengths: &[u64], scratch: &mut Vec<u8>) -> Result<()> {
         if let Vocabulary::Entries(entries) = &self.vocabulary {
             return entries.check(self.split(split), lengths);
         }
         let bytes = lengths.iter().sum::<u64>() as usize;
         let behind = bytes..usize::MAX;
-        let found = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
-        ensure(found.len() == bytes, PART, || {
-            let found = found.len();
-            format!("split {split} has {found} bytes, its lengths say {bytes}")
+        let decompressed = self.decompress(split, bytes, slice::from_ref(&behind), scratch)?;
+        ensure(decompressed.len() == bytes, PART, || {
+            let decompressed = decompressed.len();
+            format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
         })
     }
 
@@ -261,19 +262,19 @@ impl Strings {
         let bytes = end - out.data.len();
         let all = self.decompress(split, bytes, symbols::ALL, scratch)?;
         ensure(all.len() == bytes, PART, || {
-            let found = all.len();
-            format!("split {split} has {found} bytes, its lengths say {bytes}")
+            let decompressed = all.len();
+            format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
         })?;
         out.data.extend_from_slice(all);
         Ok(())
     }
 
-    /// Appends the strings of a split whose bit in `wanted` is set.
+    /// Appends the strings of a split whose bit in `row_mask` is set.
     fn append_rows(
         &self,
         split: usize,
         lengths: &[u64],
-        wanted: u32,
+        row_mask: u32,
         scratch: &mut Vec<u8>,
         out: &mut BytesBuilder,
     ) -> Result<()> {
@@ -285,7 +286,7 @@ impl Strings {
         }
         let mut ranges = [const { 0..0 }; SPLIT_ROWS];
         let mut count = 0;
-        let mut rest = wanted;
+        let mut rest = row_mask;
         while rest != 0 {
             let row = rest.trailing_zeros() as usize;
             ranges[count] = starts[row]..starts[row + 1];
@@ -293,23 +294,24 @@ impl Strings {
             rest &= rest - 1;
         }
         let ranges = &ranges[..count];
-        let found = self.decompress(split, bytes, ranges, scratch)?;
+        let decompressed = self.decompress(split, bytes, ranges, scratch)?;
         for range in ranges {
-            ensure(range.end <= found.len(), PART, || {
-                let found = found.len();
-                format!("split {split} has {found} bytes, its lengths say {bytes}")
+            ensure(range.end <= decompressed.len(), PART, || {
+                let decompressed = decompressed.len();
+                format!("split {split} has {decompressed} bytes, its lengths say {bytes}")
             })?;
-            out.push_of(found, range.clone());
+            out.push_of(decompressed, range.clone());
         }
         Ok(())
     }
 
-    /// A split, decompressed where `wanted`; all of it is `bytes` bytes. `scratch` is overwritten.
+    /// Decompresses the byte `ranges` of a split, which has `bytes` bytes in all. `scratch` is
+    /// overwritten.
     fn decompress<'a>(
         &'a self,
         split: usize,
         bytes: usize,
-        wanted: &[Range<usize>],
+        ranges: &[Range<usize>],
         scratch: &'a mut Vec<u8>,
     ) -> Result<&'a [u8]> {
         let codes = self.split(split);
@@ -325,8 +327,8 @@ impl Strings {
         let out = &mut scratch[..bytes + SLACK];
         let end = match &self.vocabulary {
             Vocabulary::Bytes => 0,
-            Vocabulary::Symbols(tables) => tables.decompress(codes, wanted, out)?,
-            Vocabulary::Entries(entries) => entries.decompress(codes, bytes, wanted, out)?,
+            Vocabulary::Symbols(tables) => tables.decompress(codes, ranges, out)?,
+            Vocabulary::Entries(entries) => entries.decompress(codes, bytes, ranges, out)?,
         };
         Ok(&scratch[..end])
     }
@@ -443,7 +445,7 @@ impl Codec for Strings {
         out.finish(data_type, nulls)
     }
 
-    /// Drops rows of another length than the only one that can pass.
+    /// Drops rows whose length differs from the only one that can pass.
     fn filter(
         &self,
         _: &DataType,

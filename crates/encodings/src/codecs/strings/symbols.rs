@@ -1,4 +1,4 @@
-//! Symbol tables of `fsst`, to decompress with: one, or two that were applied one after the other.
+//! Decompression by the symbol tables of `fsst`: one, or two applied in sequence.
 
 use std::ops::Range;
 
@@ -6,21 +6,20 @@ use crate::codecs::fsst::{ESCAPE, HEADER_BYTES, VERSION};
 use crate::error::{Error, Result, corrupt, ensure};
 
 const PART: &str = "fsst";
-/// Codes decompressed at once.
+/// Codes decompressed together.
 const BLOCK: usize = 8;
 /// Bytes that a block may write.
 const WINDOW: usize = 9 * BLOCK;
-/// The longest string that a code of two tables stands for.
+/// The longest symbol of a pair of tables.
 const PAIR_BYTES: usize = 64;
 /// Bytes that a block of such codes may write.
 const PAIR_WINDOW: usize = 9 * PAIR_BYTES;
-/// Bytes that decompression may write behind its result: what a block may, so that the last one
-/// needs no care.
+/// Bytes that decompression may write after its result: those of a block, so that the last one needs no special case.
 pub(crate) const SLACK: usize = PAIR_WINDOW;
-/// Symbols are stored by length in this order.
+/// The order of lengths in which symbols are stored.
 const LENGTHS: [usize; 8] = [2, 3, 4, 5, 6, 7, 8, 1];
 
-/// Symbol tables, to decompress with.
+/// Symbol tables for decompression.
 #[derive(Clone, Debug)]
 pub(crate) enum Tables {
     One(SymbolTable),
@@ -28,7 +27,7 @@ pub(crate) enum Tables {
 }
 
 impl Tables {
-    /// How many times longer than its codes a string may be.
+    /// Upper bound on the bytes per byte of codes.
     pub fn max_growth(&self) -> usize {
         match self {
             Self::One(_) => 8,
@@ -36,7 +35,7 @@ impl Tables {
         }
     }
 
-    /// How many tables were applied.
+    /// The number of tables applied.
     pub fn count(&self) -> usize {
         match self {
             Self::One(_) => 1,
@@ -44,7 +43,7 @@ impl Tables {
         }
     }
 
-    /// What a code of the table stands for that was applied first, or of the second; nothing if it has no symbol.
+    /// The symbol of a code in the first or the second applied table; empty if it has none.
     pub fn symbol(&self, table: usize, code: u8) -> &[u8] {
         let table = match (self, table) {
             (Self::One(table), 0) => table,
@@ -59,30 +58,30 @@ impl Tables {
     pub fn decompress(
         &self,
         codes: &[u8],
-        wanted: &[Range<usize>],
+        byte_ranges: &[Range<usize>],
         out: &mut [u8],
     ) -> Result<usize> {
         match self {
-            Self::One(table) => table.decompress(codes, wanted, out),
-            Self::Two(pair) => pair.decompress(codes, wanted, out),
+            Self::One(table) => table.decompress(codes, byte_ranges, out),
+            Self::Two(pair) => pair.decompress(codes, byte_ranges, out),
         }
     }
 }
 
-/// All that codes stand for.
+/// The range of all bytes.
 pub(crate) const ALL: &[Range<usize>] = std::slice::from_ref(&(0..usize::MAX));
 
-/// Strings from codes, eight at a time where they are symbols.
+/// Decompression, eight codes at a time if they are symbols.
 pub(crate) trait Decompress {
-    /// The length of what a block stands for; `None` if a code of it is not a symbol's.
+    /// The decompressed length of a block; `None` if one of its codes is not a symbol.
     fn measure(&self, block: [u8; BLOCK]) -> Option<usize>;
 
-    /// Writes a block to the start of `out`. As [`Decompress::measure`], and `None` if there are
-    /// fewer bytes than a block may take.
+    /// Writes a block to the start of `out`. As [`Decompress::measure`], and `None` if there are fewer bytes than a
+    /// block may take.
     fn write(&self, block: [u8; BLOCK], out: &mut [u8]) -> Option<usize>;
 
-    /// Writes at least one code, whatever it is, at `at` of `out`; returns where its string ends,
-    /// and the codes left.
+    /// Writes at least one code, symbol or not, at `at` of `out`; returns the end of its bytes, and the remaining
+    /// codes.
     fn write_codes<'a>(
         &self,
         codes: &'a [u8],
@@ -90,13 +89,18 @@ pub(crate) trait Decompress {
         out: &mut [u8],
     ) -> Result<(usize, &'a [u8])>;
 
-    /// Decompresses the bytes of `wanted`, ranges that ascend, to their places in `out`; what lies
-    /// between is arbitrary. Returns the end of what was looked at. Symbols are written as a whole,
-    /// so `out` must be [`SLACK`] bytes longer than all that the codes stand for; what does not
-    /// fit, an unknown code and a cut escape are corruption.
-    fn decompress(&self, codes: &[u8], wanted: &[Range<usize>], out: &mut [u8]) -> Result<usize> {
+    /// Decompresses the `byte_ranges`, which ascend, to the same ranges of `out`; bytes between them are
+    /// arbitrary. Returns the end of the decompressed bytes. Symbols are written as a whole, so `out` must be [`SLACK`]
+    /// bytes longer than all decompressed bytes. Bytes that do not fit, an unknown code and a truncated escape are
+    /// corruption.
+    fn decompress(
+        &self,
+        codes: &[u8],
+        byte_ranges: &[Range<usize>],
+        out: &mut [u8],
+    ) -> Result<usize> {
         let (mut at, mut rest) = (0, codes);
-        for range in wanted {
+        for range in byte_ranges {
             while !rest.is_empty() && at < range.end {
                 if let Some((block, behind)) = rest.split_first_chunk() {
                     if at < range.start
@@ -119,12 +123,12 @@ pub(crate) trait Decompress {
     }
 }
 
-/// The length of what stands for no string: so large that the sum of a block's lengths shows it.
+/// The length of codes without a symbol: so large that the sum of a block's lengths shows it.
 const ABSENT: u32 = 1 << 16;
 
 type Lengths = Box<[u32; 256]>;
 
-/// The length of what a block stands for; `None` if a code of it stands for no string.
+/// The decompressed length of a block; `None` if one of its codes has no symbol.
 #[inline(always)]
 fn measure(block: [u8; BLOCK], lengths: &[u32; 256]) -> Option<usize> {
     let mut sum = 0;
@@ -134,8 +138,7 @@ fn measure(block: [u8; BLOCK], lengths: &[u32; 256]) -> Option<usize> {
     (sum < ABSENT).then_some(sum as usize)
 }
 
-/// A parsed table, to decompress with. Invariant: lengths are 1 to 8, or [`ABSENT`] for unused
-/// codes.
+/// A parsed table for decompression. Invariant: lengths are 1 to 8, or [`ABSENT`] for unused codes.
 #[derive(Clone, Debug)]
 pub(crate) struct SymbolTable {
     symbols: Box<[[u8; 8]; 256]>,
@@ -192,7 +195,7 @@ impl SymbolTable {
         Ok(table)
     }
 
-    /// What a code stands for; nothing if it has no symbol.
+    /// The symbol of a code; empty if it has none.
     fn symbol(&self, code: usize) -> &[u8] {
         match (self.symbols.get(code), self.lengths.get(code)) {
             (Some(symbol), Some(length)) => symbol.get(..*length as usize).unwrap_or_default(),
@@ -212,8 +215,8 @@ impl Decompress for SymbolTable {
         let out = out.first_chunk_mut::<WINDOW>()?;
         let mut at = 0;
         for code in block {
-            // no more than 8 bytes for each of 7 codes lie before: the remainder changes nothing,
-            // and shows that the slice is in bounds
+            // at most 8 bytes for each of 7 codes lie before: the remainder changes nothing, and shows that the slice
+            // is in bounds
             let at_most = at % (8 * BLOCK);
             out[at_most..at_most + 8].copy_from_slice(&self.symbols[usize::from(code)]);
             at += self.lengths[usize::from(code)] as usize;
@@ -249,9 +252,9 @@ impl Decompress for SymbolTable {
     }
 }
 
-/// Two symbol tables as one: what a code of the second one stands for after both are undone, so
-/// that strings are decompressed in one step. Invariant: lengths are 1 to 64, or [`ABSENT`] for
-/// codes that are unused or stand for no string of their own (they end within an escape).
+/// Two symbol tables combined: the bytes of a code of the second one after both are undone, so that strings are
+/// decompressed in one step. Invariant: lengths are 1 to 64, or [`ABSENT`] for codes that are unused or have no bytes
+/// of their own (they end within an escape).
 #[derive(Clone, Debug)]
 pub(crate) struct SymbolTablePair {
     first: SymbolTable,
@@ -261,7 +264,7 @@ pub(crate) struct SymbolTablePair {
 }
 
 impl SymbolTablePair {
-    /// For strings compressed by `first`, and the result by `second`.
+    /// Combines the table that was applied `first` with the one applied `second`.
     pub fn new(first: SymbolTable, second: SymbolTable) -> Self {
         let mut symbols = Box::new([[0; PAIR_BYTES]; 256]);
         let mut lengths = Box::new([ABSENT; 256]);
@@ -332,7 +335,7 @@ impl Decompress for SymbolTablePair {
 
     #[inline(always)]
     fn write(&self, block: [u8; BLOCK], out: &mut [u8]) -> Option<usize> {
-        /// Few symbols are longer.
+        /// Most symbols are at most this long.
         const SHORT: usize = 16;
         let out = out.first_chunk_mut::<PAIR_WINDOW>()?;
         let mut at = 0;
@@ -348,7 +351,7 @@ impl Decompress for SymbolTablePair {
         (at < ABSENT as usize).then_some(at)
     }
 
-    /// Writes up to and including the first code that stands for no string.
+    /// Writes up to and including the first code without a symbol.
     fn write_codes<'a>(
         &self,
         codes: &'a [u8],
@@ -385,7 +388,7 @@ mod tests {
     use crate::codecs::fsst::Table;
     use crate::compressor::Splits;
 
-    /// Words, and now and then a byte that no table knows.
+    /// Words, and occasionally a byte without a symbol.
     fn text(seed: u64, rare: u64) -> Vec<u8> {
         let words = [
             "carefully ",
@@ -412,8 +415,8 @@ mod tests {
         out
     }
 
-    /// Tables of which the first was trained on a start alone, so that the rest has bytes without a symbol; and
-    /// the texts compressed by both.
+    /// Tables, the first trained on a prefix alone, so that the rest has bytes without a symbol; and the texts
+    /// compressed by both.
     fn compressed(texts: &[Vec<u8>]) -> (SymbolTablePair, Splits) {
         let texts: Vec<&[u8]> = texts.iter().map(|text| &text[..]).collect();
         let first = Table::train(&[&texts[0][..200]]);
@@ -435,8 +438,8 @@ mod tests {
             assert!(specials.count() > 0, "no code ends within an escape");
             for (text, codes) in texts.iter().zip(twice.iter()) {
                 let mut out = vec![0; text.len() + SLACK];
-                let found = pair.decompress(codes, ALL, &mut out).unwrap();
-                assert_eq!(&out[..found], text);
+                let end = pair.decompress(codes, ALL, &mut out).unwrap();
+                assert_eq!(&out[..end], text);
                 for step in [40, 300, 5000] {
                     let ranges: Vec<_> = (7..text.len() - 20)
                         .step_by(step)
@@ -451,7 +454,7 @@ mod tests {
                 }
                 let cut = &codes[..codes.len() - 1];
                 let short = pair.decompress(cut, ALL, &mut out);
-                assert!(short.is_err() || short.is_ok_and(|found| found < text.len()));
+                assert!(short.is_err() || short.is_ok_and(|end| end < text.len()));
             }
         }
     }
@@ -473,8 +476,8 @@ mod tests {
                 .decompress(codes, ALL, &mut inner)
                 .and_then(|n| {
                     let mut out = vec![0; n * 8 + SLACK];
-                    let found = pair.first.decompress(&inner[..n], ALL, &mut out)?;
-                    Ok(out[..found].to_vec())
+                    let end = pair.first.decompress(&inner[..n], ALL, &mut out)?;
+                    Ok(out[..end].to_vec())
                 });
             let mut out = vec![0; codes.len() * PAIR_BYTES + SLACK];
             let in_one = pair.decompress(codes, ALL, &mut out);

@@ -2,7 +2,7 @@
 """The published tile-based encodings of integers, GPU-FOR, GPU-DFOR and GPU-RFOR, beside simpler schemes: compiles and
 runs tiles.cu, prints its results as tables in Markdown, and draws them as SVG.
 
-    benches/gpu/tiles.py [--values 250e6] [--columns DIR] [--json FILE] [--images DIR] [--read FILE]...
+    benches/papers/tiles.py [--values 250e6] [--columns DIR] [--json FILE] [--images DIR] [--read FILE]...
                          [--nvcc nvcc] [--nvcomp DIR] [PART]...
 
 PART is one of `blocks` (Figure 5 of the paper), `widths` (7), `sorted`, `normal`, `zipf` (8), `coprocessor` (12), and
@@ -23,7 +23,8 @@ import subprocess
 import sys
 import tempfile
 
-import plot
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+import plot  # noqa: E402
 
 PUBLISHED = ["GPU-FOR", "GPU-DFOR", "GPU-RFOR"]
 FIGURES = {
@@ -86,7 +87,7 @@ def name_of(case):
 
 
 def places(cases):
-    """What a table has a line for: values of x, or names of columns."""
+    """The lines of a table: values of x, or names of columns."""
     by_name = cases[0]["part"] == "columns"
     return list(dict.fromkeys(case["data"] if by_name else case["x"] for case in cases))
 
@@ -106,7 +107,7 @@ def table(title, head, rows):
 
 
 def cells(cases, names, of_name, value):
-    """A line for each place, with a cell for each name."""
+    """A line for each value of x or column, with a cell for each name."""
     found = {(place_of(case), of_name(case)): value(case) for case in cases}
     for place in places(cases):
         values = [found.get((place, name)) for name in names]

@@ -2,7 +2,7 @@
 // Integer Compression in GPU", SIGMOD 2022), beside simpler schemes and decoding in separate passes: the figures of
 // that evaluation that need no SQL. `tiles.py` compiles and runs this, and makes tables and pictures of what it prints.
 //
-//   nvcc -O3 -std=c++17 -arch=sm_90 -o tiles benches/gpu/tiles.cu
+//   nvcc -O3 -std=c++17 -arch=sm_90 -o tiles benches/papers/tiles.cu
 //   ./tiles [--values 250e6] [--columns DIRECTORY] [PART]...
 //
 // Parts: `blocks` (Figure 5, with twice the values), `widths` (7), `sorted`, `normal` and `zipf` (8), `coprocessor`
@@ -15,7 +15,7 @@
 //
 //   GPU-FOR   header of 4 words: 128, 4, number of values, first value. Then blocks of 128 values:
 //             [minimum] [widths of 4 miniblocks, a byte each] [4 miniblocks of 32 values, packed one behind the other]
-//             Apart from that a word for each block says where it starts, and one where the last ends.
+//             Separately, a word for each block has its start, and one the end of the last.
 //   GPU-DFOR  the same of differences, minima signed. Before the first of each D blocks (a tile) is a word with the
 //             tile's first value, whose difference is 0. Starts are those of blocks, behind that word.
 //   GPU-RFOR  two such columns, values and lengths of runs, with a block for each 512 values:
@@ -67,7 +67,7 @@ constexpr u32 TOTALS = 1024;             // that threads add to, so that few wai
 constexpr u32 SLACK_WORDS = 64;          // that may be read behind a buffer
 constexpr u64 FLUSH_BYTES = 256 << 20;
 
-// ---- What is done with values ---------------------------------------------------------------------------------------
+// ---- Consumers of values --------------------------------------------------------------------------------------------
 
 struct Write {
     static constexpr bool NEEDS_ORDER = true;
@@ -125,7 +125,7 @@ DEVICE u32 warp_inclusive(u32 value) {
     return value;
 }
 
-// The same in all lanes.
+// The result is equal in all lanes.
 template <class F>
 DEVICE u32 warp_reduce(u32 value, F combine) {
     for (u32 step = 16; step; step /= 2) value = combine(value, __shfl_xor_sync(ALL, value, (int)step));
@@ -311,8 +311,8 @@ DEVICE const u32* copy_words(const u32* words, u32 from, u32 to, u32* own) {
     return own + (from - aligned);
 }
 
-// Gives rows of 32 values, one to each lane; returns what is behind the block. Where all widths are the same, so is a
-// lane's place in a row.
+// Passes rows of 32 values to `put`, one value per lane; returns the end of the block. If all widths are equal, so is a
+// lane's position in a row.
 template <class Put>
 DEVICE const u32* unpack_block(const u32* in, u32 lane, const Put& put) {
     const u32 minimum = in[0], widths = in[1], first = widths & 255;
@@ -384,7 +384,7 @@ __global__ void vectors_dfor(Column column, u32 slot_words, Sink sink) {
     sink.finish();
 }
 
-// Where order does not matter, a run is taken as a whole. Else a byte for each row says whether a run begins there.
+// Where order does not matter, a run is taken as a whole. Otherwise a byte for each row is 1 if a run begins there.
 template <class Sink>
 __global__ void vectors_rfor(Column values, Column lengths, u32 slot_words, u32 value_words, u32 length_words,
                              Sink sink) {
@@ -473,7 +473,7 @@ __global__ void __launch_bounds__(THREADS) add_run_minima(Column column, u32* ou
     for (u32 k = threadIdx.x; k < runs; k += THREADS) out[blockIdx.x * TILE + k] += minimum;
 }
 
-// Sums of what is in `slots`, of which each block has 512; those behind its `runs` are 0, if a column says how many.
+// Prefix sums of `slots`, 512 per block; those after its `runs` are 0, if a column has their number.
 __global__ void __launch_bounds__(THREADS) scan_slots(const u32* runs_of, const u32* starts, u32* slots) {
     __shared__ u32 shared[SCAN_WORDS<TILE_BLOCKS>];
     const u32 runs = runs_of ? __ldg(runs_of + __ldg(starts + blockIdx.x) + 2) : TILE;
@@ -564,7 +564,7 @@ __global__ void gather_bytes(const u32* tags, const u32* starts, const u32* byte
 
 // ---- Encoding -------------------------------------------------------------------------------------------------------
 
-// What a block is made of: values, or differences within tiles of `tile` values.
+// The input of blocks: values, or differences within tiles of `tile` values.
 struct Source {
     const u32* values;
     u32 tile;  // 0: values
@@ -575,7 +575,7 @@ struct Source {
     DEVICE u32 head(u32 block) const { return tile && block * BLOCK % tile == 0; }
 };
 
-// Words of a block, by a warp each, with those before it. Packs them if there is `words`.
+// Computes the words of each block, one warp per block, and their prefix sums. Packs them if there is `words`.
 __global__ void encode_blocks(Source source, u32 blocks, const u32* starts, u32* sizes, u32* words) {
     __shared__ u32 packed[4][33];
     const u32 lane = threadIdx.x % 32, block = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
@@ -614,18 +614,18 @@ __global__ void encode_blocks(Source source, u32 blocks, const u32* starts, u32*
     }
 }
 
-// What comes before a block moves its start.
+// Shifts the start of each block by the words before it.
 __global__ void skip_heads(Source source, u32 blocks, u32* starts) {
     const u32 block = blockIdx.x * blockDim.x + threadIdx.x;
     if (block < blocks) starts[block] += source.head(block);
 }
 
-// What belongs to values of runs, and to their lengths.
+// The columns of values of runs and of their lengths.
 struct Both {
     u32* of[2];
 };
 
-// Runs of 512 values, by a thread block each. Packs them, or says how many words they take.
+// Runs of 512 values, by a thread block each. Packs them, or counts the words they take.
 __global__ void __launch_bounds__(TILE)
     encode_runs(const u32* values, Both sizes, Both starts, Both words, bool packs) {
     __shared__ u32 of[2][TILE + 1], packed[TILE + 1], warps[TILE / 32], least, bits;
@@ -778,7 +778,7 @@ __global__ void __launch_bounds__(THREADS)
     sum.finish();
 }
 
-// The same with columns decoded on the way: dates as GPU-RFOR, the others as GPU-FOR.
+// The same query; decodes columns on the way: dates as GPU-RFOR, the others as GPU-FOR.
 __global__ void __launch_bounds__(THREADS) query_packed(Column dates, Column date_lengths, u32 value_words,
                                                         u32 length_words, Column quantities, Column discounts,
                                                         Column prices, Sum sum) {
@@ -813,7 +813,7 @@ void check(cudaError_t result, const char* call) {
 }
 #define CHECK(call) check(call, #call)
 
-// Memory of the device. What is behind it can be read.
+// Device memory. Bytes after it can be read.
 template <class T>
 struct Buffer {
     T* at = nullptr;
@@ -859,7 +859,7 @@ struct Run {
     u64 bytes() const { return values.bytes() + lengths.bytes(); }
 };
 
-// What is measured, and a place for values.
+// The work to measure, and buffers of values.
 class Bench {
 public:
     explicit Bench(u32 count);
@@ -981,7 +981,7 @@ void Bench::load(const char* part, const std::string& data, double x, u32 wanted
     out.reserve(rows);
 }
 
-// Once the values are there.
+// Runs once the values are generated.
 void Bench::prepare() {
     measure([&] { widen<<<processors * 16, 512>>>(values.at, rows, Sum{totals.at}); });
     expected = read_totals();
@@ -1006,7 +1006,7 @@ void Bench::load_file(const std::filesystem::path& path) {
     prepare();
 }
 
-// Prints a case after its answers have been checked.
+// Prints a case after its answers were checked.
 void Bench::report(const char* scheme, const char* way, u64 bytes, const Work& decompress, const Work& sum) {
     const auto wrong = [&](const char* what) { fail(case_facts + ", " + scheme + ", " + way + ": " + what); };
     CHECK(cudaMemset(out.at, 0xA5, rows * 4ull));
@@ -1030,7 +1030,7 @@ void Bench::report_sinks(const char* scheme, const char* way, u64 bytes, const R
     report(scheme, way, bytes, [&] { run(Write{out.at}); }, [&] { run(Sum{totals.at}); });
 }
 
-// Calls what asks for its memory when it gets none.
+// Calls a CUB function twice: it returns the size of its scratch memory if it gets none.
 template <class F>
 void Bench::with_memory(const F& run) {
     size_t bytes = 0;
@@ -1041,7 +1041,7 @@ void Bench::with_memory(const F& run) {
 
 // ---- Encoding, and checks of it -------------------------------------------------------------------------------------
 
-// Makes sizes of blocks their starts, and adds where the last ends.
+// Converts sizes of blocks to starts, and appends the end of the last.
 void Bench::sum_up(u32* starts, u32 blocks, u32 before) {
     CHECK(cudaMemset(sizes.at + blocks, 0, 4));
     with_memory([&](void* memory, size_t& bytes) {
@@ -1050,7 +1050,7 @@ void Bench::sum_up(u32* starts, u32 blocks, u32 before) {
     });
 }
 
-// GPU-FOR, or GPU-DFOR with so many values of a tile.
+// GPU-FOR, or GPU-DFOR with `tile` values per tile.
 void Bench::encode(Encoded& encoded, u32 tile) {
     const Source source{values.at, tile};
     const u32 blocks = encoded.blocks = rows / BLOCK;
@@ -1103,7 +1103,7 @@ u32 bits_of(const std::vector<u32>& words, u64 bit, u32 width) {
     return (u32)value;
 }
 
-// The first, a middle and the last tile, as their definition says.
+// Checks the first, a middle and the last tile against their definition.
 void Bench::check_blocks(const Encoded& encoded, u32 tile) {
     const u32 step = tile ? tile / BLOCK : 1;
     for (const u32 some : {0u, encoded.blocks / 2, encoded.blocks - 1}) {
@@ -1143,7 +1143,7 @@ void Bench::check_runs(const Run& run) {
 
 // ---- Schemes --------------------------------------------------------------------------------------------------------
 
-// As many blocks as the device has room for.
+// As many blocks as fit the device.
 template <class Kernel, class... Arguments>
 void Bench::launch_warps(Kernel kernel, u32 slot_words, Arguments... arguments) {
     const size_t shared = slot_words * (THREADS / 32) * 4;
@@ -1338,7 +1338,7 @@ void Bench::measure_tiles_of(const Encoded& of_values) {
     case_facts = facts;
 }
 
-// By blocks of a tile; 0 says that none has a say.
+// By blocks of a tile; 0 for schemes without tiles.
 void Bench::measure_blocks() {
     make("blocks", "uniform", 0, Uniform{16}, 2);
     measure_plain();

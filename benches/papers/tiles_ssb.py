@@ -2,7 +2,7 @@
 """The Star Schema Benchmark with the columns of `lineorder` in each of several encodings: sizes, kernels that add up a
 column, the 13 queries, and queries whose columns cross the bus. Figures 9 to 12 of the paper that tiles.py follows.
 
-    benches/gpu/tiles_ssb.py [--vectile target/release/vectile] [--scale 20] [--data DIR] [--parts sizes,...]
+    benches/papers/tiles_ssb.py [--vectile target/release/vectile] [--scale 20] [--data DIR] [--parts sizes,...]
                              [--encodings ffor,gpu_for,gpu_dfor,gpu_rfor,gpu_star] [--json FILE] [--export DIR]
 
 Tables are generated in DIR if they are not there yet, and `lineorder` is written once more with all its integers in
@@ -26,8 +26,9 @@ import sys
 import types
 from statistics import median_high as median
 
-import sql
-import ssb
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+import sql  # noqa: E402
+import ssb  # noqa: E402
 
 RUNS = 9
 DEVICE_BYTES, HOST_BYTES = 256_000_000, 16_000_000_000
@@ -36,7 +37,7 @@ CHOSEN = "chosen"
 
 
 class Bench:
-    """Tables, with `lineorder` in each encoding, and what was found."""
+    """Tables, with `lineorder` in each encoding, and the results."""
 
     def __init__(self, options):
         self.options = options
@@ -67,14 +68,6 @@ class Bench:
         return out, sql.times(log)
 
 
-def table(title, names, rows):
-    """Lines of (name, numbers), in Markdown."""
-    print(f"\n{title}\n\n| | {' | '.join(names)} |\n| --- |{' ---: |' * len(names)}")
-    for name, values in rows:
-        print(f"| {name} | {' | '.join(value if isinstance(value, str) else f'{value:.3g}' for value in values)} |")
-    sys.stdout.flush()
-
-
 def mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
@@ -84,7 +77,7 @@ def times_table(title, times):
     rows = [(name, [of[name] for of in times.values()]) for name in times["plain"]]
     plain = times["plain"]
     means = [mean([ms / plain[name] for name, ms in of.items()]) for of in times.values()]
-    table(f"{title}, ms", list(times), [*rows, ("times plain, mean", [f"{value:.2f}" for value in means])])
+    sql.table(f"{title}, ms", list(times), [*rows, ("times plain, mean", [f"{value:.2f}" for value in means])])
 
 
 def sizes(bench):
@@ -95,7 +88,7 @@ def sizes(bench):
         means[encoding] = {name: columns[name]["encoding"] for name in bench.integers}
     rows = [(name, [of[name] for of in sizes.values()]) for name in bench.integers]
     rows.append(("all", [f"{sum(of.values()):.0f}" for of in sizes.values()]))
-    table("Columns in files, MB", list(sizes), rows)
+    sql.table("Columns in files, MB", list(sizes), rows)
     bench.results["sizes"] = {"mb": sizes, "encodings": means}
 
 

@@ -1,7 +1,7 @@
 // Text compressed and decompressed in device memory, in the container published for FSST on GPUs ("V5T" compresses it,
 // "GSST" decompresses it), to compare with the published figures. docs/benchmarks.md has results.
 //
-//   nvcc -O3 -std=c++17 -arch=native -o v5t benches/gpu/v5t.cu
+//   nvcc -O3 -std=c++17 -arch=native -o v5t benches/papers/v5t.cu
 //   ./v5t BYTES FILE...
 //
 // Each file is repeated to so many bytes, say 2e9. Prints ratios and speeds of all pipelines, and by size of the match
@@ -481,7 +481,7 @@ __global__ void move_codes(const u8* codes, Layout layout, const u64* starts, u8
     const u8* const from = codes + (u64)tile * layout.tile_bytes * 2;
     u8* const to = file + layout.data_at() + starts[tile];
     const u32 bytes = (u32)(starts[tile + 1] - starts[tile]);
-    // up to a word of 16 bytes, then words, then what is left
+    // up to a word of 16 bytes, then words, then the rest
     const u32 before = min(bytes, (u32)(16 - ((u64)to & 15)) & 15), words = (bytes - before) / 16;
     if (lane < before) to[lane] = from[lane];
     const u32* const in = (const u32*)(from + (before & ~3u));
@@ -624,7 +624,7 @@ struct IsCode {
 
 enum Fault { BAD_HEADER = 1, BAD_TABLE = 2, BAD_CODES = 4 };
 
-// What codes stand for, as a thread block makes it of a table of the container.
+// The symbols of codes, which a thread block reads from a table of the container.
 struct Expansion {
     u64 bytes[256];
     u32 lengths[256];  // NONE of codes without a symbol, 0 of the escape
@@ -691,8 +691,7 @@ struct Text {
     }
 };
 
-// Where the codes of a thread's split start, from those of the block. Sets `sum` to the bytes of all. All threads call
-// this.
+// Start of a thread's split, relative to the block's codes. Sets `sum` to the bytes of all. All threads call this.
 DEVICE u64 sum_before(u32 own, u64& sum) {
     __shared__ u64 warps[32];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -735,7 +734,7 @@ struct Block {
     }
 };
 
-// As published: a thread block a block, a thread a split. No split writes more than its tile, whatever codes there are.
+// As published: a thread block a block, a thread a split. No split writes more than its tile, regardless of its codes.
 __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, u32* faults) {
     __shared__ Expansion table;
     Block block;
@@ -768,8 +767,8 @@ __global__ void decode(const u8* file, u64 file_bytes, Layout layout, u8* text, 
     if (k < codes || left || is_escaped) atomicOr(faults, (u32)BAD_CODES);
 }
 
-// What a lane puts into a stage of its warp: words of 4 bytes as they are full. The first may lack bytes, those of
-// lanes before.
+// The output of a lane to a stage of its warp: words of 4 bytes as they fill up. The first may lack the bytes of
+// earlier lanes.
 struct Piece {
     u32* to;
     u32 word, bytes;
@@ -803,7 +802,7 @@ DEVICE bool decode_split(const Expansion& table, const u8* codes, u32 count, u8*
             if (own) in[k] = __ldg(words + first / 4 + k);
         const u32 four[2] = {__funnelshift_r(in[0], in[1], shift), __funnelshift_r(in[1], in[2], shift)};
 
-        // which bytes are literal: the state between lanes is that behind the last lane with a byte other than 255
+        // mask of literal bytes: the state between lanes is that after the last lane with a byte other than 255
         u32 escapes = 0, literals = 0;
 #pragma unroll
         for (u32 k = 0; k < 8; k++) escapes |= (u32)((four[k / 4] >> k % 4 * 8 & 255) == ESCAPE && k < own) << k;
@@ -988,7 +987,7 @@ struct Result {
 
 enum Pipeline { EXACT, PADDED };
 
-// All buffers, and what is the same for all containers of a text.
+// All buffers, and the state that all containers of a text share.
 struct Bench {
     u64 text_bytes = 0;
     bool has_padding = false;  // a byte that the padded pipeline would take for its own
@@ -1183,7 +1182,7 @@ struct Bench {
         return layout;
     }
 
-    // What must hold of all headers.
+    // Checks all headers.
     void check_headers(const Layout& layout, u64 file_bytes) {
         std::vector<u8> head(layout.data_at());
         CHECK(cudaMemcpy(head.data(), file.at, head.size(), cudaMemcpyDeviceToHost));
@@ -1235,7 +1234,7 @@ struct Bench {
             fail("decompressed text differs from the text");
     }
 
-    // Codes of the first tile that stand for too much text must not reach the next one.
+    // Codes of the first tile that expand to too much text must not reach the next one.
     void check_damage() {
         u64 file_bytes;
         const Layout found = parse(file_bytes);
@@ -1250,7 +1249,8 @@ struct Bench {
         }
     }
 
-    // A container of the text: made, checked, decompressed, compared. Tables are learned once, or each time anew.
+    // Creates, checks and decompresses a container of the text, and compares the result. Tables are learned once, or
+    // each time anew.
     template <class Table>
     Result measure(Pipeline pipeline, u32 tile_bytes, u32 splits, bool learns_anew = false) {
         // padding is no code, nor are two that the publication reserves
@@ -1313,7 +1313,7 @@ void print_result(const std::string& text, const char* name, const Result& resul
     fflush(stdout);
 }
 
-// Bytes of text that are compressed, sent and decompressed in a nanosecond, one after the other.
+// Bytes of text that are compressed, sent and decompressed per nanosecond, one step after the other.
 double speed_over(double link, const Result& result, const char* decoding) {
     return 1 / (1 / result.speed("all") + 1 / (result.ratio * link) + 1 / result.speed(decoding));
 }
