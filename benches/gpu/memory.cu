@@ -1,5 +1,5 @@
 // Measures memory that files are read into and copied from: new or reused, pinned by the driver or registered, copied
-// to the device in small or large pieces. docs/lab.md has results.
+// to the device in small or large pieces. docs/lab/README.md has results.
 //
 //   nvcc -O2 -std=c++17 -o memory benches/gpu/memory.cu -lcuda -lpthread
 //   ./memory FILE

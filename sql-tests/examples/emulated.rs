@@ -57,7 +57,9 @@ fn parse() -> Result<Arguments> {
             tables,
             is_plain,
         }),
-        None => exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].. [--plain]"),
+        None => {
+            exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].. [--plain]")
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use vectile_gpu::Engine;
 
 use crate::fused::lowering::probe::Purpose;
-use crate::fused::pattern::fingerprint::Identity;
+use crate::fused::pattern::fingerprint::PlanIdentity;
 use crate::fused::table::Table;
 
 /// Divisor of the device's memory for chunks: the limit of the cache, in addition to that memory.
@@ -22,7 +22,7 @@ const ENTRY_BYTES: usize = 1024;
 /// Cache key of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TableKey {
-    pub(crate) identity: Arc<Identity>,
+    pub(crate) identity: Arc<PlanIdentity>,
     /// The keys, and behind them the payload expressions.
     pub(crate) expressions: Vec<Arc<dyn PhysicalExpr>>,
     pub(crate) key_types: Vec<DataType>,
@@ -133,7 +133,7 @@ mod tests {
         let config = FileScanConfigBuilder::new(store, Arc::new(source)).build();
         let scan: Arc<dyn ExecutionPlan> = DataSourceExec::from_data_source(config);
         TableKey {
-            identity: Arc::new(Identity::of(&scan).unwrap().unwrap()),
+            identity: Arc::new(PlanIdentity::of(&scan).unwrap().unwrap()),
             expressions: vec![],
             key_types: vec![key_type],
             is_packed: false,

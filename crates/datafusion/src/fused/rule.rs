@@ -31,7 +31,7 @@ use super::exec::column_loader::Input;
 use super::exec::cpu_fallback::CpuPlan;
 use super::exec::device_build::{BuildOutput, Building};
 use super::exec::fused_aggregate::{Fused, FusedAggregateExec, Replaced};
-use super::exec::prewarm::{PrewarmExec, Waiting};
+use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
 use super::exec::scan::GpuScan;
 use super::exec::star_pipeline::{LookupKey, Star, StarLookup};
 use super::fallback_reason::FallbackReason;
@@ -48,7 +48,7 @@ use super::lowering::output_rows::RowColumns;
 use super::pattern::aggregates::Aggregates;
 use super::pattern::eager::before_join;
 use super::pattern::files::{num_bytes, num_rows};
-use super::pattern::join::Found;
+use super::pattern::join::KeySource;
 use super::pattern::relation::Relation;
 use crate::error;
 use crate::nullable;
@@ -128,12 +128,12 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
             .data;
         // These nodes are in no plan, so that the optimizer does not reach what is below them.
         let waiting = fusing.waiting.into_inner().into_iter();
-        let waiting = waiting.filter_map(|Waiting { node, reason }| {
+        let waiting = waiting.filter_map(|PrewarmCandidate { node, reason }| {
             let mut rules = self.later.iter();
             let node = rules.try_fold(node as _, |node, rule| rule.optimize(node, config));
             let node = node.ok()?.downcast_ref::<FusedAggregateExec>().cloned()?;
             let node = Arc::new(node);
-            Some(Waiting { node, reason })
+            Some(PrewarmCandidate { node, reason })
         });
         Ok(match waiting.collect::<Vec<_>>() {
             waiting if waiting.is_empty() => plan,
@@ -227,7 +227,7 @@ struct Fusing<'a> {
     /// True if an aggregate opens the device once the CPU has answered.
     is_opened: bool,
     /// Nodes that could run on the GPU, but are left to the CPU for now.
-    waiting: RefCell<Vec<Waiting>>,
+    waiting: RefCell<Vec<PrewarmCandidate>>,
 }
 
 impl<'a> Fusing<'a> {
@@ -414,7 +414,7 @@ impl<'a> Fusing<'a> {
         // The original expressions have the names that the plan uses.
         let inner = &groups.inner.partial;
         // Without keys there is a group even for empty input.
-        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
+        if !fused.has_distinct_groups || fused.keys.of_kernel().is_empty() {
             return Ok(None);
         }
         let functions = fused.functions.iter().copied();
@@ -423,7 +423,7 @@ impl<'a> Fusing<'a> {
         fused.again = Some(outer_groups.nested);
         fused.keys = outer_groups.keys;
         fused.functions = outer_groups.functions;
-        fused.has_whole_groups = outer_groups.has_whole_groups;
+        fused.has_distinct_groups = outer_groups.has_distinct_groups;
         // If the groups take several launches, the inner aggregate is fused by itself.
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan).map_children(|partial| {
@@ -478,7 +478,7 @@ impl<'a> Fusing<'a> {
             rules: Arc::clone(later),
         };
         let node = FusedAggregateExec::new(fused, replaced, cpu, self.options.clone());
-        let pruned = pruning.map(|pruning| node.narrowed(pruning)).transpose()?;
+        let pruned = pruning.map(|pruning| node.pruned(pruning)).transpose()?;
         let node = match pruned.flatten() {
             Some(pruned) => pruned,
             None => {
@@ -495,7 +495,7 @@ impl<'a> Fusing<'a> {
         match reason {
             Some(reason) => {
                 let mut waiting = self.waiting.borrow_mut();
-                waiting.push(Waiting {
+                waiting.push(PrewarmCandidate {
                     node,
                     reason: reason.clone(),
                 });
@@ -520,10 +520,10 @@ impl<'a> Fusing<'a> {
         let key_sources = joins
             .clone()
             .map(|join| join.key_source(&relation.schema, table.table_schema()));
-        let key_sources: Vec<Found> = key_sources.collect::<Result<_, FallbackReason>>()?;
+        let key_sources: Vec<KeySource> = key_sources.collect::<Result<_, FallbackReason>>()?;
         let lookup_keys = joins.zip(&key_sources).map(|(join, source)| match source {
-            Found::ByColumn(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
-            Found::ByComputed(parts) => {
+            KeySource::Column(column, _) => Ok(LookupKey::Column(lowering.key_column(*column)?)),
+            KeySource::Packed(parts) => {
                 let keys = join.keys.iter().zip(parts);
                 let keys = keys.map(|(key, part)| match part.text {
                     Some(column) => Ok(lowering.key_text(column)?),
@@ -570,9 +570,9 @@ impl<'a> Fusing<'a> {
             lookups,
             parameters,
         } = lowering.finish();
-        let mut has_whole_groups = true;
+        let mut has_distinct_groups = true;
         for lookup in &lookups {
-            has_whole_groups &= lookup.has_code_per_group(&relation.joins)?;
+            has_distinct_groups &= lookup.has_code_per_group(&relation.joins)?;
         }
         let (selectivity, output_bytes) = match target {
             FusionTarget::Aggregate(aggregate) => match relation.joins.is_empty() {
@@ -653,7 +653,7 @@ impl<'a> Fusing<'a> {
                 keys: text_keys,
             },
             auto,
-            has_whole_groups: keys.match_kernel_groups() && has_whole_groups,
+            has_distinct_groups: keys.match_kernel_groups() && has_distinct_groups,
             again: None,
             functions,
             keys,
@@ -724,7 +724,7 @@ impl<'a> Fusing<'a> {
             return Err(FallbackReason::GroupingSets);
         }
         let (fused, _) = self.lower_relation(&FusionTarget::Groups(&inner), relation, later)?;
-        if !fused.has_whole_groups || fused.keys.of_kernel().is_empty() {
+        if !fused.has_distinct_groups || fused.keys.of_kernel().is_empty() {
             return Err(no_groups());
         }
         // The original expressions have the names that the plan uses.

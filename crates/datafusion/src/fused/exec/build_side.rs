@@ -45,13 +45,13 @@ use crate::fused::composite_key::CompositeKey;
 use crate::fused::dense_ids::{Numbered, concat_column};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::key_table_cache::{KeyTableCache, TableKey};
-use crate::fused::lowering::build_output::{BuildColumns, WantedKeys, WantedTable};
+use crate::fused::lowering::build_output::{BuildColumns, BuildKeys, KeyTableSpec};
 use crate::fused::lowering::expression::Lowering;
-use crate::fused::lowering::probe::{Purpose, Wanted, missing_value};
+use crate::fused::lowering::probe::{LookupSpec, Purpose, missing_value};
 use crate::fused::multimap::RowsByKey;
 use crate::fused::pattern::files::num_rows;
-use crate::fused::pattern::fingerprint::{Identity, is_fixed, without_own_settings};
-use crate::fused::pattern::join::{Found, Join, JoinKind};
+use crate::fused::pattern::fingerprint::{PlanIdentity, is_fixed, with_default_settings};
+use crate::fused::pattern::join::{Join, JoinKind, KeySource};
 use crate::fused::table::Table;
 use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
@@ -70,7 +70,7 @@ pub(crate) struct Dimension {
     /// True if output or join condition need columns of this side; false if only the presence of keys counts.
     has_columns: bool,
     /// Fingerprint of the plan; `None` if another run may give another result.
-    identity: Option<Arc<Identity>>,
+    identity: Option<Arc<PlanIdentity>>,
     lookups: Vec<DimensionLookup>,
     /// Rows of the largest Vectile table that the plan reads.
     scanned_rows: Option<usize>,
@@ -133,21 +133,21 @@ impl Dimension {
     /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
     pub(crate) fn new(
         join: &Join,
-        found: &Found,
+        found: &KeySource,
         lookups: Vec<DimensionLookup>,
         most_rows: usize,
     ) -> Result<Self, FallbackReason> {
         // normalized, as they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
-            let payload = lookup.payload.iter().map(without_own_settings);
+            let payload = lookup.payload.iter().map(with_default_settings);
             Ok::<_, DataFusionError>(DimensionLookup {
                 payload: payload.collect::<Result<_>>()?,
                 ..lookup
             })
         });
         let (is_packed, types) = match found {
-            Found::ByColumn(_, data_type) => (false, vec![data_type]),
-            Found::ByComputed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
+            KeySource::Column(_, data_type) => (false, vec![data_type]),
+            KeySource::Packed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
         };
         let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
             let of_fact = match key.of_fact.downcast_ref::<Column>() {
@@ -155,13 +155,13 @@ impl Dimension {
                 None => key.of_fact.to_string(),
             };
             Ok(DimensionKey {
-                expr: without_own_settings(&key.of_dimension)?,
+                expr: with_default_settings(&key.of_dimension)?,
                 of_fact,
                 data_type: data_type.clone(),
             })
         });
         Ok(Self {
-            identity: Identity::of(&join.plan)?.map(Arc::new),
+            identity: PlanIdentity::of(&join.plan)?.map(Arc::new),
             plan: Arc::clone(&join.plan),
             keys: keys.collect::<Result<_>>()?,
             is_packed,
@@ -248,16 +248,16 @@ impl Dimension {
         lowering: &mut Lowering<'_>,
     ) -> Result<BuildColumns, FallbackReason> {
         let keys = self.keys.iter().map(|key| (&key.expr, &key.data_type));
-        let keys = WantedKeys {
+        let keys = BuildKeys {
             keys: keys.collect(),
             is_packed: self.is_packed,
         };
-        let tables = self.lookups.iter().map(|lookup| WantedTable {
+        let tables = self.lookups.iter().map(|lookup| KeyTableSpec {
             attributes: &lookup.payload,
             is_by_value: lookup.purpose == Purpose::Groups,
             is_unique: self.has_columns,
         });
-        let tables: Vec<WantedTable<'_>> = tables.collect();
+        let tables: Vec<KeyTableSpec<'_>> = tables.collect();
         BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
     }
 
@@ -783,8 +783,8 @@ fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
 /// The dimensions of `joins`, each with the lookups in `wanted` that refer to it.
 pub(crate) fn dimensions(
     joins: &[Join],
-    wanted: &[Wanted],
-    found: &[Found],
+    wanted: &[LookupSpec],
+    found: &[KeySource],
     most_rows: usize,
 ) -> Result<Vec<Dimension>, FallbackReason> {
     let dimensions = joins.iter().zip(found).enumerate();
@@ -840,7 +840,7 @@ mod tests {
             payload: payload.iter().map(column).collect(),
             purpose: Purpose::Groups,
         });
-        let found = Found::ByColumn(0, key_type);
+        let found = KeySource::Column(0, key_type);
         Dimension::new(&join, &found, lookups.collect(), 100).unwrap()
     }
 
@@ -942,7 +942,7 @@ mod tests {
             first: 0,
             condition: None,
         };
-        let found = Found::ByColumn(0, DataType::Int32);
+        let found = KeySource::Column(0, DataType::Int32);
         let keys = || DimensionLookup {
             payload: vec![],
             purpose: Purpose::Groups,

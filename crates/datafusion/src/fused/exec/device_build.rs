@@ -52,7 +52,7 @@ impl BuildTables for Building {
             return Err(unsupported(reason));
         }
         let file_rows = |output: &BuildOutput| {
-            let of_files = output.columns.of_files();
+            let of_files = output.columns.file_schema();
             let has_some = !of_files.fields().is_empty();
             let of_file = || parts.iter().map(TableRowGroup::of_file).collect();
             let rows = has_some.then(|| FileRows::new(of_file(), &of_files));

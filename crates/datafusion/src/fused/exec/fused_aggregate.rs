@@ -59,7 +59,7 @@ use crate::fused::device::{Device, Gpu};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::function::{self, Function, Named};
 use crate::fused::lowering::group_key::Keys;
-use crate::fused::lowering::group_pruning::{GroupPruning, WantedGroups};
+use crate::fused::lowering::group_pruning::{GroupPruning, ResultPruning};
 use crate::fused::lowering::nested_aggregate::NestedAggregationPlan;
 use crate::fused::lowering::output_rows::RowColumns;
 use crate::fused::pattern::aggregates::Aggregates;
@@ -80,11 +80,11 @@ pub(crate) struct FusedAggregateExec {
     functions: Vec<Named>,
     keys: Keys,
     /// True if each group comes exactly once when all rows are in one batch.
-    has_whole_groups: bool,
+    has_distinct_groups: bool,
     /// Nested aggregation of the kernel's groups. If set, `functions` and `keys` describe the outer aggregate.
     nested: Option<NestedAggregationPlan>,
     /// Group pruning, if the parents need only some groups.
-    pruning: Option<WantedGroups>,
+    pruning: Option<ResultPruning>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     options: VectileOptions,
     replaced: Replaced,
@@ -121,7 +121,7 @@ pub(crate) struct Fused {
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
     /// True if each group comes exactly once when all rows are in one batch.
-    pub(crate) has_whole_groups: bool,
+    pub(crate) has_distinct_groups: bool,
     pub(crate) again: Option<NestedAggregationPlan>,
     pub(crate) filter: Option<Arc<dyn PhysicalExpr>>,
 }
@@ -220,7 +220,7 @@ impl Run {
         let groups = groups.map_err(error::gpu)?;
         let may_be_all =
             output.batches.is_empty() && output.pending.is_empty() && groups.len() == 1;
-        if node.has_whole_groups && may_be_all {
+        if node.has_distinct_groups && may_be_all {
             output.pending.extend(groups);
             output.pending_memory.push(room);
             return Ok(());
@@ -263,7 +263,7 @@ impl OutputRows {
                 self.pending = vec![groups.filtered(&selected).map_err(error::gpu)?];
             }
         }
-        self.are_results = self.node.has_whole_groups && self.pending.len() == 1;
+        self.are_results = self.node.has_distinct_groups && self.pending.len() == 1;
         self.add_pending()
     }
 
@@ -332,7 +332,7 @@ impl FusedAggregateExec {
             auto: fused.auto,
             functions: functions.collect(),
             keys: fused.keys,
-            has_whole_groups: fused.has_whole_groups,
+            has_distinct_groups: fused.has_distinct_groups,
             nested: fused.again,
             pruning: None,
             filter: fused.filter,
@@ -348,10 +348,10 @@ impl FusedAggregateExec {
     }
 
     /// A copy that prunes groups by `pruning`. Returns `None` if all groups are needed for that.
-    pub(crate) fn narrowed(&self, pruning: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
+    pub(crate) fn pruned(&self, pruning: &GroupPruning) -> Result<Option<Self>, FallbackReason> {
         let mut groups = self.pruning.clone().unwrap_or_default();
         let keys = self.keys.len();
-        let narrows = self.has_whole_groups && keys > 0;
+        let narrows = self.has_distinct_groups && keys > 0;
         if !narrows || !groups.add(pruning, keys, &self.functions)? {
             return Ok(None);
         }
@@ -469,7 +469,7 @@ impl FusedAggregateExec {
             let answer = node.attempt(self, environment, batch_stream, &tables);
             let answer = answer.await;
             let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
-            if !function::again(&mut node.functions, has_kernel)? {
+            if !function::recompute(&mut node.functions, has_kernel)? {
                 return answer;
             }
         }

@@ -22,20 +22,20 @@ use crate::fused::fallback_reason::FallbackReason;
 #[derive(Debug)]
 pub(crate) struct PrewarmExec {
     input: Arc<dyn ExecutionPlan>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<PrewarmCandidate>,
     has_begun: AtomicBool,
 }
 
 /// A part of a query that could run on the GPU.
 #[derive(Clone, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct PrewarmCandidate {
     pub(crate) node: Arc<FusedAggregateExec>,
     /// Why it runs on the CPU.
     pub(crate) reason: FallbackReason,
 }
 
 impl PrewarmExec {
-    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, waiting: Vec<Waiting>) -> Self {
+    pub(crate) fn new(input: Arc<dyn ExecutionPlan>, waiting: Vec<PrewarmCandidate>) -> Self {
         Self {
             input,
             waiting,
@@ -45,7 +45,7 @@ impl PrewarmExec {
 }
 
 /// The nodes that can be prepared.
-fn prepared(waiting: &[Waiting]) -> impl Iterator<Item = &FusedAggregateExec> {
+fn prepared(waiting: &[PrewarmCandidate]) -> impl Iterator<Item = &FusedAggregateExec> {
     let waiting = waiting.iter();
     let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
     waiting.map(|waiting| waiting.node.as_ref())
@@ -121,7 +121,7 @@ impl ExecutionPlan for PrewarmExec {
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
             // The measured time is that of one node only if there are no others.
-            if let [Waiting { node, .. }] = &waiting[..] {
+            if let [PrewarmCandidate { node, .. }] = &waiting[..] {
                 node.note_cpu(begun.elapsed());
             }
             // only now: until here the query needs all cores

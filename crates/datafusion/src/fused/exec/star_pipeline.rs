@@ -18,8 +18,8 @@ use super::build_side::{Dimension, OtherExpr};
 use super::stage::Stage;
 use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
-use crate::fused::lowering::probe::{Wanted, placeheld};
-use crate::fused::pattern::join::{Found, JoinKind};
+use crate::fused::lowering::probe::{LookupSpec, placeholder_column};
+use crate::fused::pattern::join::{JoinKind, KeySource};
 use crate::fused::scalar::value_of;
 use crate::fused::table::{Table, Tables};
 
@@ -60,17 +60,17 @@ pub(crate) enum LookupKey {
 
 impl LookupKey {
     /// The columns of the pipeline that are looked up unchanged, if `found` is how keys are computed.
-    pub(crate) fn columns_of(&self, found: &Found) -> Vec<usize> {
+    pub(crate) fn columns_of(&self, found: &KeySource) -> Vec<usize> {
         match (self, found) {
             (Self::Column(column), _) => vec![*column],
-            (Self::Computed(keys), Found::ByComputed(parts)) => {
+            (Self::Computed(keys), KeySource::Packed(parts)) => {
                 let texts = keys
                     .iter()
                     .zip(parts)
                     .filter(|(_, part)| part.text.is_some());
                 texts.filter_map(|(key, _)| column_of(key)).collect()
             }
-            (Self::Computed(_), Found::ByColumn(..)) => Vec::new(),
+            (Self::Computed(_), KeySource::Column(..)) => Vec::new(),
         }
     }
 }
@@ -94,7 +94,7 @@ fn column_of(key: &Expr) -> Option<usize> {
 
 impl StarLookup {
     /// The lookups `wanted`, of joins by `keys`.
-    pub(crate) fn all(wanted: &[Wanted], keys: &[LookupKey]) -> Vec<Self> {
+    pub(crate) fn all(wanted: &[LookupSpec], keys: &[LookupKey]) -> Vec<Self> {
         let lookups = wanted.iter().enumerate().map(|(i, of)| {
             let before = wanted.iter().take(i);
             Some(Self {
@@ -163,7 +163,7 @@ impl Star {
         let mut lookups = self.lookups.iter().zip(tables);
         lookups.any(|(lookup, table)| {
             let dimension = self.dimensions.get(lookup.dimension);
-            dimension.is_some_and(|of| of.kind.leaves_none_with(table))
+            dimension.is_some_and(|of| of.kind.leaves_no_rows_with(table))
         })
     }
 
@@ -336,7 +336,7 @@ enum CodeSource {
 impl TemplateFiller<'_> {
     fn payload(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
-        let values = table.zip(placeheld(placeholder));
+        let values = table.zip(placeholder_column(placeholder));
         let values = values.and_then(|(table, column)| table.payload_column(column));
         let values = values.ok_or_else(missing)?;
         Ok(match self.code_source(lookup)? {

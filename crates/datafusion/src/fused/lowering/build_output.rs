@@ -68,14 +68,14 @@ enum PayloadSource {
 }
 
 /// The keys of a build side: expressions over its schema, each with the type that it is compared as.
-pub(crate) struct WantedKeys<'a> {
+pub(crate) struct BuildKeys<'a> {
     pub(crate) keys: Vec<(&'a Arc<dyn PhysicalExpr>, &'a DataType)>,
     /// True if the keys are packed into one integer.
     pub(crate) is_packed: bool,
 }
 
 /// A key table to build; expressions are over the schema of the build side.
-pub(crate) struct WantedTable<'a> {
+pub(crate) struct KeyTableSpec<'a> {
     pub(crate) attributes: &'a [Arc<dyn PhysicalExpr>],
     /// True if rows with equal payloads may share a code.
     pub(crate) is_by_value: bool,
@@ -86,8 +86,8 @@ impl BuildColumns {
     /// Lowers key tables with the keys `keys`. `over` rewrites an expression over `schema`, that of the build side, to
     /// one over the table that the kernel reads.
     pub(crate) fn lower(
-        keys: &WantedKeys<'_>,
-        tables: &[WantedTable<'_>],
+        keys: &BuildKeys<'_>,
+        tables: &[KeyTableSpec<'_>],
         schema: &Schema,
         over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
         lowering: &mut Lowering<'_>,
@@ -189,7 +189,7 @@ impl BuildColumns {
     }
 
     /// The columns that are read from files once their values are needed.
-    pub(crate) fn of_files(&self) -> SchemaRef {
+    pub(crate) fn file_schema(&self) -> SchemaRef {
         Arc::new(Schema::new(self.of_files.clone()))
     }
 

@@ -26,7 +26,7 @@ use vectile_gpu::plan::{
 
 use super::average::Average;
 use super::decimal::{Decimal, cast, rounded, scaled};
-use super::probe::{Lookups, Purpose, Wanted, missing_value};
+use super::probe::{LookupSpec, Lookups, Purpose, missing_value};
 use super::text;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
@@ -69,7 +69,7 @@ pub(crate) struct Needs {
     /// The columns of the pipeline, as indices into the table's schema.
     pub(crate) columns: Vec<usize>,
     /// The lookups of the pipeline.
-    pub(crate) lookups: Vec<Wanted>,
+    pub(crate) lookups: Vec<LookupSpec>,
     /// Constants that are known when the query runs, in the order of their indices.
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }

@@ -313,7 +313,7 @@ pub(super) fn pruning_results(groups: &Groups, functions: &mut [Named]) -> Resul
 
 /// Changes functions that must be recomputed in another way, and returns true if there are any: because there was no
 /// kernel for exact sums, in which case `has_kernel` is false, or because digits were lost.
-pub(crate) fn again(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
+pub(crate) fn recompute(functions: &mut [Named], has_kernel: bool) -> Result<bool> {
     let mut changes = false;
     for (function, aggregate) in functions {
         let Function::Variance(variance) = function else {

@@ -107,7 +107,7 @@ impl GroupPruning {
 
 /// Pruning of groups by the results of aggregate functions.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct WantedGroups {
+pub(crate) struct ResultPruning {
     /// Predicates over the results of functions; column `i` is function `i`.
     passing: Vec<Arc<dyn PhysicalExpr>>,
     first: Option<TopGroups>,
@@ -122,7 +122,7 @@ struct TopGroups {
     count: usize,
 }
 
-impl WantedGroups {
+impl ResultPruning {
     /// Adds a pruning of the output rows of an aggregate with `keys` key columns. Returns true if it restricts groups
     /// by results that are known exactly; conjuncts over other columns are ignored.
     pub(crate) fn add(
@@ -323,7 +323,7 @@ impl TopGroups {
 }
 
 /// For `EXPLAIN`.
-impl fmt::Display for WantedGroups {
+impl fmt::Display for ResultPruning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.passing.is_empty() {
             write!(f, ", having={}", conjunction(self.passing.iter().cloned()))?;
@@ -392,7 +392,7 @@ mod tests {
     /// The keys of the groups that all of these prunings leave.
     fn kept_keys(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
-        let mut of = WantedGroups::default();
+        let mut of = ResultPruning::default();
         for pruning in all {
             assert!(of.add(pruning, 1, &functions).unwrap());
         }
@@ -429,7 +429,7 @@ mod tests {
             options: SortOptions::default(),
             count: 1,
         };
-        let mut groups = WantedGroups::default();
+        let mut groups = ResultPruning::default();
         assert!(!groups.add(&by_key, 1, &functions).unwrap());
     }
 
@@ -461,7 +461,7 @@ mod tests {
             (vec![first(2, true, true)], vec![2, 5]),
             (vec![above(-15_000), first(1, false, true)], vec![1, 4]),
         ] {
-            let mut of = WantedGroups::default();
+            let mut of = ResultPruning::default();
             for pruning in &all {
                 assert!(of.add(pruning, 1, &functions).unwrap());
             }
@@ -478,7 +478,7 @@ mod tests {
             }
             assert!(on_device.first.is_none_or(|first| is_average(&first.by)));
         }
-        let mut of = WantedGroups::default();
+        let mut of = ResultPruning::default();
         let of_floats = vec![average(DataType::Float64)];
         assert!(!of.add(&first(1, true, true), 1, &of_floats).unwrap());
     }

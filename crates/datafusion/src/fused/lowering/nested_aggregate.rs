@@ -146,7 +146,7 @@ pub(crate) struct OuterAggregate {
     pub(crate) keys: Keys,
     pub(crate) functions: Vec<Function>,
     /// True if each group occurs once.
-    pub(crate) has_whole_groups: bool,
+    pub(crate) has_distinct_groups: bool,
 }
 
 impl NestedAggregationPlan {
@@ -216,7 +216,7 @@ impl NestedAggregationPlan {
                 filters,
                 parameters: needs.parameters,
             },
-            has_whole_groups: keys.has_distinct_groups(&own_keys),
+            has_distinct_groups: keys.has_distinct_groups(&own_keys),
             keys: outer_keys,
             functions: own_functions,
         })

@@ -35,7 +35,7 @@ pub(crate) enum Purpose {
 
 /// A lookup of a kernel.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct LookupSpec {
     /// Index of the join.
     pub(crate) join: usize,
     pub(crate) purpose: Purpose,
@@ -43,7 +43,7 @@ pub(crate) struct Wanted {
     pub(crate) attributes: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-impl Wanted {
+impl LookupSpec {
     /// Returns true if each code, and a missing key, is a group of its own. Not so for floats, which may be equal in
     /// several rows, and for outer joins, where a missing key equals one whose payload is null.
     pub(crate) fn has_code_per_group(&self, joins: &[Join]) -> Result<bool, FallbackReason> {
@@ -66,7 +66,7 @@ impl Wanted {
 #[derive(Clone)]
 pub(crate) struct Lookups<'a> {
     joins: &'a [Join],
-    requested: Vec<Wanted>,
+    requested: Vec<LookupSpec>,
 }
 
 /// Stands for a payload column of a lookup, by its index, until its values are known.
@@ -75,7 +75,7 @@ fn placeholder(column: usize) -> Arc<PayloadColumn> {
 }
 
 /// The index of the payload column that a placeholder stands for.
-pub(crate) fn placeheld(column: &PayloadColumn) -> Option<usize> {
+pub(crate) fn placeholder_column(column: &PayloadColumn) -> Option<usize> {
     let values = column.values().ok()?;
     let numbers = values.as_any().downcast_ref::<UInt32Array>()?;
     numbers.values().first().map(|&column| column as usize)
@@ -88,7 +88,7 @@ impl<'a> Lookups<'a> {
     }
 
     /// The lookups that were requested. Each join has at least one, for the rows that it leaves.
-    pub(crate) fn finish(mut self) -> Vec<Wanted> {
+    pub(crate) fn finish(mut self) -> Vec<LookupSpec> {
         for join in 0..self.joins.len() {
             if !self.requested.iter().any(|lookup| lookup.join == join) {
                 self.number(join, Purpose::Groups);
@@ -181,9 +181,9 @@ impl<'a> Lookups<'a> {
 
     /// The index of a join's lookup for a purpose, which is added unless it is there.
     fn number(&mut self, join: usize, purpose: Purpose) -> usize {
-        let matches = |lookup: &Wanted| lookup.join == join && lookup.purpose == purpose;
+        let matches = |lookup: &LookupSpec| lookup.join == join && lookup.purpose == purpose;
         self.requested.iter().position(matches).unwrap_or_else(|| {
-            self.requested.push(Wanted {
+            self.requested.push(LookupSpec {
                 join,
                 purpose,
                 attributes: Vec::new(),

@@ -35,9 +35,9 @@ use crate::source::VectileSource;
 ///
 /// It consists of the plan's own parts, never of their text, in which different parts may look alike.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Identity {
+pub(crate) struct PlanIdentity {
     operator: PlanOperator,
-    inputs: Vec<Identity>,
+    inputs: Vec<PlanIdentity>,
 }
 
 /// An operator with all that its rows depend on, except for its inputs.
@@ -95,7 +95,7 @@ struct FilePart {
     partition: Vec<ScalarValue>,
 }
 
-impl Identity {
+impl PlanIdentity {
     /// The identity of a plan that reads only Vectile files and has the same rows each time. `None` for other plans,
     /// and for operators that are not known here.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
@@ -122,13 +122,13 @@ impl PlanOperator {
         }
         if let Some(filter) = plan.downcast_ref::<FilterExec>() {
             return Ok(Some(Self::Filter {
-                predicate: without_own_settings(filter.predicate())?,
+                predicate: with_default_settings(filter.predicate())?,
                 projection: filter.projection().clone(),
             }));
         }
         if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
             let projection = projection.projection_expr().clone();
-            let projection = projection.try_map_exprs(|expr| without_own_settings(&expr))?;
+            let projection = projection.try_map_exprs(|expr| with_default_settings(&expr))?;
             return Ok(Some(Self::Projection(projection)));
         }
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
@@ -139,10 +139,10 @@ impl PlanOperator {
         };
         let keys = join.on().iter();
         let keys = keys
-            .map(|(left, right)| Ok((without_own_settings(left)?, without_own_settings(right)?)));
+            .map(|(left, right)| Ok((with_default_settings(left)?, with_default_settings(right)?)));
         let condition = join.filter().map(|condition| {
             let columns = condition.column_indices().to_vec();
-            Ok::<_, DataFusionError>((without_own_settings(condition.expression())?, columns))
+            Ok::<_, DataFusionError>((with_default_settings(condition.expression())?, columns))
         });
         Ok(Some(Self::HashJoin {
             join_type: *join.join_type(),
@@ -160,7 +160,7 @@ impl PlanOperator {
             return Ok(None);
         }
         let keys = groups.expr().iter();
-        let keys = keys.map(|(key, _)| without_own_settings(key));
+        let keys = keys.map(|(key, _)| with_default_settings(key));
         let mut functions = Vec::new();
         for (expr, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
             let is_immutable = expr.fun().signature().volatility == Volatility::Immutable;
@@ -168,11 +168,11 @@ impl PlanOperator {
                 return Ok(None);
             }
             let arguments = expr.expressions();
-            let arguments = arguments.iter().map(without_own_settings);
+            let arguments = arguments.iter().map(with_default_settings);
             functions.push(AggregateCall {
                 function: expr.fun().clone(),
                 arguments: arguments.collect::<Result<_>>()?,
-                filter: filter.as_ref().map(without_own_settings).transpose()?,
+                filter: filter.as_ref().map(with_default_settings).transpose()?,
                 is_distinct: expr.is_distinct(),
                 ignores_nulls: expr.ignore_nulls(),
             });
@@ -190,10 +190,10 @@ impl PlanOperator {
             return Ok(None);
         }
         let files = config.file_groups.iter().flat_map(|group| group.iter());
-        let predicate = source.filter().map(|filter| without_own_settings(&filter));
+        let predicate = source.filter().map(|filter| with_default_settings(&filter));
         let projection = source.projection().cloned();
         let projection =
-            projection.map(|exprs| exprs.try_map_exprs(|expr| without_own_settings(&expr)));
+            projection.map(|exprs| exprs.try_map_exprs(|expr| with_default_settings(&expr)));
         Ok(Some(Self::Scan {
             table: Arc::clone(source.table_schema().table_schema()),
             files: files
@@ -265,7 +265,7 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
 
 /// Resets Vectile's own settings, which change no value, to their defaults in the functions of `expr`. The result
 /// equals the same expression of a session with other settings.
-pub(crate) fn without_own_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+pub(crate) fn with_default_settings(expr: &Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     let without = Arc::clone(expr).transform_up(|expr| {
         let Some(function) = expr.downcast_ref::<ScalarFunctionExpr>() else {
             return Ok(Transformed::no(expr));
@@ -299,8 +299,8 @@ mod tests {
 
     use super::*;
 
-    fn identity(plan: Arc<dyn ExecutionPlan>) -> Option<Identity> {
-        Identity::of(&plan).unwrap()
+    fn identity(plan: Arc<dyn ExecutionPlan>) -> Option<PlanIdentity> {
+        PlanIdentity::of(&plan).unwrap()
     }
 
     fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {

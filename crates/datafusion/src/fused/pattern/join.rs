@@ -49,7 +49,7 @@ impl JoinKind {
     }
 
     /// Returns true if a join with this table leaves no row, regardless of its key.
-    pub(crate) fn leaves_none_with(self, table: &Table) -> bool {
+    pub(crate) fn leaves_no_rows_with(self, table: &Table) -> bool {
         match self {
             Self::Inner | Self::Semi => table.codes.is_empty(),
             // A null may be any value, so no value is known to be absent.
@@ -269,16 +269,16 @@ fn probe_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 
 /// The key by which kernels look up rows of a build side.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
+pub(crate) enum KeySource {
     /// A column of the probe side, by its index and type there.
-    ByColumn(usize, DataType),
+    Column(usize, DataType),
     /// Computed integers and text columns, packed into one integer.
-    ByComputed(Vec<Part>),
+    Packed(Vec<KeyPart>),
 }
 
 /// A part of a composite key.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Part {
+pub(crate) struct KeyPart {
     /// The type that it is compared as.
     pub(crate) data_type: DataType,
     /// Index of the probe side's column, if it is text.
@@ -292,27 +292,27 @@ impl Join {
         &self,
         schema: &Schema,
         table: &Schema,
-    ) -> Result<Found, FallbackReason> {
+    ) -> Result<KeySource, FallbackReason> {
         if let [key] = &self.keys[..]
             && let Some((column, data_type)) = key_column(&key.of_fact, table)?
         {
-            return Ok(Found::ByColumn(column, data_type));
+            return Ok(KeySource::Column(column, data_type));
         }
         let parts = self.keys.iter().map(|key| {
             let data_type = key.of_fact.data_type(schema)?;
             if is_packed_key(&data_type) {
                 let text = None;
-                return Ok(Part { data_type, text });
+                return Ok(KeyPart { data_type, text });
             }
             match key_column(&key.of_fact, table)? {
-                Some((column, data_type)) if is_text(&data_type) => Ok(Part {
+                Some((column, data_type)) if is_text(&data_type) => Ok(KeyPart {
                     data_type,
                     text: Some(column),
                 }),
                 _ => Err(unsupported_key(&key.of_fact)),
             }
         });
-        Ok(Found::ByComputed(
+        Ok(KeySource::Packed(
             parts.collect::<Result<_, FallbackReason>>()?,
         ))
     }
@@ -419,24 +419,24 @@ mod tests {
             join.key_source(&schema, &table)
         };
         let (k, j, f) = (column("k", 0), column("j", 2), column("f", 3));
-        let by_column = Found::ByColumn(0, DataType::Int32);
+        let by_column = KeySource::Column(0, DataType::Int32);
         assert_eq!(key_source(std::slice::from_ref(&k)), Ok(by_column));
-        let part = |data_type, text| Part { data_type, text };
+        let part = |data_type, text| KeyPart { data_type, text };
         let both = vec![
             part(DataType::Int32, None),
             part(DataType::Decimal128(15, 2), None),
         ];
         assert_eq!(
             key_source(&[k, Arc::clone(&j)]),
-            Ok(Found::ByComputed(both.clone()))
+            Ok(KeySource::Packed(both.clone()))
         );
         assert_eq!(
             key_source(std::slice::from_ref(&j)),
-            Ok(Found::ByComputed(both[1..].to_vec()))
+            Ok(KeySource::Packed(both[1..].to_vec()))
         );
         let with_text = vec![both[1].clone(), part(DataType::Utf8, Some(1))];
         let t = column("t", 1);
-        assert_eq!(key_source(&[j, t]), Ok(Found::ByComputed(with_text)));
+        assert_eq!(key_source(&[j, t]), Ok(KeySource::Packed(with_text)));
         let reason = key_source(&[f]).unwrap_err();
         assert_eq!(reason.to_string(), "join: its key is f@3");
     }

@@ -21,7 +21,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
-use super::join::{Found, Join, JoinKey, JoinKind, Sides};
+use super::join::{Join, JoinKey, JoinKind, KeySource, Sides};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::source::VectileSource;
 use crate::stack;
@@ -266,7 +266,7 @@ impl Relation {
         };
         let key_source =
             join.key_source(&self.schema, self.source.table_schema().table_schema())?;
-        if kind == JoinKind::NotIn && matches!(key_source, Found::ByComputed(_)) {
+        if kind == JoinKind::NotIn && matches!(key_source, KeySource::Packed(_)) {
             return Err(FallbackReason::Join(
                 "it is aware of nulls, of a computed key".into(),
             ));
