@@ -4,7 +4,7 @@ A set has a fact table `f`, dimensions `d`, `e` and `g`, a list `n`, a table `t`
 a graph. Columns are integers and text with nulls, for which SQLite and DataFusion agree. Each query comes with
 variants that have the same answer (see `variants`). All of them run on the CPU, and in GPU mode on the GPU as well.
 """
-import copy, os, random, re, shutil, sqlite3, time
+import copy, csv, io, os, random, re, shutil, sqlite3, time
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -225,8 +225,8 @@ class Maker:
         f, d, e = self.columns('f', 'f'), self.columns('d', 'd'), self.columns('e', 'e')
         for word, alias, on in [(rng.choice(['JOIN', 'JOIN', 'LEFT JOIN']), 'd', 'f.k = d.k'), (rng.choice(['LEFT JOIN', 'LEFT JOIN', 'JOIN']), 'e', 'd.e = e.id')]:
             src = '%s %s' % (alias, alias); q.joins.append((word, alias, (src, on), '%s %s ON %s' % (word, src, on)))
-        if rng.random() < .3: q.where.append('(%s NOT IN (SELECT i.y FROM n i))' % rng.choice([c for c in d if c.kind == 'int']).ref)
-        elif rng.random() < .3: q.where.append(self.predicate(rng.choice([f, d]), 0))
+        if rng.random() < .2: q.where.append('(%s NOT IN (SELECT i.y FROM n i))' % rng.choice([c for c in d if c.kind == 'int']).ref)
+        elif rng.random() < .2: q.where.append(self.predicate(rng.choice([f, d]), 0))
         return f, d[1:] + e, f + d + e
     def aggregate(self, scope):
         rng = self.rng
@@ -246,7 +246,7 @@ class Maker:
     # shapes
     def groups(self, q, keys=None):
         rng = self.rng
-        f, dims, scope = self.chain(q) if rng.random() < .25 else self.source(q)
+        f, dims, scope = self.chain(q) if rng.random() < .5 else self.source(q)
         few = [c for c in dims if c.ref != 'd.k'] + [c for c in f if c.ref in ('f.x', 'f.s', 'f.k')]
         for _ in range(keys if keys is not None else rng.choice([0, 1, 1, 1, 2, 2])):
             k = self.key(rng.choice([dims, dims, dims[-3:], dims[-3:], few]))
@@ -521,6 +521,14 @@ def verdict(s, q, expected, result, file, ordered):
     except Exception as e: return 'compare-failed', repr(e)
     return ('order' if d.startswith('rows are') else 'values', d) if d else None
 
+def is_shown_in_order(worker, s, side, c):
+    """Whether a query prints its rows in order. Files may have another one: see "Files in the order of a constant" in
+    docs/known-differences.md. Null and empty text print alike."""
+    r = ask(worker, s, side, [('x', c['sql'], 'show')], mk(s.dir, 'shown'))['x']
+    if r[0] != 'ok': return False
+    rows = list(csv.reader(io.StringIO(r[1].strip('\n'))))[1:-1]       # between its header and the next one
+    return rows == [['' if v is None else str(v) for v in x] for x in c['expected']]
+
 def run_set(worker, seed, focus):
     from metamorphic import counted, variants
     s = ShapeSet(os.path.join(worker.work, 'shapes'), seed, worker.args)
@@ -573,6 +581,7 @@ def run_set(worker, seed, focus):
             if c not in chosen[side]: continue
             STATS['shapes: %s answers' % side] += 1
             v = verdict(s, q, c['expected'], answers[side].get(c['id']), os.path.join(s.dir, side, 'res', c['id'] + '.parquet'), c['ordered'])
+            if v and v[0] == 'order' and is_shown_in_order(worker, s, side, c): STATS['shapes: only files are in another order'] += 1; v = None
             if v and (id(q), side) not in reported: found[side] = v; reported.add((id(q), side))
         if not found: worker.shapes['shape ' + q.kind] += 1; continue
         report(worker, s, seed, c, found)

@@ -29,7 +29,7 @@ ORACLE = ["SET vectile.gpu = 'off'", "SET datafusion.optimizer.enable_aggregate_
           "SET datafusion.execution.parquet.enable_page_index = false", "SET datafusion.execution.parquet.bloom_filter_on_read = false"]
 
 # How often a set is of which kind.
-MIX = {'tables': 3, 'shapes': 46, 'products': 3, 'convert': 24, 'partitions': 22}
+MIX = {'tables': 3, 'shapes': 56, 'products': 1, 'convert': 22, 'partitions': 18}
 FILES = {'products': products.run_set, 'convert': roundtrips.run_convert, 'partitions': roundtrips.run_partitions}
 
 class Worker:
