@@ -60,7 +60,7 @@ def main():
         differ += not same
         script = f"set vectile.gpu = 'on'; explain analyze {query}"
         plan, _ = sql.vectile(options.vectile, *sql.command(files, script))
-        left = sum(sql.metrics(plan, "fallbacks")) if "Gpu" in plan else float("nan")
+        left = sum(sql.metrics(plan, "fallbacks")) if "FusedAggregateExec" in plan else float("nan")
         cpu, gpu = median(ms["off"][1:]), median(ms["on"][1:])
         said = "" if same else "  DIFFERENT ANSWERS"
         print(f"{name:28} {cpu:9.1f} {ms['on'][0]:9.1f} {gpu:9.1f} {cpu / gpu:7.1f} {left:16.0f}{said}", flush=True)

@@ -693,7 +693,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
     assert!(plan.contains(expected), "{plan}");
     fixture.set("vectile.gpu", "off").await;
     let plan = fixture.plan("SELECT sum(int) FROM packed").await;
-    assert!(!plan.contains("gpu") && !plan.contains("Gpu"), "{plan}");
+    assert!(!plan.contains("gpu") && !plan.contains("Fused"), "{plan}");
 }
 
 /// Prunes 40,000 groups, some of which have no values.

@@ -227,7 +227,10 @@ async fn each_query_is_one_kernel() {
     for (name, query) in QUERIES {
         let plan = ssb.plan(&sql(query)).await;
         let joins = query[1].split(' ').count();
-        let kernels: Vec<&str> = plan.lines().filter(|line| line.contains("Gpu")).collect();
+        let kernels: Vec<&str> = plan
+            .lines()
+            .filter(|line| line.contains("FusedAggregateExec"))
+            .collect();
         assert_eq!(kernels.len(), 1, "{name}\n{plan}");
         assert_eq!(
             kernels[0].matches("(inner)").count(),
