@@ -42,8 +42,8 @@ const ORC_FILE_TYPE: &str = "ORC";
 /// `register` before statements are prepared: DataFusion builds a new state to change its rules, and gives no access to
 /// the prepared statements of the old one.
 ///
-/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort`, `TopKAggregation` and `EnsureRequirements`:
-/// those of 55.2 may take a column for another one of the same name, push filters and orders past a limit or an offset,
+/// It replaces DataFusion's two `FilterPushdown` rules, `PushdownSort`, `TopKAggregation`, `EnsureRequirements`,
+/// `LimitPushdown` and `LimitPushPastWindows`: those of 55.2 may take a column for another one of the same name, push filters and orders past a limit or an offset,
 /// push limits past a window function, and push down dynamic filters of aggregates that drop rows. It also adds a rule
 /// for outer joins and grouping sets: 55.2 takes constants of the side that gets nulls for constants of the join, and
 /// constants that some grouping sets omit for constants of all. Each of these gives wrong results, over tables of any

@@ -977,7 +977,7 @@ fn parquet_gets_the_types_that_it_has() {
         arrow_cast(arrow_cast(value * 86400000, 'Int64'), 'Date64') AS d FROM range(3)";
     w.ok(&["sql", sql, "-o", "in.vectile"]);
     w.ok(&["convert", "in.vectile", "there.parquet"]);
-    // As for readers that ignore Arrow's schema.
+    // Reads as a program that ignores Arrow's schema does.
     let options = parquet::arrow::arrow_reader::ArrowReaderOptions::new();
     let reader = parquet::arrow::arrow_reader::ArrowReaderMetadata::load(
         &File::open(w.path("there.parquet")).unwrap(),

@@ -72,7 +72,7 @@ fn work_that_is_to_end_leaves_nothing() {
     }
 }
 
-/// As if the terminal is closed in which `nohup vectile ..` was started.
+/// `nohup vectile ..` survives the end of its terminal.
 #[test]
 fn ignored_signals_stay_ignored() {
     let w = Workspace::new();

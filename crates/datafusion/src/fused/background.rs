@@ -145,8 +145,8 @@ impl Background {
         tasks.spawn_on(until_end, runtime.handle());
     }
 
-    /// Signals the end of the calling runtime. That runtime waits for running work when it ends, as a process that
-    /// exits then would unload compiler and driver while they are in use.
+    /// Signals the end of the calling runtime. The runtime waits for running work when it ends, because a process
+    /// that exits then would unload compiler and driver while they are in use.
     fn end_of_runtime(&self) -> Option<SessionEnd> {
         let runtime = Handle::try_current().ok()?;
         let mut runtimes = lock(&self.runtimes);

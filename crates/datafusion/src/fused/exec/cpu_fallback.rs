@@ -10,7 +10,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use crate::fresh::fresh;
 use crate::pushdown::Rule;
 
-/// A plan for the CPU. As it is seldom needed, rules after the replacement are applied only when it runs.
+/// A plan for the CPU. Rules after the replacement are applied only when it runs, because it is seldom needed.
 #[derive(Clone, Debug)]
 pub(crate) struct CpuPlan {
     pub(crate) plan: Arc<dyn ExecutionPlan>,

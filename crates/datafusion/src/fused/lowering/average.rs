@@ -15,8 +15,8 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// The average, given the pipeline columns of the sum and the count. As in DataFusion, the sum of decimals is
-    /// scaled up before the division, whose remainder is dropped.
+    /// The average, given the pipeline columns of the sum and the count. The sum of decimals is scaled up before the
+    /// division, whose remainder is dropped, as in DataFusion.
     pub(super) fn value(&self, sum: usize, count: usize) -> Expr {
         let (sum, count) = (Expr::Column(sum), Box::new(Expr::Column(count)));
         match self.factor {

@@ -582,7 +582,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Lowers arithmetic on decimals as arrow-rs defines it: in 128 bits, where overflow is ruled out before a kernel
-    /// is generated. That also rules out overflow of the narrower type to which the result is cast back.
+    /// is generated. The same bounds rule out overflow of the narrower type to which the result is cast back.
     fn decimal(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,

@@ -238,8 +238,8 @@ fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(are_fixed)
 }
 
-/// Returns true if the value of an expression depends on its input alone. That of a dynamic filter or a subquery does
-/// not, even if the expressions are equal.
+/// Returns true if the value of an expression depends on its input alone. Dynamic filters and subqueries may differ
+/// although the expressions are equal.
 pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
     let mut is_fixed = !is_volatile(expr);
     expr.apply(|expr| {
