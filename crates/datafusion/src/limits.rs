@@ -227,11 +227,14 @@ impl PhysicalOptimizerRule for SeparateParts {
 }
 
 impl SeparateParts {
-    /// Optimizes `plan` by itself.
+    /// Optimizes `plan` by itself. If only another part is left of it, returns that part: parts are not nested.
     fn part(&self, plan: Plan, config: &ConfigOptions) -> Result<Plan> {
         let optimized = self.0.optimize(plan, config)?;
         let optimized = OutputRequirements::new_remove_mode().optimize(optimized, config)?;
-        Ok(Arc::new(PartExec(optimized)))
+        match optimized.is::<PartExec>() {
+            true => Ok(optimized),
+            false => Ok(Arc::new(PartExec(optimized))),
+        }
     }
 
     /// Makes the subplan below the projections and filters of `plan` a part, unless it is just a scan.

@@ -1,5 +1,6 @@
 //! Filters, orders and limits that DataFusion pushes down.
 
+use datafusion::logical_expr::Partitioning;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::{JoinType, SessionConfig, SessionContext, col, lit};
 use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt};
@@ -77,6 +78,29 @@ async fn columns_of_nullable_sides_have_no_one_value() {
             assert_eq!(number(&fixture, &sql).await, "0", "{join}");
         }
     }
+}
+
+/// A repartitioning between two limits is dropped, and what is left of the outer part is the inner one.
+#[tokio::test]
+async fn parts_of_parts_are_planned_to_the_end() {
+    let fixture = Fixture::with_config(SessionConfig::new().with_target_partitions(4));
+    let rows = "CREATE TABLE u AS SELECT value AS x FROM generate_series(0, 19)";
+    fixture.run(rows).await.unwrap();
+    let sort = |ascending| vec![col("x").sort(ascending, false)];
+    let first = fixture.ctx.table("u").await.unwrap().sort(sort(true));
+    let first = first.unwrap().limit(1, Some(5)).unwrap();
+    let again = first.repartition(Partitioning::RoundRobinBatch(4)).unwrap();
+    let last = again.sort(sort(false)).unwrap().limit(0, Some(3)).unwrap();
+    let plan = last.clone().create_physical_plan().await.unwrap();
+    let plan = displayable(plan.as_ref()).indent(true).to_string();
+    assert!(plan.contains("GlobalLimitExec: skip=1"), "{plan}");
+    assert!(!plan.contains("PartExec"), "{plan}");
+    let rows = last.to_string().await.unwrap();
+    let numbers: Vec<&str> = rows
+        .split(['|', '\n', ' '])
+        .filter(|x| x.parse::<i64>().is_ok())
+        .collect();
+    assert_eq!(numbers, ["5", "4", "3"], "{rows}");
 }
 
 /// Merge joins need sorted sides. A sort by a key of one value is not left out as one below the join would be.
