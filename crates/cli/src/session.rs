@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::float_bounds::DistrustFloatBounds;
 use crate::interruptible::{Cancel, InterruptibleJoins};
 use crate::text_files::TextFormatFactory;
-use crate::{paths, store};
+use crate::{connect, paths, store};
 
 /// How long listings of directories are cached: a query lists each once, and the next one sees new files of other
 /// writers. DataFusion would cache them forever.
@@ -104,6 +104,7 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
     if let Ok(files) = Url::parse("file:///") {
         context.register_object_store(&files, store::local());
     }
+    connect::register_options(&context);
     paths::enable(&context);
     Ok(context)
 }

@@ -7,6 +7,7 @@ mod generate;
 mod inspect;
 mod interrupt;
 mod readme;
+mod s3;
 mod sql;
 
 use std::path::{Path, PathBuf};
