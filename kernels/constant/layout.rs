@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, new_empty_array};
 use arrow::datatypes::DataType;
 
 use crate::builder::Builder;
-use crate::types::Type;
+use vectile_pipeline::Type;
 
 /// Lays out a column of nulls: as integers, or with an empty dictionary if its type has no integers. Returns true for
 /// integers.

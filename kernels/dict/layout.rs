@@ -8,7 +8,7 @@ use vectile_encodings::layout::Sequence;
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
-use crate::types::Type;
+use vectile_pipeline::Type;
 
 /// More than any code that our writers produce.
 const MAX_CODES: u64 = 1 << 20;

@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 
 use crate::builder::{Builder, unsupported};
 use crate::error::Result;
-use crate::types::Type;
+use vectile_pipeline::Type;
 
 /// Lays out integers whose distances have these bounds.
 pub(super) fn lay_out(

@@ -6,7 +6,7 @@ use vectile_encodings::VECTOR_LEN;
 
 use crate::builder::{Builder, unsupported};
 use crate::error::Result;
-use crate::types::Type;
+use vectile_pipeline::Type;
 
 /// Lays out values of `width` bytes.
 pub(super) fn lay_out(

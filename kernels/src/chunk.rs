@@ -12,8 +12,8 @@ use crate::error::Result;
 use crate::registry::{lay_out, lay_out_codes, lay_out_row_numbers, lay_out_unwritten};
 use crate::symbols::Symbols;
 use crate::traits::ColumnTraits;
-use crate::types::Type;
 use crate::unwritten::Unwritten;
+use vectile_pipeline::Type;
 
 /// A column chunk in its device layout, still on the host, in two parts: a front, which is generated, and a body
 /// anywhere behind it. The body usually stays where it was read.

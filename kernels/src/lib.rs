@@ -14,7 +14,6 @@ mod error;
 mod registry;
 mod symbols;
 mod traits;
-mod types;
 mod unwritten;
 
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
@@ -26,5 +25,4 @@ pub use error::{Error, Result};
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use traits::ColumnTraits;
-pub use types::Type;
 pub use unwritten::{Unwritten, UnwrittenValues};

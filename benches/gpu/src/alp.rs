@@ -73,7 +73,7 @@ fn single(bench: &mut Bench, values: Vec<f64>, pin: Encoding, exceptions: usize)
 fn measure(
     bench: &mut Bench,
     array: ArrayRef,
-    filter: vectile_gpu::plan::Filter,
+    filter: vectile_pipeline::Filter,
     of: &str,
     width: u32,
     pin: Encoding,

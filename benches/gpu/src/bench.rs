@@ -11,7 +11,7 @@ use arrow::compute;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, Pin, encode};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
+use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
     Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
 };

@@ -3,7 +3,7 @@
 use arrow::array::ArrayRef;
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::plan::{Aggregate, Expr, Filter, Output};
+use vectile_pipeline::{Aggregate, Expr, Filter, Output};
 
 use crate::bench::{Bench, Case, Result};
 use crate::data::{GROUP_ROWS, Random, between, count, i32s, i64s};

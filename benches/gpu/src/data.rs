@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array,
 use arrow::compute;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
-use vectile_gpu::plan::{Aggregate, Filter, Output};
+use vectile_pipeline::{Aggregate, Filter, Output};
 
 /// Rows of a row group, as the writer's default.
 pub const GROUP_ROWS: usize = 1 << 18;

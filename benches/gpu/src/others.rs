@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, StringArray};
 use serde_json::json;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, Output};
+use vectile_pipeline::{Aggregate, Expr, Filter, Output};
 
 use crate::bench::{Bench, Case, Result};
 use crate::data::{GROUP_ROWS, Random, between, count, f64s, i64s};

@@ -8,9 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Date32Array, StringArray};
 use arrow::datatypes::{Date32Type, Decimal128Type};
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type,
-};
+use vectile_pipeline::{Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type};
 use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
 
 use crate::bench::{Bench, RUNS, Result, column};

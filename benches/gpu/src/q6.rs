@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use arrow::array::{ArrayRef, Date32Array};
 use serde_json::json;
-use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
+use vectile_pipeline::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
 use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Error, Group};
 
 use crate::bench::{Bench, Result, column};

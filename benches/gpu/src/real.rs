@@ -9,7 +9,7 @@ use arrow::compute;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_gpu::plan::{Expr, Filter, Output};
+use vectile_pipeline::{Expr, Filter, Output};
 
 use crate::bench::{Bench, Case, Result, column};
 use crate::data::{GROUP_ROWS, between, count};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array};
 use serde_json::json;
 use vectile_encodings::Encoding::{self, AlpRd, GpuRfor, Plain, Rle};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, Output};
+use vectile_pipeline::{Aggregate, Expr, Filter, Output};
 
 use crate::alp;
 use crate::bench::{Bench, Case, Result};

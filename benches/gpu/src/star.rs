@@ -7,10 +7,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::UInt32Type;
 use serde_json::json;
 use vectile_encodings::{Encoding, Pin};
-use vectile_gpu::plan::{
-    Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
-};
-use vectile_gpu::{Batch, DeviceChunk, Group, KeyTable};
+use vectile_pipeline::{Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline};
+use vectile_gpu::{Batch, DeviceChunk, Group};
+use vectile_pipeline::KeyTable;
 
 use crate::bench::{Bench, RUNS, Result, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
@@ -173,7 +172,7 @@ fn queries() -> Result<Vec<Query>> {
         output: Output::Aggregates(vec![Aggregate::Sum(Expr::Arithmetic(
             Arithmetic::Multiply,
             column(1),
-            Box::new(Expr::Cast(column(2), vectile_gpu::plan::Type::I64)),
+            Box::new(Expr::Cast(column(2), vectile_pipeline::Type::I64)),
         ))]),
     };
     let second = Query {

@@ -13,7 +13,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::json;
 use vectile_encodings::{Compressor, EncodeOptions, Encoding, Splits, Uncompressed, encode};
 use vectile_gpu::Engine;
-use vectile_gpu::plan::{Expr, Filter, Output};
+use vectile_pipeline::{Expr, Filter, Output};
 
 use crate::bench::{Bench, Case, RUNS, Result};
 use crate::data::{GROUP_ROWS, text_bytes};

@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde_json::json;
 use vectile_encodings::Encoding;
 use vectile_gpu::DeviceChunk;
-use vectile_gpu::plan::{Expr, Filter, Output, Pipeline};
+use vectile_pipeline::{Expr, Filter, Output, Pipeline};
 
 use crate::bench::{Bench, Case, Result, column};
 use crate::data::{Random, between, f64s, i32s, i64s};

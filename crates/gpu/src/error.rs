@@ -80,5 +80,32 @@ impl From<vectile_kernels::Error> for Error {
     }
 }
 
+impl From<vectile_pipeline::Error> for Error {
+    fn from(error: vectile_pipeline::Error) -> Self {
+        match error {
+            vectile_pipeline::Error::Unsupported(reason) => Self::Unsupported(reason),
+            vectile_pipeline::Error::Internal(reason) => Self::Internal(reason),
+            vectile_pipeline::Error::Encoding(error) => Self::Encoding(error),
+            vectile_pipeline::Error::Device(error) => match error.downcast::<Self>() {
+                Ok(error) => *error,
+                Err(error) => Self::Internal(error.to_string()),
+            },
+            error => Self::Internal(error.to_string()),
+        }
+    }
+}
+
+/// For tables and values that are read back from a device.
+impl From<Error> for vectile_pipeline::Error {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unsupported(reason) => Self::Unsupported(reason),
+            Error::Internal(reason) => Self::Internal(reason),
+            Error::Encoding(error) => Self::Encoding(error),
+            error => Self::Device(Box::new(error)),
+        }
+    }
+}
+
 /// Result of an operation on a device.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -1,17 +1,17 @@
 //! Runs a query over encoded columns as one generated kernel.
 //!
 //! ```text
-//! plan <- kernel <- emit <- exec      pipeline, kernel plan, CUDA text, execution
-//!    ^--- runtime <----------'        device, memory, compiler and their caches
+//! kernel <- emit <- exec       kernel plan, CUDA text, execution
+//!    ^--- runtime <--'         device, memory, compiler and their caches
 //! ```
 //!
-//! `vectile-kernels` defines the layout of columns on a device and the device code that reads them.
+//! `vectile-pipeline` defines what a query computes; `vectile-kernels` defines the layout of columns on a device and the
+//! device code that reads them.
 
 mod emit;
 mod error;
 mod exec;
 mod kernel;
-pub mod plan;
 mod runtime;
 
 pub use error::{Error, Result};
@@ -20,7 +20,6 @@ pub use exec::{
     DeflateChunks, Execution, Rows, RunPart, RunStream, Statistics, StreamColumn, StreamValues,
 };
 pub use kernel::coded_columns;
-pub use plan::KeyTable;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
     DeviceInfo, Driver, DriverInfo, Engine, Event, Group, Kernel, Launch, NVRTC_VARIABLE, Nvrtc,

@@ -9,8 +9,9 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_gpu::plan::{Arithmetic, Comparison, Expr, Literal, Type};
-use vectile_gpu::{Error, KeyTable};
+use vectile_gpu::Error;
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{Arithmetic, Comparison, Expr, Literal, Type};
 
 use super::dense_ids::Numbered;
 use super::types::is_text;

@@ -10,7 +10,8 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
-use vectile_gpu::{Error, KeyTable};
+use vectile_gpu::Error;
+use vectile_pipeline::KeyTable;
 
 use crate::error;
 

@@ -122,7 +122,7 @@ mod tests {
     use datafusion::datasource::source::DataSourceExec;
     use datafusion::execution::object_store::ObjectStoreUrl;
     use datafusion::physical_plan::ExecutionPlan;
-    use vectile_gpu::KeyTable;
+    use vectile_pipeline::KeyTable;
 
     use super::*;
     use crate::source::VectileSource;

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::common::Result;
-use vectile_gpu::plan::{Expr, Matches, PayloadColumn};
-use vectile_gpu::{Error, KeyTable};
+use vectile_gpu::Error;
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{Expr, Matches, PayloadColumn};
 
 use super::dense_ids::Numbered;
 use crate::error;

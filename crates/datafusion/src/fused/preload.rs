@@ -15,8 +15,8 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::TableType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_gpu::plan::Type;
 use vectile_gpu::{Error, Group};
+use vectile_pipeline::Type;
 
 use super::device::{Device, Gpu};
 use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, is_crowded, look_up_each};

@@ -20,7 +20,7 @@ use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::coded_columns;
-use vectile_gpu::plan::{Filter, Output, Pipeline};
+use vectile_pipeline::{Filter, Output, Pipeline};
 
 use super::background::{Session, SessionEnd};
 use super::cost_model::{Missing, Work};

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Schema, i256};
 use datafusion::common::{Result, ScalarValue, internal_datafusion_err, internal_err};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use vectile_gpu::plan::{Literal, Numbers, Type};
+use vectile_pipeline::{Literal, Numbers, Type};
 
 /// Converts a constant to the IR; `None` if the machine has no such type.
 pub(crate) fn literal(value: &ScalarValue) -> Option<Literal> {

@@ -7,8 +7,8 @@ use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, is_not_null, take};
 use arrow::datatypes::{Int64Type, UInt32Type};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_gpu::KeyTable;
-use vectile_gpu::plan::PayloadColumn;
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::PayloadColumn;
 
 use super::composite_key::CompositeKey;
 use super::file_rows::FileRows;

@@ -1,7 +1,7 @@
 //! Arrow types as kernels see them, and limits on the expressions that kernels compute.
 
 use arrow::datatypes::DataType;
-use vectile_gpu::plan::Type;
+use vectile_pipeline::Type;
 
 /// Maximum nesting depth of an expression in a kernel; the CUDA compiler nests as deep.
 pub(crate) const MAX_LEVELS: usize = 128;

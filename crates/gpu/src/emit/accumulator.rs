@@ -2,7 +2,7 @@
 
 use super::value::Value;
 use crate::kernel::Accumulator;
-use crate::plan::Type;
+use vectile_pipeline::Type;
 
 /// A table of groups: a column per accumulator, with as many words per group as it takes.
 #[derive(Clone, Copy, Debug)]

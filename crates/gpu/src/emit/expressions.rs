@@ -3,7 +3,7 @@
 use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{Argument, Bounds, KNOWN_DAYS, Node, Typed};
-use crate::plan::{Arithmetic, Comparison, DatePart, Type};
+use vectile_pipeline::{Arithmetic, Comparison, DatePart, Type};
 
 fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     match (a, b) {

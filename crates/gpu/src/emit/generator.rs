@@ -7,7 +7,7 @@ use crate::kernel::{
     AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, Registers,
     RowLoop, SLOT_VECTORS, TABLE_WORDS, Task, Typed,
 };
-use crate::plan::Type;
+use vectile_pipeline::Type;
 
 /// Number of columns whose vectors are opened before the first conjunct.
 const OPEN_AHEAD: usize = 3;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::generator::{Generator, stored_name};
 use super::value::Value;
 use crate::kernel::{Argument, GROUP_WORDS, TABLE_WORDS, TableSource, Typed};
-use crate::plan::Type;
+use vectile_pipeline::Type;
 
 impl<'a> Generator<'a> {
     /// Code that initializes a table. It is emitted where the table is used: kept across vectors, the table would take

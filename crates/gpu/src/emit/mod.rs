@@ -32,8 +32,8 @@ mod tests {
     use crate::kernel::samples::{
         facts, filtered_sum, grouped, integers, planned, star, star_columns,
     };
-    use crate::plan::{Filter, Pipeline};
     use vectile_kernels::{ColumnTraits, SequenceKind};
+    use vectile_pipeline::{Filter, Pipeline};
 
     fn body(pipeline: &Pipeline, traits: &[ColumnTraits]) -> String {
         emit(&planned(pipeline, traits, &facts()).0).body

@@ -7,7 +7,7 @@ use super::expressions::native_names;
 use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{Accumulator, AccumulatorSlot, Accumulators, RowLoop, Task};
-use crate::plan::Type;
+use vectile_pipeline::Type;
 
 impl<'a> Generator<'a> {
     pub fn rows(

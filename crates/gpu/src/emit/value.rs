@@ -1,7 +1,7 @@
 //! Code for values and for matches.
 
 use crate::kernel::{Bounds, Typed};
-use crate::plan::Type;
+use vectile_pipeline::Type;
 
 /// Code for a value.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use super::exact::ExactSum;
 use crate::kernel::{Accumulator, Accumulators, ResultSlots};
-use crate::plan::{GroupTotals, Number, Numbers, Total, Type};
+use vectile_pipeline::{GroupTotals, Number, Numbers, Total, Type};
 
 /// State of one accumulator.
 #[derive(Clone, Debug)]

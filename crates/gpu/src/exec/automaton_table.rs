@@ -11,8 +11,8 @@ use super::tokens::{
     fingerprints, tokens,
 };
 use crate::error::{Error, Result};
-use crate::plan::Automaton;
 use crate::runtime::{Batch, Engine, Kernel, TextTests};
+use vectile_pipeline::Automaton;
 
 /// Alignment of tables; their sizes are multiples of it.
 const ALIGNMENT: usize = 16;

@@ -16,11 +16,11 @@ use super::rows::{first_rows, offsets_and_counts};
 use super::strings::{Decoded, RowSelection, Strings};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
-use crate::plan::Pipeline;
 use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, Resident, Stream,
     StreamContext, own,
 };
+use vectile_pipeline::Pipeline;
 
 /// Limit of the strings of a dictionary.
 const MOST_ENTRIES: usize = 1 << 20;

@@ -12,9 +12,9 @@ use super::code_tests::CodeTestResults;
 use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
-use crate::plan::{GroupKey, Lookup, Number, Output, Pipeline};
 use crate::runtime::{Batch, Engine, Entries, Loaded};
 use vectile_kernels::ColumnTraits;
+use vectile_pipeline::{GroupKey, Lookup, Number, Output, Pipeline};
 
 /// Vectors that one warp may take in a launch. A thread then sees at most 2^20 rows, the limit of accumulators.
 pub(super) const VECTORS_PER_WARP: usize = 1 << 15;

@@ -16,8 +16,8 @@ use super::launch::{Outputs, ScratchRequest};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
-use crate::plan::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
+use vectile_pipeline::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 
 /// Initial entries of a hashed group table; it grows when it is full.
 const HASHED_ENTRIES: u64 = 1 << 18;
@@ -30,7 +30,7 @@ const SMALL_TABLE: usize = 4 << 20;
 const SMALL_IF_SOME: u64 = 1 << 14;
 
 impl Execution {
-    /// Aggregates row groups by keys, for [`Output::Groups`](crate::plan::Output::Groups). A group may come back more
+    /// Aggregates row groups by keys, for [`Output::Groups`](vectile_pipeline::Output::Groups). A group may come back more
     /// than once, with parts of its rows: combine them.
     ///
     /// `reserve` is called before host memory for tables and groups is taken, each time with the total of this call,

@@ -15,10 +15,9 @@ use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
 use super::tables::{on_device, write_words};
 use crate::error::{Error, Result};
-use crate::plan::{
-    DeviceKeyLayout, DeviceKeyTableLayout, HashedKeys, KeyTable, PayloadColumn, Type, code_bytes,
-};
 use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel, Launch};
+use vectile_pipeline::join::{DeviceKeyLayout, DeviceKeyTableLayout, code_bytes, size_word};
+use vectile_pipeline::{KeyTable, PayloadColumn, Type};
 
 /// Limit of the codes of distinct values where a code for each row would do.
 const FEW_CODES: u64 = 1 << 16;
@@ -36,7 +35,7 @@ const CLEAR: u64 = 1;
 const FILL: u64 = 2;
 const FIND: u64 = 3;
 
-/// A key table to build of rows. Columns are outputs of [`Output::Rows`](crate::plan::Output::Rows), by index.
+/// A key table to build of rows. Columns are outputs of [`Output::Rows`](vectile_pipeline::Output::Rows), by index.
 #[derive(Clone, Debug)]
 pub struct Build {
     /// Integer key columns. Rows with a null key are left out.
@@ -284,7 +283,7 @@ impl Builder<'_> {
         let (first, target) = match form.keys {
             DeviceKeyLayout::PerfectHashTable { first, .. } => (first, [0; 2]),
             DeviceKeyLayout::Hashed { slots, empty, .. } => {
-                let size = HashedKeys::size_word_of(slots, 0);
+                let size = size_word(slots, 0);
                 (0, [empty as u64, size])
             }
         };
@@ -626,9 +625,7 @@ fn count_keys(
 ) -> Result<usize> {
     let (is_hashed, last) = match form.keys {
         DeviceKeyLayout::PerfectHashTable { first, range } => (false, [first as u64, range]),
-        DeviceKeyLayout::Hashed { slots, empty, .. } => {
-            (true, [empty as u64, HashedKeys::size_word_of(slots, 0)])
-        }
+        DeviceKeyLayout::Hashed { slots, empty, .. } => (true, [empty as u64, size_word(slots, 0)]),
     };
     let work = Work {
         step: FIND,

@@ -14,9 +14,9 @@ use crate::error::{Error, Result};
 use crate::kernel::{
     AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS,
 };
-use crate::plan::{KeyTable, PayloadColumn};
 use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
 use vectile_kernels::{ColumnTraits, SCALES};
+use vectile_pipeline::{KeyTable, PayloadColumn};
 
 /// Scratch memory of a launch on the device. The next launch overwrites it.
 #[derive(Default)]

@@ -18,12 +18,12 @@ use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
-use crate::plan::{
+use crate::runtime::{Batch, Group, Resident};
+use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
     GroupTotals, Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation,
     Type,
 };
-use crate::runtime::{Batch, Group, Resident};
 
 /// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of
 /// each bucket bounds the first groups of all. Only the few groups of a thread have minima and maxima of 128 bits.

@@ -18,8 +18,8 @@ use super::strings::{RowSelection, Strings};
 use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
-use crate::plan::{Expr, Filter, Lookup, Output, Pipeline, Type};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Entries, Group, Resident, StreamContext};
+use vectile_pipeline::{Expr, Filter, Lookup, Output, Pipeline, Type};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -73,7 +73,7 @@ struct RowKernels {
 }
 
 impl Execution {
-    /// The selected rows of each row group, for [`Output::Selection`](crate::plan::Output::Selection).
+    /// The selected rows of each row group, for [`Output::Selection`](vectile_pipeline::Output::Selection).
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl Execution {
         Ok(selections.collect())
     }
 
-    /// The selected rows of each row group, in order, for [`Output::Rows`](crate::plan::Output::Rows). Row groups of
+    /// The selected rows of each row group, in order, for [`Output::Rows`](vectile_pipeline::Output::Rows). Row groups of
     /// one launch share one buffer, which is freed with the last of their arrays.
     ///
     /// # Errors

@@ -18,10 +18,10 @@ use super::launch::{Outputs, ScratchRequest};
 use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
-use crate::plan::{Expr, Filter, Output, Pipeline};
 use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, FixedKernel, Kernel, Launch, StreamContext,
 };
+use vectile_pipeline::{Expr, Filter, Output, Pipeline};
 
 /// Limit of the string bytes of a launch: that of the offsets of most array types.
 const MOST_BYTES: u64 = i32::MAX as u64;

@@ -9,8 +9,9 @@ use arrow::datatypes::DataType;
 use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
-use crate::plan::{CodeTable, KeyTable, PayloadColumn, Pipeline};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
+use vectile_pipeline::join::CodeTable;
+use vectile_pipeline::{KeyTable, PayloadColumn, Pipeline};
 
 /// A lookup's table for each row group.
 pub(super) struct LookupTables {

@@ -7,11 +7,11 @@ use super::execution::{Execution, Prepared, parts, slots_of};
 use super::launch::{Outputs, ScratchRequest};
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, AccumulatorSlot, OutputPlan, Task};
-use crate::plan::Total;
 use crate::runtime::{Batch, StreamContext};
+use vectile_pipeline::Total;
 
 impl Execution {
-    /// Aggregates more row groups, for [`Output::Aggregates`](crate::plan::Output::Aggregates).
+    /// Aggregates more row groups, for [`Output::Aggregates`](vectile_pipeline::Output::Aggregates).
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@
 //! (`emit/accumulator.rs`), and how the host reads and merges a kernel's results (`exec/accumulator.rs`).
 
 use super::bounds::Bounds;
-use crate::plan::{Aggregate, Type};
+use vectile_pipeline::{Aggregate, Type};
 
 /// Maximum bits of values of which eight are added in 32 bits.
 const BITS_BY_EIGHT: u32 = 28;

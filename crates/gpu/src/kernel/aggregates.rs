@@ -6,7 +6,7 @@ use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators, ResultSlots
 use super::columns::has_lookups;
 use super::plan::{Typed, Valid};
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr};
+use vectile_pipeline::{Aggregate, Expr};
 
 /// Collects accumulators. Aggregates of the same argument share them, as SUM and AVG do.
 pub(super) struct Collected<'a> {

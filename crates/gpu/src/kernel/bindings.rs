@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::plan::KernelPlan;
 use super::task::CodeTest;
-use crate::plan::{KeyTable, PayloadColumn, Type};
+use vectile_pipeline::{KeyTable, PayloadColumn, Type};
 
 /// Runtime arguments of a kernel: everything that may differ between two queries that share its plan.
 #[derive(Clone, Debug, Default)]

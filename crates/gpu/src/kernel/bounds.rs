@@ -1,6 +1,6 @@
 //! Bounds of integers, and the types that they are computed in.
 
-use crate::plan::{DatePart, Type};
+use vectile_pipeline::{DatePart, Type};
 
 /// Maximum rows of a sum.
 const MOST_ROWS: i128 = 1 << 31;

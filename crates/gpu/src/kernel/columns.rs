@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::task::Task;
-use crate::plan::{Aggregate, Automaton, Expr, Filter, GroupKey, Output, Pipeline, Type};
+use vectile_pipeline::{Aggregate, Automaton, Expr, Filter, GroupKey, Output, Pipeline, Type};
 
 /// Maximum columns of a loop that combines expressions without common columns.
 const COLUMNS_TOGETHER: usize = 4;
@@ -247,7 +247,7 @@ pub(crate) fn has_lookups(expr: &Expr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Comparison;
+    use vectile_pipeline::Comparison;
 
     #[test]
     fn expressions_that_share_columns_share_a_loop() {

@@ -7,8 +7,8 @@ use super::planner::{Planner, SHARED_BYTES};
 use super::tables::Facts;
 use super::task::{AccumulationScope, Task};
 use crate::error::{Error, Result};
-use crate::plan::{Filter, Output, Pipeline};
 use vectile_kernels::{ColumnTraits, Transform};
+use vectile_pipeline::{Filter, Output, Pipeline};
 
 /// Warps per block, if shared memory suffices.
 pub(super) const WARPS: u32 = 8;
@@ -125,8 +125,8 @@ mod tests {
     use super::super::plan::{GroupsPlan, SparseAccess, Strategy, Test};
     use super::super::samples::*;
     use super::*;
-    use crate::plan::{Aggregate, Arithmetic, DatePart, Expr, GroupKey, Literal, Type};
     use arrow::datatypes::DataType;
+    use vectile_pipeline::{Aggregate, Arithmetic, DatePart, Expr, GroupKey, Literal, Type};
 
     fn groups(plan: &KernelPlan) -> &GroupsPlan {
         match &plan.output {

@@ -8,8 +8,8 @@ use super::plan::{RangeTest, Test};
 use super::planner::Planner;
 use super::task::{CodeTest, EntryTest};
 use crate::error::{Error, Result};
-use crate::plan::{Filter, Type};
 use vectile_kernels::Transform;
+use vectile_pipeline::{Filter, Type};
 
 /// Maximum ranges that a membership test is split into.
 const MAX_RANGES: usize = 16;

@@ -14,7 +14,7 @@ use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
 use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr, GroupKey, Type};
+use vectile_pipeline::{Aggregate, Expr, GroupKey, Type};
 
 /// Maximum bytes of a group table of which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;

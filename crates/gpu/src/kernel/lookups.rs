@@ -10,8 +10,8 @@ use super::plan::Test;
 use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
 use super::task::{EntryTest, Task};
 use crate::error::{Error, Result};
-use crate::plan::{Expr, Filter, GroupKey, KeyTable, Output};
 use vectile_kernels::Transform;
+use vectile_pipeline::{Expr, Filter, GroupKey, KeyTable, Output};
 
 /// A lookup whose code is a group key is deferred if more than this share of the rows match.
 const DEFERRED_SHARE: f64 = 0.5;

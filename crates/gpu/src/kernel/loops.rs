@@ -8,7 +8,7 @@ use super::columns::{
 use super::plan::{Combined, ListPlan, MatchesPlan, RowLoop, SparseAccess};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr, Matches};
+use vectile_pipeline::{Aggregate, Expr, Matches};
 
 /// Offset and count of a row's matches.
 pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {

@@ -8,8 +8,8 @@ use super::plan::{OutputPlan, SparseAccess};
 use super::planner::Planner;
 use super::task::AccumulationScope;
 use crate::error::{Error, Result};
-use crate::plan::{Aggregate, Expr, Type};
 use vectile_kernels::{ColumnTraits, Transform};
+use vectile_pipeline::{Aggregate, Expr, Type};
 
 /// Bits of the maximum number of rows that a thread processes in a launch.
 const THREAD_ROWS_BITS: u32 = 20;

@@ -9,8 +9,8 @@ use super::accumulator::Accumulators;
 use super::bounds::Bounds;
 use super::tables::TableSource;
 use super::task::{AccumulationScope, Task};
-use crate::plan::{Arithmetic, Comparison, DatePart, Type};
 use vectile_kernels::ColumnTraits;
+use vectile_pipeline::{Arithmetic, Comparison, DatePart, Type};
 
 /// The plan of a kernel: the key of the kernel cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -8,8 +8,8 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::{Bindings, Facts, KernelPlan, Task, plan};
-use crate::plan::{Aggregate, Expr, Filter, GroupKey, KeyTable, Lookup, Output, Pipeline};
 use vectile_kernels::ColumnTraits;
+use vectile_pipeline::{Aggregate, Expr, Filter, GroupKey, KeyTable, Lookup, Output, Pipeline};
 
 /// A column of packed integers.
 pub(crate) fn integers(width: usize, low: i128, high: i128) -> ColumnTraits {

@@ -1,7 +1,7 @@
 //! Tables that kernels look up, and facts about the data that are known before planning.
 
 use super::task::Task;
-use crate::plan::{GroupKey, Output, Pipeline};
+use vectile_pipeline::{GroupKey, Output, Pipeline};
 
 /// Facts about the data of lookups and groups that are known before planning. They decide which kernel is
 /// generated, not its results.

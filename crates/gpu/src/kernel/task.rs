@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_encodings::Predicate;
 
-use crate::plan::{Automaton, KeyTable, ValueTest};
+use vectile_pipeline::{Automaton, KeyTable, ValueTest};
 
 /// Vectors per slot. Slots are summed separately if the order of additions matters.
 pub(crate) const SLOT_VECTORS: usize = 32;

@@ -94,8 +94,8 @@ mod tests {
     use arrow::array::{ArrayRef, Int64Array};
 
     use super::super::samples::*;
-    use crate::plan::{Comparison, Expr, Filter, PayloadColumn};
     use vectile_kernels::{ColumnTraits, SequenceKind};
+    use vectile_pipeline::{Comparison, Expr, Filter, PayloadColumn};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {
         ColumnTraits {

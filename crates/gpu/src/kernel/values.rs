@@ -9,8 +9,9 @@ use super::plan::{ListPlan, Node, Typed, Valid};
 use super::planner::Planner;
 use super::task::EntryTest;
 use crate::error::{Error, Result};
-use crate::plan::{
-    Arithmetic, Exists, Expr, KeyTable, Literal, PayloadColumn, Type, ValueTest, code_bytes,
+use vectile_pipeline::join::code_bytes;
+use vectile_pipeline::{
+    Arithmetic, Exists, Expr, KeyTable, Literal, PayloadColumn, Type, ValueTest,
 };
 
 /// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.

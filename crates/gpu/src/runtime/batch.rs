@@ -13,8 +13,8 @@ use super::chunks::{Copies, Group, Resident};
 use super::entries::Entries;
 use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::{Error, Result};
-use crate::plan::Automaton;
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
+use vectile_pipeline::Automaton;
 
 /// Tests of strings that are kept for a column.
 const TEXT_TESTS: usize = 8;

@@ -6,7 +6,7 @@ use super::copied::Copied;
 use super::engine::Engine;
 use super::memory::{DeviceBuffer, lock};
 use crate::error::Result;
-use crate::plan::DeviceCopies;
+use vectile_pipeline::join::DeviceCopies;
 
 impl Engine {
     /// The copy of a value on this engine's device; `copy` makes it unless it is there. Concurrent callers wait. It

@@ -8,7 +8,8 @@ use arrow::compute::interleave;
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
-use crate::plan::{KeyTable, for_bytes};
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::join::for_bytes;
 
 /// The distinct entries of all dictionaries of a column.
 #[derive(Debug, Default)]

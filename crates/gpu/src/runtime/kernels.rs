@@ -224,8 +224,8 @@ mod tests {
 
     use super::*;
     use crate::kernel::{Facts, Task, plan};
-    use crate::plan::{Filter, Output, Pipeline};
     use crate::runtime::driver::{DeviceInfo, Stream};
+    use vectile_pipeline::{Filter, Output, Pipeline};
 
     #[derive(Debug)]
     struct Counted(Arc<AtomicUsize>);

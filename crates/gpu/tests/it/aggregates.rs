@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, AsArray, Int64Array, StringArray};
 use arrow::datatypes::Int64Type;
 use vectile_emulator::Recorder;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
+use vectile_pipeline::{Aggregate, Expr, Filter, GroupKey, Number, Numbers, Output};
 
 use vectile_gpu::{Batch, Driver, Engine};
 

@@ -9,11 +9,11 @@ use arrow::array::{
 use arrow::compute::take;
 use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type};
 use vectile_encodings::Predicate;
-use vectile_gpu::plan::{
+use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
+use vectile_pipeline::{
     Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, Output, Pipeline,
     PostAggregation, Type,
 };
-use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
 
 use crate::support::{Input, driver, input, start, table};
 
@@ -87,11 +87,7 @@ fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec
 /// Passes rows in which a column of numbers is below a limit.
 fn below(column: usize, limit: i64) -> Filter {
     let value = Expr::Cast(Expr::Column(column).into(), Type::I64);
-    let less = Expr::Compare(
-        vectile_gpu::plan::Comparison::Less,
-        value.into(),
-        int(limit),
-    );
+    let less = Expr::Compare(vectile_pipeline::Comparison::Less, value.into(), int(limit));
     Filter::Expr(less)
 }
 
@@ -462,7 +458,7 @@ fn groups_build_tables() {
     let output = Output::Groups(keys, aggregates);
     let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
     let above = Expr::Compare(
-        vectile_gpu::plan::Comparison::Greater,
+        vectile_pipeline::Comparison::Greater,
         Expr::Column(1).into(),
         int(22),
     );

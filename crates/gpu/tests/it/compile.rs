@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vectile_emulator::{CpuDevice, Recorder};
-use vectile_gpu::plan::Output;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
 use vectile_kernels::{INFLATE, RunLength};
+use vectile_pipeline::Output;
 
 use crate::catalog::{Case, Query, catalog};
 use crate::support;

@@ -7,10 +7,8 @@ use arrow::compute::filter;
 use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::Encoding;
-use vectile_gpu::plan::{
-    Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total, Type,
-};
 use vectile_gpu::{Batch, Driver, Engine, Group};
+use vectile_pipeline::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total, Type};
 
 use crate::catalog::{Case, Query, catalog};
 use crate::reference::{self, Data, Expected, Value};

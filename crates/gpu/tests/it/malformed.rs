@@ -8,11 +8,12 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int32Array};
 use arrow::compute::{cast, filter, prep_null_mask_filter};
 use arrow::datatypes::DataType;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::plan::{
+use vectile_gpu::{Batch, DeviceChunk, Engine, Error, Group};
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{
     Aggregate, Arithmetic, Automaton, Expr, Filter, GroupKey, Lookup, Output, Pipeline, Type,
     ValueTest,
 };
-use vectile_gpu::{Batch, DeviceChunk, Engine, Error, Group, KeyTable};
 
 use crate::catalog::comments;
 use crate::reference;

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array};
 use arrow::datatypes::{Int32Type, Int64Type};
 use vectile_emulator::{CpuDevice, Recorder};
-use vectile_gpu::plan::{
+use vectile_gpu::{Batch, Driver, Engine, Error, Group, compile_cubin, nvrtc};
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches,
     Number, Numbers, Output, PayloadColumn, Pipeline, Type,
 };
-use vectile_gpu::{Batch, Driver, Engine, Error, Group, KeyTable, compile_cubin, nvrtc};
 
 use crate::support::{Input, driver, input, table};
 

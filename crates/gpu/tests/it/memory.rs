@@ -11,11 +11,11 @@ use arrow::datatypes::Int64Type;
 use bytes::Bytes;
 use vectile_emulator::CpuDevice;
 use vectile_encodings::{Column, EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Lookup, Number, Output, Pipeline};
 use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, KeyTable, Resident,
-    Result,
+    Batch, ChunkKey, ChunkRun, DeviceChunk, Driver, Engine, Error, Group, Resident, Result,
 };
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{Aggregate, Expr, Filter, GroupKey, Lookup, Number, Output, Pipeline};
 
 use crate::support::{device, image, input};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::DataType;
-use vectile_gpu::plan::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
 use vectile_gpu::{Batch, DeviceChunk, Engine, Error, Group, Result};
+use vectile_pipeline::{Aggregate, Expr, Filter, GroupKey, Output, Pipeline};
 
 use crate::support::{device, image, input, resident};
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray};
 use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
-use vectile_gpu::plan::{
+use vectile_gpu::{Batch, Engine};
+use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey, Groups,
     Literal, NestedAggregation, Numbers, Output, PostAggregation, Type,
 };
-use vectile_gpu::{Batch, Engine};
 
 use crate::support::{Input, driver, input, start, table};
 

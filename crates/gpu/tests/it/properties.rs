@@ -9,10 +9,10 @@ use arrow::array::{Array, ArrayRef, Float64Array, Int32Array, StringArray};
 use arrow::datatypes::DataType;
 use proptest::prelude::*;
 use vectile_encodings::{EncodeOptions, Encoding, Predicate, encode};
-use vectile_gpu::plan::{
+use vectile_gpu::{Driver, Engine};
+use vectile_pipeline::{
     Aggregate, Arithmetic, Automaton, Comparison, Expr, Filter, Literal, Output, Type, ValueTest,
 };
-use vectile_gpu::{Driver, Engine};
 
 use crate::catalog::{Case, Query, automaton_filter, comments};
 use crate::differential::Loaded;

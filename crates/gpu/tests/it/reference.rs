@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
-use vectile_gpu::plan::{
+use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Pipeline,
     Type,
 };

@@ -7,7 +7,7 @@ use arrow::array::{
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::datatypes::DataType;
-use vectile_gpu::plan::Type;
+use vectile_pipeline::Type;
 
 /// Rows of a vector.
 pub const VECTOR: usize = 1024;

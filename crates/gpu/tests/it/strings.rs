@@ -8,8 +8,8 @@ use arrow::compute::{cast, filter};
 use arrow::datatypes::DataType;
 use proptest::prelude::*;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{Expr, Filter, Output};
 use vectile_gpu::{Engine, Group};
+use vectile_pipeline::{Expr, Filter, Output};
 
 use crate::catalog::comments;
 use crate::samples::{Nulls, Random, VECTOR, strings, with_nulls};

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::{Array, ArrayRef};
 use vectile_emulator::{CpuDevice, sanitized};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
-use vectile_gpu::plan::{Filter, Output, Pipeline};
 use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};
+use vectile_pipeline::{Filter, Output, Pipeline};
 
 /// A CPU in place of a GPU; prints a message and returns `None` if there is no C++ compiler.
 pub fn device() -> Option<Arc<CpuDevice>> {

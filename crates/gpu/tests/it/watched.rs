@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
 use vectile_emulator::CpuDevice;
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{Aggregate, Expr, Filter, Output, ValueTest};
 use vectile_gpu::{
     Batch, ChunkKey, Compiled, DeviceInfo, Driver, Engine, Error, Event, Group, Kernel, Launch,
     Resident, Result, Stream,
 };
+use vectile_pipeline::{Aggregate, Expr, Filter, Output, ValueTest};
 
 use crate::catalog::comments;
 use crate::support::{Input, device, image, input, new_key, start, table};

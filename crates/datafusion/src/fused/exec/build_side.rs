@@ -34,7 +34,8 @@ use datafusion::physical_plan::{
 };
 use futures::StreamExt;
 use futures::future::try_join_all;
-use vectile_gpu::{Error, KeyTable};
+use vectile_gpu::Error;
+use vectile_pipeline::KeyTable;
 
 use super::batch_stream::ExecEnvironment;
 use super::cpu_fallback::CpuPlan;

@@ -10,7 +10,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::try_join;
 use vectile_gpu::Error;
-use vectile_gpu::plan::PostAggregation;
+use vectile_pipeline::PostAggregation;
 
 use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};

@@ -42,8 +42,8 @@ use datafusion::physical_plan::{
 };
 use futures::future::{TryFutureExt, try_join};
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_gpu::plan::{Expr, GroupKey, Groups, Total};
 use vectile_gpu::{Batch, Engine, Error, Execution, Rows};
+use vectile_pipeline::{Expr, GroupKey, Groups, Total};
 
 use super::auto::Auto;
 use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};

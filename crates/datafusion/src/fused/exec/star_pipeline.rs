@@ -7,8 +7,8 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
-use vectile_gpu::KeyTable;
-use vectile_gpu::plan::{
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{
     Aggregate, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches, Output, PayloadColumn,
     Pipeline, Type,
 };

@@ -2,7 +2,7 @@
 
 use arrow::datatypes::DataType;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
-use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
+use vectile_pipeline::{Arithmetic, Expr, Literal, Type};
 
 /// An average among the columns of a [`GroupTable`](super::post_aggregation::GroupTable): indices of its column, its
 /// sum and its count.

@@ -13,8 +13,8 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{Expr, GroupKey, PayloadColumn, Type};
 use vectile_gpu::{Build, BuildBy, Built, Error};
+use vectile_pipeline::{Expr, GroupKey, PayloadColumn, Type};
 
 use super::expression::{Grouping, Lowering};
 use super::probe::missing_value;

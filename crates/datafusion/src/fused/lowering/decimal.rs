@@ -1,7 +1,7 @@
 //! Decimals as their unscaled integers, and casts between them.
 
 use arrow::datatypes::DataType;
-use vectile_gpu::plan::{Arithmetic, Expr, Literal, Type};
+use vectile_pipeline::{Arithmetic, Expr, Literal, Type};
 
 /// Precision and scale of a decimal, or of an integer treated as one.
 pub(super) struct Decimal {

@@ -20,7 +20,7 @@ use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use vectile_gpu::plan::{
+use vectile_pipeline::{
     Arithmetic, Comparison, DatePart, Expr, GroupKey, Literal, Type, ValueTest,
 };
 

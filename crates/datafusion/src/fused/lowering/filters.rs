@@ -15,7 +15,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_encodings::Predicate;
-use vectile_gpu::plan::{Expr, Filter, Type, ValueTest};
+use vectile_pipeline::{Expr, Filter, Type, ValueTest};
 use vectile_scan::{Node, Test};
 
 use super::expression::{Lowering, unsupported};

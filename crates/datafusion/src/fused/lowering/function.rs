@@ -18,7 +18,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use vectile_gpu::Error;
-use vectile_gpu::plan::{
+use vectile_pipeline::{
     Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
 };
 

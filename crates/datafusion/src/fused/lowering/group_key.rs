@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
-use vectile_gpu::plan::{Expr, GroupKey, Groups};
+use vectile_pipeline::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
 use super::text_in_list::ListedValues;
@@ -241,7 +241,7 @@ fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 mod tests {
     use arrow::array::{AsArray, Int32Array, StringArray, UInt32Array};
     use arrow::datatypes::{Field, Schema};
-    use vectile_gpu::KeyTable;
+    use vectile_pipeline::KeyTable;
 
     use super::*;
     use crate::fused::table::Table;

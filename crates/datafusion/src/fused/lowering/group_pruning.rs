@@ -24,7 +24,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_gpu::plan::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
+use vectile_pipeline::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
 
 use super::expression::Lowering;
 use super::function::{Named, pruning_results};
@@ -344,7 +344,7 @@ mod tests {
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
     use datafusion::physical_expr::expressions::Literal;
-    use vectile_gpu::plan::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
+    use vectile_pipeline::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
 
     use super::super::function::Function;
     use super::*;

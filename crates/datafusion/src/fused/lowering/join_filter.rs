@@ -1,6 +1,6 @@
 //! Join filters beside the key equality, which kernels evaluate per match.
 
-use vectile_gpu::plan::Expr;
+use vectile_pipeline::Expr;
 
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;

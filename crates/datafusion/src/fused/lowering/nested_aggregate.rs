@@ -13,7 +13,7 @@ use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use vectile_gpu::plan::{Aggregate, Expr, GroupKey, NestedAggregation, PostAggregation};
+use vectile_pipeline::{Aggregate, Expr, GroupKey, NestedAggregation, PostAggregation};
 
 use super::build_output::BuildColumns;
 use super::expression::{Grouping, Lowering};

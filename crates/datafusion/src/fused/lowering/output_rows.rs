@@ -7,7 +7,7 @@ use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Rows;
-use vectile_gpu::plan::Expr;
+use vectile_pipeline::Expr;
 
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;

@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::physical_expr::PhysicalExpr;
-use vectile_gpu::plan::{Expr, GroupColumn, Literal, PostAggregation, Type};
+use vectile_pipeline::{Expr, GroupColumn, Literal, PostAggregation, Type};
 
 use super::average::{Average, sum_of};
 use super::function::{Function, Named};

@@ -14,7 +14,7 @@ use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::Error;
-use vectile_gpu::plan::{Expr, PayloadColumn, Type};
+use vectile_pipeline::{Expr, PayloadColumn, Type};
 
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;

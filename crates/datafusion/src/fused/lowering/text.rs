@@ -26,7 +26,7 @@ use datafusion::physical_expr::expressions::{
     Literal, NotExpr,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use vectile_gpu::plan::{Automaton, ValueTest};
+use vectile_pipeline::{Automaton, ValueTest};
 
 use crate::fused::types::{MAX_LEVELS, is_lossless, is_text};
 use crate::stack;

@@ -7,7 +7,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal as PhysicalLiteral};
-use vectile_gpu::plan::{Expr, Literal, Type};
+use vectile_pipeline::{Expr, Literal, Type};
 
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;

@@ -16,7 +16,7 @@ use arrow::array::{ArrayRef, Float64Array, UInt64Array};
 use datafusion::common::{Result, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::CastExpr;
-use vectile_gpu::plan::{Aggregate, Arithmetic, Expr, GroupTotals, Literal, Numbers, Type};
+use vectile_pipeline::{Aggregate, Arithmetic, Expr, GroupTotals, Literal, Numbers, Type};
 
 use super::decimal::{Decimal, cast};
 use super::expression::Lowering;

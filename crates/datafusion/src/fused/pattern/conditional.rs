@@ -25,7 +25,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
 use datafusion::physical_plan::projection::ProjectionExec;
-use vectile_gpu::plan::Type;
+use vectile_pipeline::Type;
 
 use super::aggregates::grouped;
 use super::columns::substituted;

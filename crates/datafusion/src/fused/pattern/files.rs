@@ -1,7 +1,7 @@
 //! Sizes and bounds of the files of a scan, known without reading them.
 
 use datafusion::datasource::physical_plan::FileScanConfig;
-use vectile_gpu::plan::Literal;
+use vectile_pipeline::Literal;
 
 use crate::fused::scalar::literal;
 

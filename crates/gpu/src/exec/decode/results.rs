@@ -3,7 +3,8 @@
 use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
-use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Type, UnwrittenValues};
+use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, UnwrittenValues};
+use vectile_pipeline::Type;
 
 use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
 use crate::error::Result;

@@ -1,7 +1,7 @@
 //! Few groups, with accumulators per thread: some share words as bit fields, some have their own words.
 
 use arrow::array::{Decimal128Array, Float64Array, StringArray};
-use vectile_gpu::plan::GroupKey;
+use vectile_pipeline::GroupKey;
 
 use super::*;
 

@@ -17,7 +17,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::{concat, sort};
 use arrow::datatypes::{DataType, TimeUnit};
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::plan::{
+use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Output,
     Pipeline, Type, ValueTest,
 };

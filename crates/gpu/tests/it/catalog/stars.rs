@@ -2,8 +2,8 @@
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::Int64Type;
-use vectile_gpu::KeyTable;
-use vectile_gpu::plan::{GroupKey, Lookup, PayloadColumn};
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{GroupKey, Lookup, PayloadColumn};
 
 use super::*;
 

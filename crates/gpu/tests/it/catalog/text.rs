@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
 use vectile_encodings::{Encoding, Predicate};
-use vectile_gpu::KeyTable;
-use vectile_gpu::plan::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
+use vectile_pipeline::KeyTable;
+use vectile_pipeline::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
 
 use super::{Case, Query, column, within_expressions};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};

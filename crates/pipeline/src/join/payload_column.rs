@@ -53,7 +53,7 @@ impl PayloadColumn {
 
     /// Creates a column whose values are on the device. `like` is its type, length and nullability; `fetch` copies the
     /// values back.
-    pub(crate) fn made(
+    pub fn made(
         like: (DataType, usize, bool),
         bounds: Option<(i128, i128)>,
         fetch: Fetch<ArrayRef>,
@@ -72,7 +72,7 @@ impl PayloadColumn {
     }
 
     /// Creates a column of `len` codes whose values `each` computes; it returns null for null codes.
-    pub(crate) fn computed(
+    pub fn computed(
         data_type: DataType,
         len: usize,
         (is_nullable, bounds): (bool, Option<(i128, i128)>),
@@ -105,7 +105,7 @@ impl PayloadColumn {
     }
 
     /// Returns true if values may be null.
-    pub(crate) fn is_nullable(&self) -> bool {
+    pub fn is_nullable(&self) -> bool {
         self.is_nullable
     }
 
@@ -148,13 +148,13 @@ impl PayloadColumn {
     }
 
     /// The smallest and the largest integer; `None` if they are not known or there are no integers.
-    pub(crate) fn bounds(&self) -> Option<(i128, i128)> {
+    pub fn bounds(&self) -> Option<(i128, i128)> {
         let of_values = || self.values.get().and_then(bounds_of);
         *self.bounds.get_or_init(of_values)
     }
 
     /// Where `exec` keeps the copies of the values on devices.
-    pub(crate) fn device_copies(&self) -> &DeviceCopies {
+    pub fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 }

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
-use super::hash_table::HashedKeys;
+use super::hash_table::{HashedKeys, size_word};
 use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
 
@@ -16,7 +16,7 @@ type FetchBytes = Box<dyn Fn(usize, usize) -> Result<Vec<u8>> + Send + Sync>;
 type CountKeys = Box<dyn Fn(&[i64]) -> Result<usize> + Send + Sync>;
 
 /// Copies data from a device to the host.
-pub(crate) type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
+pub type Fetch<T> = Box<dyn Fn() -> Result<T> + Send + Sync>;
 
 /// A key table on a device, with a lazily fetched copy on the host.
 pub(super) struct DeviceKeyTable {
@@ -34,7 +34,8 @@ pub(super) enum HostKeyTable {
 
 /// Layout of a table on the device: keys, then codes, which start at a multiple of 256 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct DeviceKeyTableLayout {
+pub struct DeviceKeyTableLayout {
+    /// The layout of the keys.
     pub keys: DeviceKeyLayout,
     /// Number of codes; each code is below it.
     pub count: u32,
@@ -42,12 +43,19 @@ pub(crate) struct DeviceKeyTableLayout {
 
 /// Layout of the keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum DeviceKeyLayout {
+pub enum DeviceKeyLayout {
     /// A bit per integer from `first` on, and one behind the last.
-    PerfectHashTable { first: i64, range: u64 },
+    PerfectHashTable {
+        /// The smallest key.
+        first: i64,
+        /// Number of integers from the first key to the last.
+        range: u64,
+    },
     /// The slots of [`HashedKeys`].
     Hashed {
+        /// Number of slots: four times a power of two.
         slots: usize,
+        /// The value of a slot without a key.
         empty: i64,
         /// Maximum number of buckets that a probe reads.
         probes: u32,
@@ -87,7 +95,7 @@ impl DeviceKeyTableLayout {
                 slots,
                 empty,
                 probes,
-            } => [empty as u64, HashedKeys::size_word_of(slots, probes)],
+            } => [empty as u64, size_word(slots, probes)],
         }
     }
 

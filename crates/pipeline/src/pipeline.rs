@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use super::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
-use super::key_table::KeyTable;
-use super::types::{Literal, Type};
+use crate::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
+use crate::join::KeyTable;
+use crate::types::{Literal, Type};
 
 /// Rows pass if the filter is true for them. A null value passes no test but [`Predicate::IsNull`].
 #[derive(Clone, Debug)]
@@ -71,7 +71,7 @@ pub enum Aggregate {
 
 impl Filter {
     /// Calls `f` with each expression that is computed row by row.
-    pub(crate) fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
+    pub fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
         match self {
             Self::Expr(expr) => f(expr),
             Self::And(parts) | Self::Or(parts) => {
@@ -152,7 +152,7 @@ fn add_exists_matches(expr: &Expr, examined: &mut Expr) {
 
 impl Aggregate {
     /// The aggregated expression; `None` for [`CountRows`](Self::CountRows).
-    pub(crate) fn argument(&self) -> Option<&Expr> {
+    pub fn argument(&self) -> Option<&Expr> {
         match self {
             Self::CountRows => None,
             Self::Count(expr) | Self::Sum(expr) | Self::Min(expr) | Self::Max(expr) => Some(expr),
@@ -205,14 +205,14 @@ pub struct Pipeline {
 
 impl Pipeline {
     /// Upper bound of the combinations of matches of a row.
-    pub(crate) fn most_combinations(&self) -> u64 {
+    pub fn most_combinations(&self) -> u64 {
         let most = self.matches.iter().map(|of| u64::from(of.most.max(1)));
         most.fold(1, u64::saturating_mul)
     }
 
     /// Bits of [`most_combinations`](Self::most_combinations), so that kernels differ by few values; 0 if a row counts
     /// once.
-    pub(crate) fn combination_bits(&self) -> u32 {
+    pub fn combination_bits(&self) -> u32 {
         match self.most_combinations() {
             1 => 0,
             most => u64::BITS - most.leading_zeros(),
@@ -220,7 +220,7 @@ impl Pipeline {
     }
 
     /// Upper bound of the matches and combinations of matches that a row examines.
-    pub(crate) fn most_matches(&self) -> u64 {
+    pub fn most_matches(&self) -> u64 {
         let mut examined = 1u64;
         self.for_exprs(&mut |expr| examined = examined.saturating_add(max_exists_matches(expr)));
         self.most_combinations().saturating_mul(examined)
@@ -228,7 +228,7 @@ impl Pipeline {
 
     /// A pipeline whose only aggregate is an upper bound of the matches, and combinations of them, that all rows of
     /// `self` examine. It has no matches itself.
-    pub(crate) fn counting(&self) -> Self {
+    pub fn counting(&self) -> Self {
         let mut examined = int(1);
         self.for_exprs(&mut |expr| add_exists_matches(expr, &mut examined));
         let times = self.matches.iter().map(max_times);
@@ -304,7 +304,7 @@ impl Pipeline {
     }
 
     /// Replaces column `of` by `other` as a key. Filter and expressions still read `of`.
-    pub(crate) fn with_other_keys(mut self, of: usize, other: usize) -> Self {
+    pub fn with_other_keys(mut self, of: usize, other: usize) -> Self {
         match &mut self.output {
             Output::Groups(keys, _) => {
                 let keys = keys.iter_mut();
@@ -325,7 +325,7 @@ impl Pipeline {
     }
 
     /// The column's index if an output is a string column, which has no machine type.
-    pub(crate) fn strings(&self, output: &Expr) -> Option<usize> {
+    pub fn strings(&self, output: &Expr) -> Option<usize> {
         let Expr::Column(column) = output else {
             return None;
         };

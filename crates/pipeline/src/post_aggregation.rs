@@ -1,8 +1,8 @@
 //! Computations over groups on the device, before the groups are copied back.
 
-use super::expr::Expr;
-use super::pipeline::Aggregate;
-use super::types::Type;
+use crate::expr::Expr;
+use crate::pipeline::Aggregate;
+use crate::types::Type;
 
 /// Prunes groups (conditions, top-k) or aggregates them into coarser groups. Expressions read
 /// [`columns`](Self::columns).

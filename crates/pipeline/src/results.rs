@@ -19,7 +19,7 @@ pub struct Total {
 pub struct Groups {
     /// Number of groups.
     pub count: usize,
-    /// Their keys, of the types that [`GroupKey`](super::GroupKey) defines.
+    /// Their keys, of the types that [`GroupKey`](crate::GroupKey) defines.
     pub keys: Vec<ArrayRef>,
     /// The results of each aggregate.
     pub totals: Vec<GroupTotals>,

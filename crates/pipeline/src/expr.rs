@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 
-use super::automaton::Automaton;
-use super::key_table::KeyTable;
-use super::payload_column::PayloadColumn;
-use super::types::{Literal, Type};
+use crate::join::{KeyTable, PayloadColumn};
+use crate::text::Automaton;
+use crate::types::{Literal, Type};
 
 /// A comparison of two values of one type; floats compare in their total order, as in arrow-rs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +62,7 @@ pub enum DatePart {
 /// An expression, evaluated per row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A column, by its index in [`Pipeline::columns`](super::Pipeline::columns).
+    /// A column, by its index in [`Pipeline::columns`](crate::Pipeline::columns).
     Column(usize),
     /// A constant. It is an argument of the kernel: pipelines that differ only in constants share a kernel.
     Literal(Literal),
@@ -94,12 +93,12 @@ pub enum Expr {
     /// A part of a date in days.
     DatePart(DatePart, Box<Expr>),
     /// True if a column's value passes a test; null for null. Restricted like
-    /// [`Filter::Values`](super::Filter::Values).
+    /// [`Filter::Values`](crate::Filter::Values).
     Values(usize, ValueTest),
-    /// The payload of a row's key in one of [`Pipeline::lookups`](super::Pipeline::lookups): the value of the key's
+    /// The payload of a row's key in one of [`Pipeline::lookups`](crate::Pipeline::lookups): the value of the key's
     /// code. Null if the key is not in the table.
     Payload(usize, Arc<PayloadColumn>),
-    /// The code of a row's key in one of [`Pipeline::lookups`](super::Pipeline::lookups), a `U32`. Null if the key is
+    /// The code of a row's key in one of [`Pipeline::lookups`](crate::Pipeline::lookups), a `U32`. Null if the key is
     /// not in the table.
     Code(usize),
     /// The code of a computed integer key in a table, a `U32`. Null if the key is null or not in the table.
@@ -107,7 +106,7 @@ pub enum Expr {
     /// The payload of a computed code. Null if the code is null.
     PayloadOf(Box<Expr>, Arc<PayloadColumn>),
     /// Index of the current match, a `U32`, among the matches of all codes. The number selects an element of
-    /// [`Pipeline::matches`](super::Pipeline::matches) or the enclosing [`Exists`]. Null if the row has no match.
+    /// [`Pipeline::matches`](crate::Pipeline::matches) or the enclosing [`Exists`]. Null if the row has no match.
     Match(usize),
     /// True if any match of the row meets a condition. Never null.
     Exists(Box<Exists>),
@@ -117,10 +116,10 @@ pub enum Expr {
     /// A double rounded to the nearest integer, an `I128`; ties round away from zero. Its operands (integers and
     /// constants) must guarantee that its absolute value is at most this bound.
     Rounded(Box<Expr>, i128),
-    /// The dense id of a text or binary column's value within the batch. Only as an output of which
-    /// [`Build`](crate::Build) builds tables.
+    /// The dense id of a text or binary column's value within the batch. Only as an output from which
+    /// tables are built.
     Numbered(usize),
-    /// The row's index in the batch, an `I64`. Only as an output of which [`Build`](crate::Build) builds tables.
+    /// The row's index in the batch, an `I64`. Only as an output from which tables are built.
     RowNumber,
 }
 
@@ -146,7 +145,7 @@ pub struct Exists {
     /// The row's matches. `is_outer` is ignored.
     pub matches: Matches,
     /// The number of [`Expr::Match`] in the condition: unique for each `Exists`, and not an index of
-    /// [`Pipeline::matches`](super::Pipeline::matches).
+    /// [`Pipeline::matches`](crate::Pipeline::matches).
     pub number: usize,
     /// The condition on a match, a boolean.
     pub condition: Expr,
@@ -214,14 +213,14 @@ impl Expr {
     }
 
     /// Returns true if `is_such` holds for the expression or any part of it.
-    pub(crate) fn any(&self, is_such: &impl Fn(&Self) -> bool) -> bool {
+    pub fn any(&self, is_such: &impl Fn(&Self) -> bool) -> bool {
         let mut any = is_such(self);
         self.for_parts(|part| any = any || part.any(is_such));
         any
     }
 
     /// Calls `f` with each direct operand.
-    pub(crate) fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
+    pub fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
         match self {
             Self::Column(_)
             | Self::Values(..)
@@ -264,7 +263,7 @@ impl Expr {
 #[derive(Clone)]
 pub struct ValueTest {
     function: Arc<ValueFunction>,
-    pub(crate) automaton: Option<Arc<Automaton>>,
+    automaton: Option<Arc<Automaton>>,
 }
 
 impl ValueTest {
@@ -283,6 +282,11 @@ impl ValueTest {
     /// The errors of the function.
     pub fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<BooleanArray> {
         (self.function)(values)
+    }
+
+    /// The equivalent automaton over the bytes of text, if there is one.
+    pub fn automaton(&self) -> Option<&Arc<Automaton>> {
+        self.automaton.as_ref()
     }
 
     /// Adds an equivalent automaton over the bytes of text. With one, the column need not be stored as dictionaries.

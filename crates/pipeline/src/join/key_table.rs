@@ -44,11 +44,11 @@ enum Keys {
 }
 
 /// The copies of a table on devices, one per engine that uses it. Only the module that adds them knows their type.
-pub(crate) type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
+pub type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 impl KeyTable {
     /// The share of probed rows that match. The first call computes it with `sample`; an error is not kept.
-    pub(crate) fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    pub fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
         match self.share.get() {
             Some(share) => Ok(*share),
             None => {
@@ -176,7 +176,7 @@ impl KeyTable {
 
     /// A table of `len` keys that was built on a device with this layout. `fetch` copies bytes (offset, length)
     /// of it to the host, `find` counts the values that are keys.
-    pub(crate) fn made(
+    pub fn made(
         layout: DeviceKeyTableLayout,
         len: usize,
         (fetch, find): (
@@ -195,7 +195,7 @@ impl KeyTable {
     }
 
     /// Copies a table that was built on a device to the host, unless that was done before.
-    pub(crate) fn fetch(&self) -> Result<()> {
+    pub fn fetch(&self) -> Result<()> {
         match &self.keys {
             Keys::DeviceKeyTable(device_table) => device_table.host().map(drop),
             _ => Ok(()),
@@ -215,7 +215,7 @@ impl KeyTable {
     }
 
     /// Bytes of the bits of a dense table; `usize::MAX` for other tables.
-    pub(crate) fn bits_bytes(&self) -> usize {
+    pub fn bits_bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4,
             Keys::DeviceKeyTable(device_table) if !self.is_hashed() => {
@@ -227,7 +227,7 @@ impl KeyTable {
     }
 
     /// Returns true if integer keys are looked up in a hash table.
-    pub(crate) fn is_hashed(&self) -> bool {
+    pub fn is_hashed(&self) -> bool {
         match &self.keys {
             Keys::Hashed { .. } => true,
             Keys::DeviceKeyTable(device_table) => {
@@ -242,7 +242,7 @@ impl KeyTable {
     /// # Errors
     ///
     /// [`Error::Unsupported`] for text, which has no device layout.
-    pub(crate) fn table_bytes(&self) -> Result<(usize, usize)> {
+    pub fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
             Keys::DeviceKeyTable(device_table) => (
@@ -261,7 +261,7 @@ impl KeyTable {
 
     /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a
     /// table that was built on a device cannot be fetched.
-    pub(crate) fn write_table(&self, codes_at: usize, to: &mut [u8]) {
+    pub fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
             Keys::Integers(dense) => Some(dense.write(to)),
             Keys::DeviceKeyTable(device_table) => {
@@ -279,7 +279,7 @@ impl KeyTable {
     }
 
     /// Arguments of kernels beside the table: first key and range, or empty slot and size.
-    pub(crate) fn table_words(&self) -> [u64; 2] {
+    pub fn table_words(&self) -> [u64; 2] {
         match &self.keys {
             Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
             Keys::DeviceKeyTable(device_table) => device_table.layout.words(),
@@ -289,7 +289,7 @@ impl KeyTable {
     }
 
     /// Where `exec` keeps the copies of the table on devices.
-    pub(crate) fn device_copies(&self) -> &DeviceCopies {
+    pub fn device_copies(&self) -> &DeviceCopies {
         &self.device
     }
 
@@ -346,10 +346,7 @@ impl fmt::Debug for KeyTable {
 /// # Errors
 ///
 /// The errors of `f`; [`Error::Unsupported`] for arrays of other types.
-pub(crate) fn for_bytes(
-    keys: &ArrayRef,
-    mut f: impl FnMut(usize, &[u8]) -> Result<()>,
-) -> Result<()> {
+pub fn for_bytes(keys: &ArrayRef, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
     macro_rules! each {
         ($array:expr) => {
             for (row, value) in $array.iter().enumerate() {

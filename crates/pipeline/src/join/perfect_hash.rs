@@ -4,8 +4,8 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType;
 
 use super::code_table::{CodeTable, MOST_BYTES, code_bytes};
-use super::types::Type;
 use crate::error::{Error, Result};
+use crate::types::Type;
 
 /// Maximum bits per key of a dense table: as many as a hash table with four slots per key has.
 const BITS_PER_KEY: u64 = 256;
@@ -77,7 +77,7 @@ pub(super) fn unsupported_keys(keys: &ArrayRef) -> Error {
 /// # Errors
 ///
 /// [`Error::Unsupported`] for all other types.
-pub(crate) fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
+pub fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
     use DataType::*;
     if matches!(
         keys.data_type(),

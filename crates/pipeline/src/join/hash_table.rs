@@ -18,7 +18,7 @@ use super::perfect_hash::{integers, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
-pub(crate) const BUCKET: usize = 4;
+const BUCKET: usize = 4;
 /// Minimum slots per key.
 const SLOTS_PER_KEY: usize = 2;
 /// Maximum buckets that a probe reads. Half full tables need a few for any keys; more means that keys were crafted to
@@ -30,7 +30,7 @@ const MOST_SLOTS_PER_KEY: usize = 32;
 const MOST_SLOTS: usize = 1 << 28;
 
 /// A set of integers, each in a slot.
-pub(crate) struct HashedKeys {
+pub(super) struct HashedKeys {
     /// The number of buckets is a power of two.
     slots: Vec<i64>,
     empty: i64,
@@ -112,14 +112,9 @@ impl HashedKeys {
         self.empty
     }
 
-    /// Number of buckets minus one in the low 32 bits, maximum probes in the high 32 bits.
+    /// The [`size_word`] of the table.
     pub fn size_word(&self) -> u64 {
-        Self::size_word_of(self.slots.len(), self.probes)
-    }
-
-    /// The [`size_word`](Self::size_word) of a table of `slots` slots.
-    pub fn size_word_of(slots: usize, probes: u32) -> u64 {
-        (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
+        size_word(self.slots.len(), self.probes)
     }
 
     /// Writes the slots in the device's layout.
@@ -214,6 +209,12 @@ impl HashedKeys {
             return Ok(());
         }
     }
+}
+
+/// The size of a hash table of `slots` slots as kernels read it: the number of buckets minus one in the low 32 bits, the
+/// maximum number of buckets that a probe reads in the high 32 bits.
+pub fn size_word(slots: usize, probes: u32) -> u64 {
+    (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
 }
 
 /// Returns an integer that is no key.

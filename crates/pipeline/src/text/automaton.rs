@@ -9,7 +9,7 @@ use std::ops::Bound;
 use arrow::array::ArrayRef;
 use vectile_encodings::Predicate;
 
-use super::key_table::for_bytes;
+use crate::join::for_bytes;
 
 /// Maximum states of an automaton before it is minimized.
 const MOST_EXPLORED: usize = 512;

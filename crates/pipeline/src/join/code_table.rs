@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 pub(super) const MOST_BYTES: u64 = 2 << 30;
 
 /// Bytes of a code below `count`, with one further value for missing keys; 0 if there is only one code.
-pub(crate) fn code_bytes(count: u32) -> usize {
+pub fn code_bytes(count: u32) -> usize {
     match count {
         0 | 1 => 0,
         2..=0xff => 1,
@@ -16,14 +16,23 @@ pub(crate) fn code_bytes(count: u32) -> usize {
 }
 
 /// Codes, each in as few bytes as `code_bytes` allows.
-pub(crate) enum CodeTable {
+pub enum CodeTable {
+    /// There is only one code: none are stored.
     One,
+    /// A byte per code.
     U8(Vec<u8>),
+    /// Two bytes per code.
     U16(Vec<u16>),
+    /// Four bytes per code.
     U32(Vec<u32>),
 }
 
 impl CodeTable {
+    /// Creates a table of `range` codes below `count`, all of them missing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if it takes more than 2 GiB.
     pub fn new(count: u32, range: u64) -> Result<Self> {
         let width = code_bytes(count) as u64;
         if range * width > MOST_BYTES {
@@ -59,6 +68,10 @@ impl CodeTable {
     }
 
     /// A table with the code of each index, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`new`](Self::new).
     pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
         let mut table = Self::new(count, places.len() as u64)?;
         for (index, code) in places.iter().enumerate() {
@@ -108,6 +121,7 @@ impl CodeTable {
         self.len() * self.width()
     }
 
+    /// Sets the code of an index.
     pub fn set(&mut self, index: usize, code: u32) {
         match self {
             Self::One => {}
@@ -117,6 +131,7 @@ impl CodeTable {
         }
     }
 
+    /// The code of an index.
     pub fn get(&self, index: usize) -> u32 {
         match self {
             Self::One => 0,

@@ -1,0 +1,56 @@
+//! Fused pipelines as data: what one pass over the columns of a table computes. A pipeline filters rows, looks their
+//! keys up in build tables, and selects, projects or aggregates those that pass.
+//!
+//! This crate knows neither SQL nor a device. Lowering produces pipelines from plans; engines run them.
+//!
+//! Expressions have machine types ([`Type`]); their builder makes explicit what Arrow types mean beyond that (scales
+//! of decimals, units of timestamps). Values may be null, with SQL's rules.
+//!
+//! ```text
+//! post_aggregation ──▶ pipeline ──▶ expr ──▶ join, text, types
+//! results
+//! ```
+//!
+//! # Example
+//!
+//! `SELECT sum(price * (1 - discount)) WHERE quantity < 24`, where prices and discounts are integers:
+//!
+//! ```
+//! use arrow::datatypes::DataType;
+//! use vectile_pipeline::{Aggregate, Arithmetic, Comparison, Expr, Filter, Literal, Output, Pipeline, Type};
+//!
+//! let column = |index| Box::new(Expr::Column(index));
+//! let int = |value| Box::new(Expr::Literal(Literal::Int(value, Type::I64)));
+//! let rest = Expr::Arithmetic(Arithmetic::Subtract, int(100), column(1));
+//! let pipeline = Pipeline {
+//!     columns: vec![DataType::Int64; 3],
+//!     lookups: vec![],
+//!     matches: vec![],
+//!     filter: Filter::Expr(Expr::Compare(Comparison::Less, column(2), int(24))),
+//!     output: Output::Aggregates(vec![Aggregate::Sum(Expr::Arithmetic(
+//!         Arithmetic::Multiply,
+//!         column(0),
+//!         Box::new(rest),
+//!     ))]),
+//! };
+//! // each row counts once: no key of it has several matches
+//! assert_eq!(pipeline.most_combinations(), 1);
+//! ```
+
+mod error;
+mod expr;
+pub mod join;
+mod pipeline;
+mod post_aggregation;
+mod results;
+mod text;
+mod types;
+
+pub use error::{Error, Result};
+pub use expr::{Arithmetic, Comparison, DatePart, Exists, Expr, Matches, ValueFunction, ValueTest};
+pub use join::{KeyTable, PayloadColumn};
+pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
+pub use post_aggregation::{FirstGroups, GroupColumn, NestedAggregation, PostAggregation};
+pub use results::{GroupTotals, Groups, Number, Numbers, Total};
+pub use text::Automaton;
+pub use types::{Literal, Type};
