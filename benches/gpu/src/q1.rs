@@ -93,7 +93,7 @@ pub fn query(arrays: &[ArrayRef]) -> Arc<Pipeline> {
         matches: vec![],
         filter: between(0, date(0), date(LAST_DAY)),
         output: Output::Groups(
-            vec![GroupKey::Entry(5), GroupKey::Entry(6)],
+            vec![GroupKey::DictionaryValue(5), GroupKey::DictionaryValue(6)],
             vec![
                 sum(column(1)),
                 sum(column(2)),

@@ -154,16 +154,16 @@ fn years(from: i32, count: i32) -> Result<Arc<KeyTable>> {
 }
 
 fn queries() -> Result<Vec<Query>> {
-    let lookup = |column, codes| Lookup { column, codes };
+    let lookup = |column, key_table| Lookup { column, key_table };
     let column = |at| Box::new(Expr::Column(at));
     let number = |x: i32| i32s(vec![x]);
-    let found = |count: usize| -> Vec<Filter> { (0..count).map(Filter::Found).collect() };
+    let found = |count: usize| -> Vec<Filter> { (0..count).map(Filter::Matched).collect() };
     let sum = |at| Aggregate::Sum(Expr::Column(at));
     let mut tests = vec![
         between(2, number(1), number(3)),
         between(3, number(1), number(24)),
     ];
-    tests.push(Filter::Found(0));
+    tests.push(Filter::Matched(0));
     let first = Query {
         name: "Q1.1",
         columns: vec![DATE, PRICE, DISCOUNT, QUANTITY],

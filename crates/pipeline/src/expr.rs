@@ -118,7 +118,7 @@ pub enum Expr {
     Rounded(Box<Expr>, i128),
     /// The dense id of a text or binary column's value within the batch. Only as an output from which
     /// tables are built.
-    Numbered(usize),
+    DenseId(usize),
     /// The row's index in the batch, an `I64`. Only as an output from which tables are built.
     RowNumber,
 }
@@ -130,11 +130,11 @@ pub struct Matches {
     pub code: Expr,
     /// Per code, the offset of its first match, a `UInt32`. Matches of a code are consecutive; [`Expr::Match`] is their
     /// index.
-    pub first: Arc<PayloadColumn>,
+    pub offset: Arc<PayloadColumn>,
     /// Per code, the number of its matches, a `UInt32`.
     pub count: Arc<PayloadColumn>,
     /// The maximum of `count`.
-    pub most: u32,
+    pub max_count: u32,
     /// True if a row without a match counts once (outer join). Rows with matches count once per match.
     pub is_outer: bool,
 }
@@ -174,7 +174,7 @@ impl Expr {
             | Self::Payload(..)
             | Self::Code(_)
             | Self::Match(_)
-            | Self::Numbered(_)
+            | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
             Self::Average(sum, count) => Self::Average(boxed(one(sum)?), boxed(one(count)?)),
@@ -228,7 +228,7 @@ impl Expr {
             | Self::Payload(..)
             | Self::Code(_)
             | Self::Match(_)
-            | Self::Numbered(_)
+            | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}
             Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) | Self::Average(a, b) => {

@@ -26,9 +26,9 @@ pub enum Filter {
     /// A boolean expression is true.
     Expr(Expr),
     /// True if the row's key is in the table of this index in [`Pipeline::lookups`]; false for null.
-    Found(usize),
+    Matched(usize),
     /// True if the row's key is not in that table, or null.
-    Missing(usize),
+    Unmatched(usize),
 }
 
 /// A key table that the values of a column are looked up in; a join becomes one.
@@ -37,7 +37,7 @@ pub struct Lookup {
     /// The column that holds the keys, by its index in [`Pipeline::columns`].
     pub column: usize,
     /// The keys of the table, and the code of each.
-    pub codes: Arc<KeyTable>,
+    pub key_table: Arc<KeyTable>,
 }
 
 /// An expression that rows are grouped by.
@@ -48,7 +48,7 @@ pub enum GroupKey {
     Value(Expr),
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
     /// usually text. The result is an array of the column's type.
-    Entry(usize),
+    DictionaryValue(usize),
     /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is
     /// a `UInt32` array.
     Code(usize),
@@ -88,7 +88,7 @@ fn max_exists_matches(expr: &Expr) -> u64 {
     expr.for_parts(|part| examined = examined.saturating_add(max_exists_matches(part)));
     match expr {
         Expr::Exists(some) => {
-            let most = u64::from(some.matches.most);
+            let most = u64::from(some.matches.max_count);
             most.saturating_mul(examined.saturating_add(1))
         }
         _ => examined,
@@ -118,7 +118,7 @@ fn count_of(of: &Matches) -> Expr {
         code => code,
     };
     match reads_matches(code) {
-        true => int(of.most),
+        true => int(of.max_count),
         false => {
             let count = Expr::PayloadOf(Box::new(code.clone()), Arc::clone(&of.count));
             Expr::Cast(Box::new(count), Type::I128)
@@ -206,7 +206,7 @@ pub struct Pipeline {
 impl Pipeline {
     /// Upper bound of the combinations of matches of a row.
     pub fn most_combinations(&self) -> u64 {
-        let most = self.matches.iter().map(|of| u64::from(of.most.max(1)));
+        let most = self.matches.iter().map(|of| u64::from(of.max_count.max(1)));
         most.fold(1, u64::saturating_mul)
     }
 
@@ -228,7 +228,7 @@ impl Pipeline {
 
     /// A pipeline whose only aggregate is an upper bound of the matches, and combinations of them, that all rows of
     /// `self` examine. It has no matches itself.
-    pub fn counting(&self) -> Self {
+    pub fn counting_matches(&self) -> Self {
         let mut examined = int(1);
         self.for_exprs(&mut |expr| add_exists_matches(expr, &mut examined));
         let times = self.matches.iter().map(max_times);
@@ -292,11 +292,11 @@ impl Pipeline {
             _ => Default::default(),
         };
         let keys = keys.iter().filter_map(|key| match key {
-            GroupKey::Entry(column) => Some(*column),
+            GroupKey::DictionaryValue(column) => Some(*column),
             GroupKey::Value(_) | GroupKey::Code(_) => None,
         });
         let numbered = outputs.iter().filter_map(|output| match output {
-            Expr::Numbered(column) => Some(*column),
+            Expr::DenseId(column) => Some(*column),
             _ => None,
         });
         let lookups = self.lookups.iter().map(|lookup| lookup.column);
@@ -304,18 +304,18 @@ impl Pipeline {
     }
 
     /// Replaces column `of` by `other` as a key. Filter and expressions still read `of`.
-    pub fn with_other_keys(mut self, of: usize, other: usize) -> Self {
+    pub fn with_key_column(mut self, of: usize, other: usize) -> Self {
         match &mut self.output {
             Output::Groups(keys, _) => {
                 let keys = keys.iter_mut();
-                keys.filter(|key| **key == GroupKey::Entry(of))
-                    .for_each(|key| *key = GroupKey::Entry(other));
+                keys.filter(|key| **key == GroupKey::DictionaryValue(of))
+                    .for_each(|key| *key = GroupKey::DictionaryValue(other));
             }
             Output::Rows(outputs) => {
                 let outputs = outputs.iter_mut();
                 outputs
-                    .filter(|output| **output == Expr::Numbered(of))
-                    .for_each(|output| *output = Expr::Numbered(other));
+                    .filter(|output| **output == Expr::DenseId(of))
+                    .for_each(|output| *output = Expr::DenseId(other));
             }
             _ => {}
         }

@@ -13,9 +13,9 @@ pub struct PostAggregation {
     /// Keeps only groups for which all of these are true.
     pub conditions: Vec<Expr>,
     /// Keeps the first groups of an order. The result may have further groups; the caller cuts them off.
-    pub first: Option<FirstGroups>,
+    pub top_k: Option<TopK>,
     /// Aggregates the groups into coarser ones.
-    pub again: Option<NestedAggregation>,
+    pub nested: Option<NestedAggregation>,
 }
 
 /// A column of groups.
@@ -32,7 +32,7 @@ pub enum GroupColumn {
 
 /// The first groups in the order of a value.
 #[derive(Clone, Debug)]
-pub struct FirstGroups {
+pub struct TopK {
     /// The value.
     pub by: Expr,
     /// Its type.

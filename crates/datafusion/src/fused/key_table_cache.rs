@@ -144,7 +144,7 @@ mod tests {
 
     fn table() -> CachedTable {
         let keys: ArrayRef = Arc::new(Int32Array::from(vec![1, 2]));
-        let codes = KeyTable::of_keys(&keys).unwrap();
+        let codes = KeyTable::set(&keys).unwrap();
         Ok(Arc::new(Table::new(codes, None, vec![])))
     }
 

@@ -122,9 +122,9 @@ impl JoinMultiMap {
     pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
         Matches {
             code,
-            first: Arc::clone(&self.ranges.first),
+            offset: Arc::clone(&self.ranges.first),
             count: Arc::clone(&self.ranges.count),
-            most: self.ranges.most,
+            max_count: self.ranges.most,
             is_outer,
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     fn each_key_has_its_rows() {
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
         let all = RowsByKey::of(&keys).unwrap().unwrap();
-        let codes = all.codes.of(&keys).unwrap();
+        let codes = all.codes.codes_of(&keys).unwrap();
         assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
         let (multimap, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
         assert_eq!(listed(&multimap, 0), [0, 2, 4]);

@@ -69,8 +69,8 @@ mod tests {
         let (mut pipeline, facts) = star([0.5; 2]);
         let either = |found, other| Filter::And(vec![found, other]);
         pipeline.filter = Filter::Or(vec![
-            either(Filter::Found(0), Filter::Found(1)),
-            either(Filter::Missing(0), Filter::Missing(1)),
+            either(Filter::Matched(0), Filter::Matched(1)),
+            either(Filter::Unmatched(0), Filter::Unmatched(1)),
         ]);
         let (plan, bindings) = planned(&pipeline, &star_columns(), &facts);
         let copied = bindings.copies.iter().map(|copy| copy.lookup);
@@ -91,7 +91,7 @@ mod tests {
             facts.bits.push(facts.bits[0]);
             facts.hashed.push(false);
             facts.shares = shares.to_vec();
-            let found = (0..shares.len()).map(Filter::Found);
+            let found = (0..shares.len()).map(Filter::Matched);
             pipeline.filter = Filter::And(found.collect());
             let traits = star_columns().into_iter().map(|traits| ColumnTraits {
                 sequences: SequenceKind::GpuFor.bit(),

@@ -56,7 +56,7 @@ impl Execution {
             let is_text = batch.columns()[column].traits.has(Transform::Text);
             if is_text && pipeline.key_columns().any(|key| key == column) {
                 columns.push(coded(self, column, &batch.columns()[column])?);
-                pipeline = pipeline.with_other_keys(column, columns.len() - 1);
+                pipeline = pipeline.with_key_column(column, columns.len() - 1);
                 pipeline.columns.push(original.columns[column].clone());
             }
         }

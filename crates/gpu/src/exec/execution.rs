@@ -278,7 +278,7 @@ impl Execution {
         if rows.saturating_mul(most) <= MOST_COMBINATIONS {
             return Ok(());
         }
-        let mut counting = self.next(Arc::new(self.pipeline.counting()));
+        let mut counting = self.next(Arc::new(self.pipeline.counting_matches()));
         let counted = counting.aggregate(batch);
         self.statistics += counting.statistics();
         let combinations = match counted {
@@ -320,12 +320,12 @@ impl Execution {
         let lookups = self.pipeline.lookups.iter();
         let shares = lookups.clone().map(|lookup| {
             // sampled once: another sample might need another kernel
-            lookup.codes.share(|| share_of(lookup, batch))
+            lookup.key_table.share(|| share_of(lookup, batch))
         });
         let mut entries = vec![];
         if let (Output::Groups(keys, _), Task::Groups) = (&self.pipeline.output, task) {
             for key in keys {
-                if let GroupKey::Entry(column) = key {
+                if let GroupKey::DictionaryValue(column) = key {
                     entries.push(batch.columns()[*column].entries()?);
                 }
             }
@@ -336,9 +336,9 @@ impl Execution {
             shares: shares.collect::<Result<_>>()?,
             bits: lookups
                 .clone()
-                .map(|lookup| lookup.codes.bits_bytes())
+                .map(|lookup| lookup.key_table.bits_bytes())
                 .collect(),
-            hashed: lookups.map(|lookup| lookup.codes.is_hashed()).collect(),
+            hashed: lookups.map(|lookup| lookup.key_table.is_hashed()).collect(),
             entries: entries.iter().map(|of| of.count()).collect(),
             coded: entries.iter().map(|of| of.are_codes()).collect(),
             rows: match self.pipeline.combination_bits() {
@@ -362,7 +362,7 @@ fn share_of(lookup: &Lookup, batch: &Batch) -> Result<f64> {
     let Some(sample) = column_batch.and_then(|column_batch| column_batch.sample()) else {
         return Ok(1.0);
     };
-    let found = lookup.codes.found_among(sample)?;
+    let found = lookup.key_table.count_keys(sample)?;
     Ok(found as f64 / sample.len().max(1) as f64)
 }
 

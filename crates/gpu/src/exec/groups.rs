@@ -99,7 +99,7 @@ impl Execution {
         post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<Groups>> {
-        self.groups_stay = post_aggregation.is_some_and(|of| of.again.is_some());
+        self.groups_stay = post_aggregation.is_some_and(|of| of.nested.is_some());
         let batch = &self.with_codes(batch.clone())?;
         let mut prepared = self.prepare(batch, Task::Groups)?;
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
@@ -421,9 +421,9 @@ impl Execution {
                 values_of(of, digit.first, digit.nullable, digits)?
             }
             GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
-            GroupKey::Entry(_) => {
+            GroupKey::DictionaryValue(_) => {
                 let before = kinds.iter().take(key_index);
-                let before = before.filter(|kind| matches!(kind, GroupKey::Entry(_)));
+                let before = before.filter(|kind| matches!(kind, GroupKey::DictionaryValue(_)));
                 let of = prepared.entries.get(before.count()).ok_or_else(no_key)?;
                 of.take(&codes().collect::<Vec<_>>())?
             }

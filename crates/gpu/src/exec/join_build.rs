@@ -337,7 +337,7 @@ impl Builder<'_> {
             move |values: &[i64]| count_keys(&engine, &kernel, &memory, form, values)
         };
         let copies = self.engine.copies_with(memory);
-        let codes = KeyTable::made(form, distinct as usize, (fetch, find), copies);
+        let codes = KeyTable::on_device(form, distinct as usize, (fetch, find), copies);
         let columns = match &table.by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
@@ -493,7 +493,7 @@ impl Builder<'_> {
         let copies = self.engine.copies_with(Arc::clone(&of.memory));
         let engine = Arc::clone(self.engine);
         let fetch = move || of.fetched(&engine, rows);
-        Ok(PayloadColumn::made(like, bounds, Box::new(fetch), copies))
+        Ok(PayloadColumn::on_device(like, bounds, Box::new(fetch), copies))
     }
 }
 

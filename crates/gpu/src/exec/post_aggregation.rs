@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
 use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, TopK, GroupColumn, GroupKey,
     GroupTotals, Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation,
     Type,
 };
@@ -59,11 +59,11 @@ impl Execution {
         for condition in &post_aggregation.conditions {
             passing.push(columns.over(condition, &post_aggregation.columns)?);
         }
-        if let Some(first) = &post_aggregation.first {
+        if let Some(first) = &post_aggregation.top_k {
             let by = columns.over(&first.by, &post_aggregation.columns)?;
             passing.extend(self.bound_of_first(&columns, &passing, &by, first)?);
         }
-        match &post_aggregation.again {
+        match &post_aggregation.nested {
             Some(nested) => self.aggregated(
                 &columns,
                 &passing,
@@ -345,7 +345,7 @@ impl Execution {
         columns: &Columns<'_>,
         passing: &[Expr],
         by: &Expr,
-        first: &FirstGroups,
+        first: &TopK,
     ) -> Result<Option<Expr>> {
         for (buckets, most) in BUCKETS {
             if !(1..=most).contains(&first.count) {
@@ -369,7 +369,7 @@ impl Execution {
         columns: &Columns<'_>,
         passing: &[Expr],
         by: &Expr,
-        first: &FirstGroups,
+        first: &TopK,
     ) -> Result<Vec<Literal>> {
         let bucket = by_constant(Arithmetic::Remainder, Expr::Column(ROW), buckets);
         let best = match first.descending {
@@ -399,7 +399,7 @@ impl Execution {
 }
 
 /// True if a value does not come after `last`.
-fn comes_first(by: &Expr, last: Literal, first: &FirstGroups) -> Expr {
+fn comes_first(by: &Expr, last: Literal, first: &TopK) -> Expr {
     let comparison = match first.descending {
         true => Comparison::GreaterOrEqual,
         false => Comparison::LessOrEqual,

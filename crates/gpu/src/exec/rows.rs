@@ -393,7 +393,7 @@ impl Execution {
             return Ok((batch, vec![]));
         };
         let mut numbered = vec![None; outputs.len()];
-        let has_numbers = |output: &Expr| matches!(output, Expr::Numbered(_) | Expr::RowNumber);
+        let has_numbers = |output: &Expr| matches!(output, Expr::DenseId(_) | Expr::RowNumber);
         if !outputs.iter().any(has_numbers) {
             return Ok((batch, numbered));
         }
@@ -401,15 +401,15 @@ impl Execution {
         let mut outputs = outputs.clone();
         for (output, entries) in outputs.iter_mut().zip(&mut numbered) {
             match output {
-                Expr::Numbered(column) => {
+                Expr::DenseId(column) => {
                     let column = *column;
                     let of = batch.columns()[column].entries()?;
-                    let codes = of.codes()?;
+                    let key_table = of.codes()?;
                     let lookups = &mut pipeline.lookups;
-                    let known = lookups.iter().position(|known| known.codes == codes);
+                    let known = lookups.iter().position(|known| known.key_table == key_table);
                     *output = Expr::Code(known.unwrap_or(lookups.len()));
                     if known.is_none() {
-                        lookups.push(Lookup { column, codes });
+                        lookups.push(Lookup { column, key_table });
                     }
                     *entries = Some(of);
                 }

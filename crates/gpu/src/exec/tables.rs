@@ -179,7 +179,7 @@ impl LookupTables {
         match of.source {
             TableSource::Lookup(lookup) => {
                 let column_batch = &batch.columns()[of.column];
-                Self::of_lookup(column_batch, &pipeline.lookups[lookup].codes, engine)
+                Self::of_lookup(column_batch, &pipeline.lookups[lookup].key_table, engine)
             }
             TableSource::Entries(index) => {
                 let entries = &entries[index];
@@ -197,7 +197,7 @@ impl LookupTables {
         let unique = column_batch.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
-                Some(coded) => LookupTable::of_codes(&codes.of(&coded.entries)?, codes.count()),
+                Some(coded) => LookupTable::of_codes(&codes.codes_of(&coded.entries)?, codes.count()),
                 None => Ok(LookupTable::Device(DeviceTable::of(codes, engine)?)),
             }
         });
@@ -256,7 +256,7 @@ impl LookupTable {
         matched.for_each(|(code, _)| bits[code / 32] |= 1 << (code % 32));
         Ok(Self::Sent {
             bits,
-            codes: CodeTable::of_places(codes, count)?,
+            codes: CodeTable::from_codes(codes, count)?,
             len: codes.len(),
         })
     }

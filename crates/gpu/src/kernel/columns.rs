@@ -25,7 +25,7 @@ pub(crate) fn columns_of_filter(filter: &Filter, columns: &mut Vec<usize>) {
                 .for_each(|part| columns_of_filter(part, columns));
         }
         Filter::Expr(expr) => columns_of_expr(expr, columns),
-        Filter::Found(_) | Filter::Missing(_) => {}
+        Filter::Matched(_) | Filter::Unmatched(_) => {}
     }
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn loops(exprs: &[Expr]) -> Vec<Vec<usize>> {
 /// The lookups that a filter probes.
 pub(super) fn lookups_of_filter(filter: &Filter, lookups: &mut Vec<usize>) {
     match filter {
-        Filter::Found(lookup) | Filter::Missing(lookup) => push(*lookup, lookups),
+        Filter::Matched(lookup) | Filter::Unmatched(lookup) => push(*lookup, lookups),
         Filter::And(parts) | Filter::Or(parts) => {
             parts
                 .iter()
@@ -225,7 +225,7 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
             for key in keys {
                 match key {
                     GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
-                    GroupKey::Entry(column) => push(*column, &mut columns),
+                    GroupKey::DictionaryValue(column) => push(*column, &mut columns),
                     GroupKey::Code(_) => {}
                 }
             }

@@ -60,7 +60,7 @@ pub(crate) fn plan(
         let ordered = planner.in_order();
         for conjunct in &ordered {
             columns_of_filter(conjunct, &mut open_order);
-            if let Filter::Found(lookup) | Filter::Missing(lookup) = conjunct {
+            if let Filter::Matched(lookup) | Filter::Unmatched(lookup) = conjunct {
                 push(pipeline.lookups[*lookup].column, &mut open_order);
             }
         }

@@ -27,8 +27,8 @@ impl Planner<'_> {
             Filter::Values(column, test) => {
                 self.codes(*column, EntryTest::Values(test.clone()), None, false)?
             }
-            Filter::Found(lookup) => self.probe_test(*lookup)?,
-            Filter::Missing(lookup) => Test::Not(self.probe_test(*lookup)?.into()),
+            Filter::Matched(lookup) => self.probe_test(*lookup)?,
+            Filter::Unmatched(lookup) => Test::Not(self.probe_test(*lookup)?.into()),
             Filter::Expr(expr) => {
                 Test::Expr(self.row_loop(std::slice::from_ref(expr), &[], LaneOrder::Each)?)
             }

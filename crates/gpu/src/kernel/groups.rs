@@ -56,7 +56,7 @@ impl Planner<'_> {
                     sources.push(KeySource::Table(*lookup));
                     push(*lookup, &mut tables);
                 }
-                GroupKey::Entry(_) => {
+                GroupKey::DictionaryValue(_) => {
                     sources.push(KeySource::Table(entries));
                     tables.push(entries);
                     entries += 1;
@@ -174,7 +174,7 @@ impl Planner<'_> {
     fn code_digit(&self, table: usize) -> Digit {
         let (count, always) = match self.tables[table].source {
             TableSource::Lookup(lookup) => {
-                let count = self.pipeline.lookups[lookup].codes.count();
+                let count = self.pipeline.lookups[lookup].key_table.count();
                 (count, self.is_matched(lookup))
             }
             TableSource::Entries(entries) => {

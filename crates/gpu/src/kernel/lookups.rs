@@ -43,7 +43,7 @@ impl<'a> Planner<'a> {
     /// Defers lookups that drop few rows and whose code is a group key: they filter when rows are accumulated.
     pub fn defer(&mut self) {
         for conjunct in self.conjuncts() {
-            if let Filter::Found(lookup) = conjunct
+            if let Filter::Matched(lookup) = conjunct
                 && self.share(*lookup) > DEFERRED_SHARE
                 && self.is_code_grouped(*lookup)
             {
@@ -101,13 +101,13 @@ impl<'a> Planner<'a> {
         let mut lookups: Vec<(f64, &Filter)> = vec![];
         for conjunct in self.conjuncts() {
             match conjunct {
-                Filter::Found(lookup) if self.deferred.contains(lookup) => {}
+                Filter::Matched(lookup) if self.deferred.contains(lookup) => {}
                 conjunct if self.is_late(conjunct) || conjunct_reads_matches(conjunct) => {}
-                Filter::Found(lookup) => {
+                Filter::Matched(lookup) => {
                     let dropped = 1.0 - self.share(*lookup);
                     lookups.push((dropped / cost(*lookup), conjunct));
                 }
-                Filter::Missing(lookup) => {
+                Filter::Unmatched(lookup) => {
                     lookups.push((self.share(*lookup) / cost(*lookup), conjunct));
                 }
                 other if self.reads_text(other) => of_text.push(other),
@@ -133,8 +133,8 @@ impl<'a> Planner<'a> {
     /// The share of the rows that pass all lookups; lookups without a known share pass all rows.
     pub fn expected_share(&self) -> f64 {
         let share = |filter: &Filter| match filter {
-            Filter::Found(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
-            Filter::Missing(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
+            Filter::Matched(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
+            Filter::Unmatched(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
             _ => 1.0,
         };
         self.conjuncts().iter().map(share).product()
@@ -146,7 +146,7 @@ impl<'a> Planner<'a> {
             return false;
         };
         let is_key = |key: &GroupKey| matches!(key, GroupKey::Code(other) if *other == lookup);
-        self.pipeline.lookups[lookup].codes.count() > 1 && keys.iter().any(is_key)
+        self.pipeline.lookups[lookup].key_table.count() > 1 && keys.iter().any(is_key)
     }
 
     /// The test if a row's key is in the table of `lookup`. Reserves shared memory for a copy of the table's bits if

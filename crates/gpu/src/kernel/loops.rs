@@ -13,7 +13,7 @@ use vectile_pipeline::{Aggregate, Expr, Matches};
 /// Offset and count of a row's matches.
 pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
     let code = || Box::new(matches.code.clone());
-    [&matches.first, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
+    [&matches.offset, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
 }
 
 /// The order in which the lanes of a warp process rows.

@@ -114,7 +114,7 @@ impl<'a> Planner<'a> {
                         facts.hashed.get(lookup) == Some(&true) && !is_dict,
                         false,
                         this.is_matched(lookup) && !this.deferred.contains(&lookup),
-                        pipeline.lookups[lookup].codes.count(),
+                        pipeline.lookups[lookup].key_table.count(),
                     ),
                     TableSource::Entries(entries) => (
                         false,
@@ -169,7 +169,7 @@ impl<'a> Planner<'a> {
     /// Returns true if the filter keeps only rows whose key is in the table of `lookup`.
     pub fn is_matched(&self, lookup: usize) -> bool {
         let keeps_matched =
-            |filter: &Filter| matches!(filter, Filter::Found(other) if *other == lookup);
+            |filter: &Filter| matches!(filter, Filter::Matched(other) if *other == lookup);
         self.conjuncts().iter().any(keeps_matched)
     }
 }

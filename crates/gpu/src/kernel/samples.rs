@@ -64,7 +64,7 @@ fn lookup(column: usize, keys: u32, codes: u32) -> Lookup {
     let of_keys: Vec<u32> = (0..keys).map(|key| key % codes).collect();
     Lookup {
         column,
-        codes: Arc::new(KeyTable::new(&values, &of_keys, codes).unwrap()),
+        key_table: Arc::new(KeyTable::new(&values, &of_keys, codes).unwrap()),
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
         columns: vec![DataType::Int64; 3],
         lookups,
         matches: vec![],
-        filter: Filter::And(vec![Filter::Found(0), Filter::Found(1)]),
+        filter: Filter::And(vec![Filter::Matched(0), Filter::Matched(1)]),
         output: Output::Groups(
             vec![GroupKey::Code(0)],
             vec![Aggregate::Sum(Expr::Column(2))],

@@ -56,7 +56,7 @@ pub(crate) fn tables_of(pipeline: &Pipeline, task: Task) -> Vec<TableUse> {
         .collect();
     if let (Output::Groups(keys, _), Task::Groups) = (&pipeline.output, task) {
         let columns = keys.iter().filter_map(|key| match key {
-            GroupKey::Entry(column) => Some(*column),
+            GroupKey::DictionaryValue(column) => Some(*column),
             _ => None,
         });
         tables.extend(columns.enumerate().map(|(index, column)| TableUse {

@@ -189,7 +189,7 @@ impl Planner<'_> {
                 let bounds = Bounds::rounded(-(largest as i128), largest as i128);
                 Typed::new(Node::Rounded(part.into()), Type::I128, bounds, valid)
             }
-            Expr::Numbered(_) | Expr::RowNumber => {
+            Expr::DenseId(_) | Expr::RowNumber => {
                 let reason = "numbers of values or rows within an expression";
                 return Err(Error::Internal(reason.into()));
             }

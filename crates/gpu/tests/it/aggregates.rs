@@ -142,7 +142,7 @@ fn batches_whose_keys_are_strings_and_entries() {
     let entries = texts(vec![Some("a"), Some("b")], Some(Encoding::Dict));
     let plain = texts(vec![Some("b"), Some("c"), None], Some(Encoding::Plain));
     for first in [&with, &entries, &nulls] {
-        let keys = vec![GroupKey::Entry(0)];
+        let keys = vec![GroupKey::DictionaryValue(0)];
         let output = Output::Groups(keys, vec![Aggregate::CountRows]);
         let mut execution = start(&engine, &with, Filter::Constant(true), output);
         for (inputs, expected) in [

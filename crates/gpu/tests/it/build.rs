@@ -75,7 +75,7 @@ fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec
     let numbers = (0..7).map(Expr::Column);
     let output = Output::Rows(
         numbers
-            .chain([Expr::Numbered(7), Expr::RowNumber])
+            .chain([Expr::DenseId(7), Expr::RowNumber])
             .collect(),
     );
     let mut execution = start(engine, &inputs, filter, output);
@@ -95,7 +95,7 @@ fn below(column: usize, limit: i64) -> Filter {
 fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
     let inputs = inputs();
     let keys = &inputs[0].array;
-    let codes = built.codes.of(keys).unwrap();
+    let codes = built.codes.codes_of(keys).unwrap();
     let numbers = keys.as_primitive::<Int64Type>();
     for (row, code) in codes.iter().enumerate() {
         let is_there = numbers.is_valid(row) && passes(row as i64);
@@ -105,16 +105,16 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
         .filter(|row| codes[*row as usize].is_some())
         .collect();
     assert_eq!(built.codes.len(), matched.len());
-    assert_eq!(built.codes.found_among(keys).unwrap(), matched.len());
+    assert_eq!(built.codes.count_keys(keys).unwrap(), matched.len());
     let of_rows = UInt32Array::from(matched);
     let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
     let others: ArrayRef = Arc::new(others);
-    assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
+    assert!(built.codes.codes_of(&others).unwrap().iter().all(Option::is_none));
     // payloads of single codes, before all are copied
     let few = UInt32Array::from(vec![of_codes.values().first().copied(), None]);
     let some = built.attributes.iter();
-    let some: Vec<ArrayRef> = some.map(|attribute| attribute.at(&few).unwrap()).collect();
+    let some: Vec<ArrayRef> = some.map(|attribute| attribute.take(&few).unwrap()).collect();
     let values = built.attributes.iter();
     let values: Vec<ArrayRef> = values
         .map(|attribute| attribute.values().unwrap())
@@ -320,15 +320,15 @@ fn kernels_probe_built_tables() {
         lookups: vec![
             Lookup {
                 column: 0,
-                codes: Arc::clone(&by_row),
+                key_table: Arc::clone(&by_row),
             },
             Lookup {
                 column: 0,
-                codes: Arc::clone(&by_value),
+                key_table: Arc::clone(&by_value),
             },
         ],
         matches: vec![],
-        filter: Filter::Found(0),
+        filter: Filter::Matched(0),
         output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
     };
     let matched = engine
@@ -395,15 +395,15 @@ fn keys_of_a_large_range_are_hashed() {
     let packed: ArrayRef = Arc::new(Int64Array::from_iter_values(packed));
     let expected: Vec<bool> = rows().map(|row| row % 900 < 600).collect();
     for (built, keys) in built.iter().zip([&keys, &keys, &keys, &packed]) {
-        let codes = built.codes.of(keys).unwrap();
+        let codes = built.codes.codes_of(keys).unwrap();
         let matched: Vec<bool> = codes.iter().map(Option::is_some).collect();
         assert!(matched == expected);
         let count = expected.iter().filter(|is_there| **is_there).count();
         assert_eq!(built.codes.len(), count);
-        assert_eq!(built.codes.found_among(keys).unwrap(), count);
+        assert_eq!(built.codes.count_keys(keys).unwrap(), count);
         let others: ArrayRef = Arc::new(Int64Array::from(vec![-1, 7, i64::MIN, i64::MAX]));
-        assert_eq!(built.codes.found_among(&others).unwrap(), 0);
-        assert!(built.codes.of(&others).unwrap().iter().all(Option::is_none));
+        assert_eq!(built.codes.count_keys(&others).unwrap(), 0);
+        assert!(built.codes.codes_of(&others).unwrap().iter().all(Option::is_none));
         let Some(values) = built.attributes.first() else {
             continue;
         };
@@ -498,7 +498,7 @@ fn groups_build_tables() {
         .map(|attribute| attribute.values().unwrap());
     let values: Vec<ArrayRef> = values.collect();
     let groups: ArrayRef = Arc::new(Int32Array::from_iter_values(0..900));
-    let codes = built.codes.of(&groups).unwrap();
+    let codes = built.codes.codes_of(&groups).unwrap();
     for (group, code) in groups
         .as_primitive::<Int32Type>()
         .values()

@@ -92,7 +92,7 @@ impl<'a> Loaded<'a> {
                         let values = reference::values_of(array).into_iter();
                         values.map(|value| format!("{value:?}")).collect()
                     }
-                    GroupKey::Entry(_) => reference::texts_of(array),
+                    GroupKey::DictionaryValue(_) => reference::texts_of(array),
                     GroupKey::Code(_) => {
                         let codes = array.as_primitive::<UInt32Type>().iter();
                         codes.map(|code| format!("{code:?}")).collect()

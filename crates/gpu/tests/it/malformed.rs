@@ -214,12 +214,12 @@ fn lookups(engine: &Arc<Engine>, chunks: &[(ArrayRef, Vec<u8>)], groups: &[Group
     for keys in [dense, sparse] {
         let codes: Vec<u32> = (0..keys.len() as u32).map(|row| row % 300).collect();
         let codes = Arc::new(KeyTable::new(&keys, &codes, 300).unwrap());
-        for filter in [Filter::Found(0), Filter::Constant(true)] {
+        for filter in [Filter::Matched(0), Filter::Constant(true)] {
             let pipeline = Arc::new(Pipeline {
                 columns: vec![DataType::Int32],
                 lookups: vec![Lookup {
                     column: 0,
-                    codes: Arc::clone(&codes),
+                    key_table: Arc::clone(&codes),
                 }],
                 matches: vec![],
                 filter,

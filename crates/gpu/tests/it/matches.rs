@@ -60,9 +60,9 @@ impl List {
         let attribute = |of: &[u32]| PayloadColumn::new(Arc::new(UInt32Array::from(of.to_vec())));
         Matches {
             code,
-            first: attribute(&self.first),
+            offset: attribute(&self.first),
             count: attribute(&self.count),
-            most: self.most,
+            max_count: self.most,
             is_outer,
         }
     }
@@ -147,7 +147,7 @@ impl Case {
         let own: Vec<u32> = (0..KEYS).collect();
         let lookups = [0, 1].map(|column| Lookup {
             column,
-            codes: Arc::new(KeyTable::new(&keys, &own, KEYS).unwrap()),
+            key_table: Arc::new(KeyTable::new(&keys, &own, KEYS).unwrap()),
         });
         let lists = self.lists.iter().enumerate();
         let lists = lists.take(1 + usize::from(self.has_both));
@@ -453,7 +453,7 @@ fn rows_with_matches_have_no_kernel() {
     }
     let pipeline = case.pipeline(&inputs, Filter::Constant(true), Output::Aggregates(vec![]));
     let mut pipeline = Arc::unwrap_or_clone(pipeline);
-    pipeline.matches[0].most = u32::MAX;
+    pipeline.matches[0].max_count = u32::MAX;
     pipeline.matches[0].count =
         PayloadColumn::new(Arc::new(UInt32Array::from(vec![u32::MAX; KEYS as usize])));
     let result = engine
@@ -476,16 +476,16 @@ fn totals_count_beyond_32_bits() {
     let attribute = |value: u32| PayloadColumn::new(Arc::new(UInt32Array::from(vec![value])));
     let matches = || Matches {
         code: Expr::Code(0),
-        first: attribute(0),
+        offset: attribute(0),
         count: attribute(most),
-        most,
+        max_count: most,
         is_outer: false,
     };
     let pipeline = Pipeline {
         columns: vec![inputs[0].array.data_type().clone()],
         lookups: vec![Lookup {
             column: 0,
-            codes: Arc::new(KeyTable::new(&keys, &[0], 1).unwrap()),
+            key_table: Arc::new(KeyTable::new(&keys, &[0], 1).unwrap()),
         }],
         matches: vec![matches(), matches()],
         filter: Filter::Constant(true),

@@ -216,9 +216,9 @@ fn count_matched(engine: &Arc<Engine>, codes: &Arc<KeyTable>, number: usize) -> 
     let pipeline = Pipeline {
         lookups: vec![Lookup {
             column: 0,
-            codes: Arc::clone(codes),
+            key_table: Arc::clone(codes),
         }],
-        filter: Filter::Found(0),
+        filter: Filter::Matched(0),
         ..Arc::unwrap_or_clone(pipeline(output))
     };
     let batch = Batch::of(&[group(load(engine, number).unwrap())]).unwrap();

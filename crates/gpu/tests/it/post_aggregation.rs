@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray
 use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
 use vectile_gpu::{Batch, Engine};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, FirstGroups, GroupColumn, GroupKey, Groups,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, TopK, GroupColumn, GroupKey, Groups,
     Literal, NestedAggregation, Numbers, Output, PostAggregation, Type,
 };
 
@@ -104,7 +104,7 @@ fn all(engine: &Arc<Engine>, keys: &[GroupKey], post: Option<&PostAggregation>) 
 
 fn key(column: usize) -> GroupKey {
     match column {
-        3 => GroupKey::Entry(3),
+        3 => GroupKey::DictionaryValue(3),
         column => GroupKey::Value(Expr::Column(column)),
     }
 }
@@ -144,8 +144,8 @@ fn groups_are_aggregated_again() {
         let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
-            first: None,
-            again: Some(NestedAggregation {
+            top_k: None,
+            nested: Some(NestedAggregation {
                 keys: vec![Expr::Column(0), remainder],
                 aggregates: vec![
                     Aggregate::CountRows,
@@ -230,14 +230,14 @@ fn groups_are_pruned() {
         let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![],
-            first: Some(FirstGroups {
+            top_k: Some(TopK {
                 by: Expr::Column(0),
                 of: Type::I64,
                 descending,
                 nulls_first,
                 count,
             }),
-            again: None,
+            nested: None,
         };
         let first = all(&engine, &kernel, Some(&post));
         let mut known: Vec<Option<i128>> = sums.clone();
@@ -315,7 +315,7 @@ fn groups_are_pruned_by_averages() {
         for (descending, count) in [(true, 10), (false, 10), (true, 1)] {
             let post = PostAggregation {
                 columns: columns.clone(),
-                first: Some(FirstGroups {
+                top_k: Some(TopK {
                     by: by.clone(),
                     of,
                     descending,

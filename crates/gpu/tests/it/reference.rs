@@ -110,7 +110,7 @@ impl<'a> Data<'a> {
     /// The code of each row's key.
     fn codes(&self, lookup: usize) -> Vec<Option<u32>> {
         let lookup = &self.lookups[lookup];
-        lookup.codes.of(&self.columns[lookup.column]).unwrap()
+        lookup.key_table.codes_of(&self.columns[lookup.column]).unwrap()
     }
 }
 
@@ -145,8 +145,8 @@ pub fn passing(filter: &Filter, data: &Data) -> Vec<bool> {
             let part = passing(&parts[part], data);
             some.into_iter().zip(part).map(|(a, b)| a || b).collect()
         }),
-        Filter::Found(lookup) => data.codes(*lookup).iter().map(Option::is_some).collect(),
-        Filter::Missing(lookup) => data.codes(*lookup).iter().map(Option::is_none).collect(),
+        Filter::Matched(lookup) => data.codes(*lookup).iter().map(Option::is_some).collect(),
+        Filter::Unmatched(lookup) => data.codes(*lookup).iter().map(Option::is_none).collect(),
         Filter::Expr(expr) => evaluate(expr, data)
             .into_iter()
             .map(|value| value.truth() == Some(true))
@@ -265,7 +265,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 _ => None,
             });
             let keys: ArrayRef = Arc::new(Int64Array::from_iter(keys));
-            let codes = codes.of(&keys).unwrap().into_iter();
+            let codes = codes.codes_of(&keys).unwrap().into_iter();
             codes
                 .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
                 .collect()
@@ -295,7 +295,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             Value::F64(value) => Value::Int(value.round() as i128),
             other => other,
         }),
-        Expr::Parameter(..) | Expr::Numbered(_) | Expr::RowNumber => panic!("has no kernel"),
+        Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => panic!("has no kernel"),
     }
 }
 
@@ -456,7 +456,7 @@ pub fn grouped(
                     let values = evaluate(expr, data).into_iter();
                     values.map(|value| format!("{value:?}")).collect()
                 }
-                GroupKey::Entry(column) => texts_of(&columns[*column]),
+                GroupKey::DictionaryValue(column) => texts_of(&columns[*column]),
                 GroupKey::Code(lookup) => {
                     let codes = data.codes(*lookup).into_iter();
                     codes.map(|code| format!("{code:?}")).collect()

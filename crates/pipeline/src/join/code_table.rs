@@ -72,9 +72,9 @@ impl CodeTable {
     /// # Errors
     ///
     /// The errors of [`new`](Self::new).
-    pub fn of_places(places: &[Option<u32>], count: u32) -> Result<Self> {
-        let mut table = Self::new(count, places.len() as u64)?;
-        for (index, code) in places.iter().enumerate() {
+    pub fn from_codes(codes: &[Option<u32>], count: u32) -> Result<Self> {
+        let mut table = Self::new(count, codes.len() as u64)?;
+        for (index, code) in codes.iter().enumerate() {
             if let Some(code) = code {
                 table.set(index, *code);
             }

@@ -197,9 +197,9 @@ impl DeviceKeyTable {
 
 impl HostKeyTable {
     /// The code of each value.
-    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+    pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match self {
-            Self::PerfectHashTable(dense) => dense.of(values),
+            Self::PerfectHashTable(dense) => dense.codes_of(values),
             Self::Hashed(keys, codes) => keys.codes_of(values, codes),
         }
     }

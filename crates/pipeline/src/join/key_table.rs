@@ -63,7 +63,7 @@ impl KeyTable {
     /// # Errors
     ///
     /// The errors of [`KeyTable::new`], except for duplicates.
-    pub fn of_keys(keys: &ArrayRef) -> Result<Self> {
+    pub fn set(keys: &ArrayRef) -> Result<Self> {
         Self::build(keys, None, 1)
     }
 
@@ -176,7 +176,7 @@ impl KeyTable {
 
     /// A table of `len` keys that was built on a device with this layout. `fetch` copies bytes (offset, length)
     /// of it to the host, `find` counts the values that are keys.
-    pub fn made(
+    pub fn on_device(
         layout: DeviceKeyTableLayout,
         len: usize,
         (fetch, find): (
@@ -297,11 +297,11 @@ impl KeyTable {
     ///
     /// # Errors
     ///
-    /// The errors of [`KeyTable::of`]; the driver's errors.
-    pub fn found_among(&self, values: &ArrayRef) -> Result<usize> {
+    /// The errors of [`KeyTable::codes_of`]; the driver's errors.
+    pub fn count_keys(&self, values: &ArrayRef) -> Result<usize> {
         match &self.keys {
             Keys::DeviceKeyTable(device_table) => device_table.count_keys(values),
-            _ => Ok(self.of(values)?.iter().flatten().count()),
+            _ => Ok(self.codes_of(values)?.iter().flatten().count()),
         }
     }
 
@@ -310,10 +310,10 @@ impl KeyTable {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the values are of another kind than the keys; the driver's errors.
-    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+    pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         match &self.keys {
-            Keys::Integers(dense) => dense.of(values),
-            Keys::DeviceKeyTable(device_table) => device_table.host()?.of(values),
+            Keys::Integers(dense) => dense.codes_of(values),
+            Keys::DeviceKeyTable(device_table) => device_table.host()?.codes_of(values),
             Keys::Hashed { table, codes } => table.codes_of(values, codes),
             Keys::Bytes(known) => {
                 let mut codes = vec![None; values.len()];
@@ -402,7 +402,7 @@ mod tests {
         assert!(is_hashed(256 * 100_000 + 1, 1));
         assert!(!is_hashed(256 * 100_000, 300));
         let of_few = |last: i64| {
-            KeyTable::of_keys(&numbers([5, 5 + last]))
+            KeyTable::set(&numbers([5, 5 + last]))
                 .unwrap()
                 .is_hashed()
         };
@@ -428,10 +428,10 @@ mod tests {
             assert!(codes.is_hashed() && codes.len() == keys.len());
             assert_eq!(codes.bits_bytes(), usize::MAX);
             assert_eq!(codes.bytes(), 8192 * (8 + code_bytes(count)));
-            let all = codes.of(&numbers(keys.clone())).unwrap();
+            let all = codes.codes_of(&numbers(keys.clone())).unwrap();
             assert!((0..keys.len()).all(|row| all[row] == Some(code(row))));
             let others = numbers((3000..6000).map(scattered).chain([1, i64::MIN + 1]));
-            assert!(codes.of(&others).unwrap().iter().all(Option::is_none));
+            assert!(codes.codes_of(&others).unwrap().iter().all(Option::is_none));
         }
     }
 
@@ -440,17 +440,17 @@ mod tests {
         let keys = Int64Array::from(vec![Some(i64::MAX), None, Some(i64::MIN), None]);
         let codes = KeyTable::new(&array(keys.clone()), &[1, 2, 0, 1], 3).unwrap();
         assert!(codes.is_hashed() && codes.len() == 2);
-        let codes_of_keys = codes.of(&array(keys)).unwrap();
+        let codes_of_keys = codes.codes_of(&array(keys)).unwrap();
         assert_eq!(codes_of_keys, [Some(1), None, Some(0), None]);
         let only_nulls = Int64Array::new_null(5);
-        let codes = KeyTable::of_keys(&array(only_nulls)).unwrap();
+        let codes = KeyTable::set(&array(only_nulls)).unwrap();
         assert!(codes.is_empty());
     }
 
     #[test]
     fn sets_of_keys_may_have_duplicates() {
         let keys = numbers((0..1000).map(|row| scattered(row % 10)));
-        let codes = KeyTable::of_keys(&keys).unwrap();
+        let codes = KeyTable::set(&keys).unwrap();
         assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
         let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();
         assert!(error.to_string().contains("more than once"), "{error}");
@@ -468,14 +468,14 @@ mod tests {
             // only the rows of a slice count
             let codes = KeyTable::new(&keys.slice(1, 2), &[4, 3], 5).unwrap();
             assert!(codes.is_hashed());
-            assert_eq!(codes.of(&keys).unwrap(), [None, Some(4), Some(3)]);
+            assert_eq!(codes.codes_of(&keys).unwrap(), [None, Some(4), Some(3)]);
         }
-        let codes = KeyTable::of_keys(&numbers([0, 1 << 40])).unwrap();
+        let codes = KeyTable::set(&numbers([0, 1 << 40])).unwrap();
         for other in [
             array(UInt64Array::from(vec![0])),
             array(StringArray::from(vec!["0"])),
         ] {
-            assert!(matches!(codes.of(&other), Err(Error::Unsupported(_))));
+            assert!(matches!(codes.codes_of(&other), Err(Error::Unsupported(_))));
         }
     }
 
@@ -483,12 +483,12 @@ mod tests {
     fn dense_keys_and_text_have_their_codes() {
         let codes = KeyTable::new(&numbers([7, -2, 9]), &[0, 2, 1], 3).unwrap();
         assert!(!codes.is_hashed());
-        let codes_of_keys = codes.of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
+        let codes_of_keys = codes.codes_of(&numbers([i64::MIN, -2, -1, 7, 9, 10, i64::MAX]));
         let expected = [None, Some(2), None, Some(0), Some(1), None, None];
         assert_eq!(codes_of_keys.unwrap(), expected);
         let texts = array(StringArray::from(vec![Some("a"), None, Some("b")]));
         let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
         assert!(!codes.is_hashed() && codes.len() == 2);
-        assert_eq!(codes.of(&texts).unwrap(), [Some(1), None, Some(0)]);
+        assert_eq!(codes.codes_of(&texts).unwrap(), [Some(1), None, Some(0)]);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::compute::{max, min, take};
+use arrow::compute::{self, max, min};
 use arrow::datatypes::{DataType, Decimal128Type};
 
 use super::device_key_table::Fetch;
@@ -53,7 +53,7 @@ impl PayloadColumn {
 
     /// Creates a column whose values are on the device. `like` is its type, length and nullability; `fetch` copies the
     /// values back.
-    pub fn made(
+    pub fn on_device(
         like: (DataType, usize, bool),
         bounds: Option<(i128, i128)>,
         fetch: Fetch<ArrayRef>,
@@ -134,7 +134,7 @@ impl PayloadColumn {
     /// # Errors
     ///
     /// The errors of [`values`](Self::values); if there is no such code.
-    pub fn at(&self, codes: &UInt32Array) -> Result<ArrayRef> {
+    pub fn take(&self, codes: &UInt32Array) -> Result<ArrayRef> {
         if let (None, Some(LazyValues::Each(each))) = (self.values.get(), &self.source) {
             let is_code = |code: Option<u32>| code.is_none_or(|code| (code as usize) < self.len);
             let codes: Vec<Option<u32>> = codes.iter().collect();
@@ -143,7 +143,7 @@ impl PayloadColumn {
                 false => Err(Error::Internal("a code that does not exist".into())),
             };
         }
-        let values = take(&self.values()?, codes, None);
+        let values = compute::take(&self.values()?, codes, None);
         Ok(values.map_err(vectile_encodings::Error::from)?)
     }
 

@@ -28,7 +28,7 @@ pub(super) struct PerfectHashTable {
 
 impl PerfectHashTable {
     /// The code of each value.
-    pub fn of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+    pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
         let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
         let code = |row: usize| {
             let index = integers[row]

@@ -657,7 +657,7 @@ impl Dimension {
         let payload = &lookup.payload;
         let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
         if !self.has_columns {
-            let codes = KeyTable::of_keys(&keys).map_err(error::gpu)?;
+            let codes = KeyTable::set(&keys).map_err(error::gpu)?;
             return Ok(Table::new(codes, packing, Vec::new()));
         }
         let schema = self.plan.schema();

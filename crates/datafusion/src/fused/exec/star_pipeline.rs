@@ -77,8 +77,8 @@ impl LookupKey {
 
 /// The lookup of a text column that is part of a composite key.
 fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
-    let (column, codes) = (column_of(key)?, Arc::clone(codes));
-    Some(Lookup { column, codes })
+    let (column, key_table) = (column_of(key)?, Arc::clone(codes));
+    Some(Lookup { column, key_table })
 }
 
 fn is_same(a: &Lookup, b: &Lookup) -> bool {
@@ -199,7 +199,7 @@ impl Star {
         let lookups = lookups.filter_map(|(lookup, table)| match lookup.key {
             LookupKey::Column(column) => Some(Lookup {
                 column,
-                codes: Arc::clone(&table.codes),
+                key_table: Arc::clone(&table.codes),
             }),
             LookupKey::Computed(_) => None,
         });
@@ -486,8 +486,8 @@ impl TemplateFiller<'_> {
     /// The filter of a join by the pipeline's lookup `number`; `None` if it keeps all rows.
     fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
         Ok(match kind {
-            JoinKind::Inner | JoinKind::Semi => Some(Filter::Found(number)),
-            JoinKind::Anti => Some(Filter::Missing(number)),
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Matched(number)),
+            JoinKind::Anti => Some(Filter::Unmatched(number)),
             JoinKind::NotIn => {
                 let of = self.lookups.get(lookup).ok_or_else(missing)?;
                 let table = self.tables.get(lookup).ok_or_else(missing)?;
@@ -496,7 +496,7 @@ impl TemplateFiller<'_> {
                     LookupKey::Column(_) if !table.has_rows => None,
                     LookupKey::Column(column) => Some(Filter::And(vec![
                         Filter::Column(column, Predicate::IsNotNull),
-                        Filter::Missing(number),
+                        Filter::Unmatched(number),
                     ])),
                     LookupKey::Computed(_) => return internal_err!("NOT IN of a computed key"),
                 }
@@ -534,8 +534,8 @@ impl TemplateFiller<'_> {
             Filter::Constant(_)
             | Filter::Column(..)
             | Filter::Values(..)
-            | Filter::Found(_)
-            | Filter::Missing(_) => filter.clone(),
+            | Filter::Matched(_)
+            | Filter::Unmatched(_) => filter.clone(),
         })
     }
 
@@ -571,7 +571,7 @@ impl TemplateFiller<'_> {
             Output::Groups(keys, aggregates) => {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
-                    GroupKey::Entry(_) => Ok(key.clone()),
+                    GroupKey::DictionaryValue(_) => Ok(key.clone()),
                     GroupKey::Code(lookup) => Ok(match self.code_source(*lookup)? {
                         CodeSource::Lookup(number) => GroupKey::Code(number),
                         CodeSource::Code(code) => GroupKey::Value(code),

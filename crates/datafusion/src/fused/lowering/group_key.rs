@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn keys_come_back_as_columns() {
-        let codes = KeyTable::of_keys(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let codes = KeyTable::set(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
         let values: Vec<ArrayRef> = vec![
             Arc::new(StringArray::from(vec!["a", "b", "none"])),
             Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),

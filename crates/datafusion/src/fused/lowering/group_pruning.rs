@@ -24,7 +24,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_pipeline::{Comparison, Expr, FirstGroups, Groups, Literal, PostAggregation, Type};
+use vectile_pipeline::{Comparison, Expr, TopK, Groups, Literal, PostAggregation, Type};
 
 use super::expression::Lowering;
 use super::function::{Named, pruning_results};
@@ -205,7 +205,7 @@ impl ResultPruning {
         let first = self.first.as_ref().filter(|_| is_exact);
         let first = first.and_then(|first| {
             let by: Arc<dyn PhysicalExpr> = Arc::new(Column::new(&first.name, first.function));
-            Some(FirstGroups {
+            Some(TopK {
                 by: lowering.value(&by).ok()?,
                 of: Type::of(&lowering.type_of(&by).ok()?)?,
                 descending: first.options.descending,
@@ -218,8 +218,8 @@ impl ResultPruning {
         let post_aggregation = PostAggregation {
             columns: columns.map_err(|reason| internal_datafusion_err!("{reason}"))?,
             conditions,
-            first,
-            again: None,
+            top_k: first,
+            nested: None,
         };
         with_parameters(post_aggregation, &needs.parameters)
     }

@@ -209,8 +209,8 @@ impl NestedAggregationPlan {
                 post_aggregation: PostAggregation {
                     columns: used,
                     conditions,
-                    first: None,
-                    again: Some(nested),
+                    top_k: None,
+                    nested: Some(nested),
                 },
                 inner,
                 filters,

@@ -146,7 +146,7 @@ pub(super) fn with_parameters(
     for condition in &mut of.conditions {
         *condition = known(condition)?;
     }
-    if let Some(nested) = &mut of.again {
+    if let Some(nested) = &mut of.nested {
         for key in &mut nested.keys {
             *key = known(key)?;
         }

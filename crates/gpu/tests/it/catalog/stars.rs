@@ -285,9 +285,9 @@ fn star(keys: Keys) -> Case {
         queries.push(Query {
             name: "one tile",
             filter: Filter::And(vec![
-                Filter::Found(0),
-                Filter::Found(lookups.len()),
-                Filter::Found(1),
+                Filter::Matched(0),
+                Filter::Matched(lookups.len()),
+                Filter::Matched(1),
             ]),
             output: Output::Groups(
                 vec![GroupKey::Code(0)],
@@ -336,7 +336,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let apart: Vec<i128> = (0..900).filter(|key| key % 9 == 2).chain([last]).collect();
     // some keys are duplicates
     let twice: Vec<i128> = many.iter().chain(&many[..50]).copied().collect();
-    let there = KeyTable::of_keys(&array_of(data_type, &keys_of(key, &twice))).unwrap();
+    let there = KeyTable::set(&array_of(data_type, &keys_of(key, &twice))).unwrap();
     let none = KeyTable::new(&array_of(data_type, &[]), &[], 4).unwrap();
     let texts = groups[0][2].array.slice(0, 40);
     let texts = arrow::compute::cast(&texts, &DataType::Utf8).unwrap();
@@ -347,7 +347,7 @@ fn lookups(groups: &[Vec<Input>], key: fn(i128) -> i128) -> Vec<Lookup> {
     let texts: ArrayRef = Arc::new(arrow::array::StringArray::from(distinct.to_vec()));
     let numbers: Vec<u32> = (0..distinct.len() as u32).collect();
     let texts = KeyTable::new(&texts, &numbers, distinct.len() as u32).unwrap();
-    let lookup = |column, codes| Lookup { column, codes };
+    let lookup = |column, key_table| Lookup { column, key_table };
     vec![
         lookup(0, codes(data_type, key, &few, |n| n as u32 % 5, 5)),
         lookup(0, codes(data_type, key, &most, |n| n as u32 % 300, 300)),
@@ -371,7 +371,7 @@ fn lookup_of_numbers(groups: &[Vec<Input>]) -> Lookup {
     let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(some));
     Lookup {
         column: 1,
-        codes: Arc::new(KeyTable::new(&keys, &codes, 3).unwrap()),
+        key_table: Arc::new(KeyTable::new(&keys, &codes, 3).unwrap()),
     }
 }
 
@@ -392,7 +392,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
         let codes: Vec<u32> = (0..distinct.len() as u32).map(|n| n % count).collect();
         let keys: ArrayRef = Arc::new(Int64Array::from_iter_values(distinct));
         let codes = match count {
-            1 => KeyTable::of_keys(&keys),
+            1 => KeyTable::set(&keys),
             count => KeyTable::new(&keys, &codes, count),
         };
         let product = compute(
@@ -430,7 +430,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
             Query {
                 name: "computed keys, some of them there",
                 filter: Filter::And(vec![
-                    Filter::Found(1),
+                    Filter::Matched(1),
                     Filter::Expr(Expr::Not(Box::new(is_there(&one)))),
                 ]),
                 output: Output::Groups(
@@ -444,7 +444,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
             },
             Query {
                 name: "computed keys without groups",
-                filter: Filter::And(vec![Filter::Expr(is_there(&one)), Filter::Found(0)]),
+                filter: Filter::And(vec![Filter::Expr(is_there(&one)), Filter::Matched(0)]),
                 output: Output::Aggregates(sums),
             },
             Query {

@@ -127,7 +127,7 @@ fn groups() -> Vec<Vec<Input>> {
 /// Strings as keys of groups and of lookups.
 pub fn text_keys() -> Case {
     let sum = || vec![Aggregate::CountRows, Aggregate::Sum(column(1))];
-    let entries = || Output::Groups(vec![GroupKey::Entry(0)], sum());
+    let entries = || Output::Groups(vec![GroupKey::DictionaryValue(0)], sum());
     let like = |pattern| automaton_filter(Automaton::like(pattern, false).unwrap());
     let keys = StringArray::from(vec!["final", "", "quick foxes3", "even even", "no such"]);
     let codes = KeyTable::new(&(Arc::new(keys) as ArrayRef), &[0, 1, 1, 2, 3], 4).unwrap();
@@ -141,22 +141,22 @@ pub fn text_keys() -> Case {
         groups: groups(),
         lookups: vec![Lookup {
             column: 0,
-            codes: Arc::new(codes),
+            key_table: Arc::new(codes),
         }],
         queries: vec![
             query("groups", Filter::Constant(true), entries()),
             query("tested groups", like("%e%s%"), entries()),
             query("tested groups", like("no such text"), entries()),
-            query("found", Filter::Found(0), Output::Aggregates(sum())),
+            query("found", Filter::Matched(0), Output::Aggregates(sum())),
             query(
                 "codes",
-                Filter::Found(0),
+                Filter::Matched(0),
                 Output::Groups(vec![GroupKey::Code(0)], sum()),
             ),
-            query("missing", Filter::Missing(0), entries()),
+            query("missing", Filter::Unmatched(0), entries()),
             query(
                 "rows",
-                Filter::And(vec![Filter::Found(0), like("%e%")]),
+                Filter::And(vec![Filter::Matched(0), like("%e%")]),
                 Output::Rows(vec![column(1), column(0)]),
             ),
         ],
