@@ -38,10 +38,10 @@ pub(crate) fn missing_column(column: usize) -> DataFusionError {
     internal_datafusion_err!("column {column} was not read")
 }
 
-/// An error of the GPU.
+/// An error of the GPU, or of a pipeline.
 #[cfg(feature = "gpu")]
-pub(crate) fn gpu(error: vectile_gpu::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
+pub(crate) fn gpu(error: impl Into<vectile_gpu::Error>) -> DataFusionError {
+    DataFusionError::External(Box::new(error.into()))
 }
 
 /// True if there is no kernel for the operation.

@@ -50,7 +50,7 @@ pub use error::{Error, Result};
 pub use expr::{Arithmetic, Comparison, DatePart, Exists, Expr, Matches, ValueFunction, ValueTest};
 pub use join::{KeyTable, PayloadColumn};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
-pub use post_aggregation::{TopK, GroupColumn, NestedAggregation, PostAggregation};
+pub use post_aggregation::{GroupColumn, NestedAggregation, PostAggregation, TopK};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};
 pub use text::Automaton;
 pub use types::{Literal, Type};

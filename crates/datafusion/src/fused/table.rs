@@ -165,7 +165,7 @@ impl Table {
             return Ok(take(values, &codes, None)?);
         }
         let data_type = payload.missing.data_type();
-        let values = payload.of_codes.at(codes).map_err(error::gpu)?;
+        let values = payload.of_codes.take(codes).map_err(error::gpu)?;
         let values = match &payload.stands_for {
             StandsFor::Values if values.data_type().is_primitive() => {
                 reinterpret(&values, data_type)?

@@ -9,7 +9,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray};
 use super::automaton_table;
 use super::parameters::Parameters;
 use crate::error::{Error, Result};
-use crate::kernel::{CodeTest, EntryTest};
+use crate::kernel::{CodeTest, DictionaryTest};
 use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
 
 /// Results of a code test for the codes of each row group.
@@ -128,10 +128,10 @@ impl CodeTestResults {
 /// Evaluates the test for each dictionary value.
 fn passed(test: &CodeTest, entries: &ArrayRef) -> Result<BooleanArray> {
     let passed = match &test.test {
-        EntryTest::Predicate(predicate) => predicate.evaluate(entries)?,
-        EntryTest::Values(test) => test.evaluate(entries)?,
-        EntryTest::Found(codes) => codes
-            .of(entries)?
+        DictionaryTest::Predicate(predicate) => predicate.evaluate(entries)?,
+        DictionaryTest::Values(test) => test.evaluate(entries)?,
+        DictionaryTest::Matched(codes) => codes
+            .codes_of(entries)?
             .iter()
             .map(Option::is_some)
             .map(Some)

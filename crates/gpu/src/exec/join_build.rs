@@ -334,7 +334,9 @@ impl Builder<'_> {
         let find = {
             let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
             let memory = Arc::clone(&memory);
-            move |values: &[i64]| count_keys(&engine, &kernel, &memory, form, values)
+            move |values: &[i64]| {
+                count_keys(&engine, &kernel, &memory, form, values).map_err(Into::into)
+            }
         };
         let copies = self.engine.copies_with(memory);
         let codes = KeyTable::on_device(form, distinct as usize, (fetch, find), copies);
@@ -492,8 +494,13 @@ impl Builder<'_> {
         let like = (arrow_type(of.of), rows, of.is_nullable);
         let copies = self.engine.copies_with(Arc::clone(&of.memory));
         let engine = Arc::clone(self.engine);
-        let fetch = move || of.fetched(&engine, rows);
-        Ok(PayloadColumn::on_device(like, bounds, Box::new(fetch), copies))
+        let fetch = move || of.fetched(&engine, rows).map_err(Into::into);
+        Ok(PayloadColumn::on_device(
+            like,
+            bounds,
+            Box::new(fetch),
+            copies,
+        ))
     }
 }
 
@@ -524,19 +531,22 @@ impl Digit {
             }
             Some(entries) => (entries.data_type()?, None),
         };
-        let each = move |codes: &[Option<u32>]| match &entries {
-            Some(entries) => {
-                let numbers = codes.iter().map(|code| {
-                    let number = digit(*code)?.checked_add_signed(first);
-                    number.and_then(|number| u32::try_from(number).ok())
-                });
-                entries.take(&numbers.collect::<Vec<_>>())
-            }
-            None => {
-                let digits: Vec<Option<u64>> = codes.iter().map(|code| digit(*code)).collect();
-                let is_nullable = digits.iter().any(Option::is_none);
-                values_of(of, first.into(), is_nullable, &digits)
-            }
+        let each = move |codes: &[Option<u32>]| {
+            let values = match &entries {
+                Some(entries) => {
+                    let numbers = codes.iter().map(|code| {
+                        let number = digit(*code)?.checked_add_signed(first);
+                        number.and_then(|number| u32::try_from(number).ok())
+                    });
+                    entries.take(&numbers.collect::<Vec<_>>())
+                }
+                None => {
+                    let digits: Vec<Option<u64>> = codes.iter().map(|code| digit(*code)).collect();
+                    let is_nullable = digits.iter().any(Option::is_none);
+                    values_of(of, first.into(), is_nullable, &digits)
+                }
+            };
+            values.map_err(Into::into)
         };
         let len = codes as usize;
         Ok(PayloadColumn::computed(

@@ -160,7 +160,7 @@ impl Execution {
                 Argument::CopyAt(copy) => bindings.copies[copy].at.into(),
                 Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
                 Argument::CopyOf(copy) => {
-                    let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].codes;
+                    let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].key_table;
                     table_of(codes)?[0]
                 }
                 Argument::TableWord(table, word) => table_of(&bindings.tables[table])?[word],

@@ -20,9 +20,8 @@ use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
 use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, TopK, GroupColumn, GroupKey,
-    GroupTotals, Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation,
-    Type,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals, Groups,
+    Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation, TopK, Type,
 };
 
 /// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of

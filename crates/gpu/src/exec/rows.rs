@@ -406,7 +406,9 @@ impl Execution {
                     let of = batch.columns()[column].entries()?;
                     let key_table = of.codes()?;
                     let lookups = &mut pipeline.lookups;
-                    let known = lookups.iter().position(|known| known.key_table == key_table);
+                    let known = lookups
+                        .iter()
+                        .position(|known| known.key_table == key_table);
                     *output = Expr::Code(known.unwrap_or(lookups.len()));
                     if known.is_none() {
                         lookups.push(Lookup { column, key_table });

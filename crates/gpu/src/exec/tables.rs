@@ -197,7 +197,9 @@ impl LookupTables {
         let unique = column_batch.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
-                Some(coded) => LookupTable::of_codes(&codes.codes_of(&coded.entries)?, codes.count()),
+                Some(coded) => {
+                    LookupTable::of_codes(&codes.codes_of(&coded.entries)?, codes.count())
+                }
                 None => Ok(LookupTable::Device(DeviceTable::of(codes, engine)?)),
             }
         });

@@ -55,7 +55,7 @@ pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
 /// The columns whose values an expression tests without an automaton: text must be stored as dictionaries.
 fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
     if let Expr::Values(column, test) = expr
-        && test.automaton.is_none()
+        && test.automaton().is_none()
     {
         push(*column, columns);
     }
@@ -117,7 +117,7 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
 pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     fn of_filter(filter: &Filter, columns: &mut Vec<usize>) {
         match filter {
-            Filter::Values(_, test) if test.automaton.is_some() => {}
+            Filter::Values(_, test) if test.automaton().is_some() => {}
             Filter::Column(_, Predicate::IsNull | Predicate::IsNotNull) => {}
             Filter::Column(_, predicate) if Automaton::of_predicate(predicate).is_some() => {}
             Filter::And(parts) | Filter::Or(parts) => {

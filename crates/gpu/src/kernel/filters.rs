@@ -6,7 +6,7 @@ use vectile_encodings::layout::{range_words, value_words};
 use super::loops::LaneOrder;
 use super::plan::{RangeTest, Test};
 use super::planner::Planner;
-use super::task::{CodeTest, EntryTest};
+use super::task::{CodeTest, DictionaryTest};
 use crate::error::{Error, Result};
 use vectile_kernels::Transform;
 use vectile_pipeline::{Filter, Type};
@@ -25,7 +25,7 @@ impl Planner<'_> {
             Filter::Or(parts) => Test::Or(all(parts)?),
             Filter::Column(column, predicate) => self.predicate(*column, predicate)?,
             Filter::Values(column, test) => {
-                self.codes(*column, EntryTest::Values(test.clone()), None, false)?
+                self.codes(*column, DictionaryTest::Values(test.clone()), None, false)?
             }
             Filter::Matched(lookup) => self.probe_test(*lookup)?,
             Filter::Unmatched(lookup) => Test::Not(self.probe_test(*lookup)?.into()),
@@ -40,7 +40,7 @@ impl Planner<'_> {
             Predicate::IsNull => Ok(Test::IsNull(column)),
             Predicate::IsNotNull => Ok(Test::IsNotNull(column)),
             Predicate::Range { low, high, negated } => {
-                let test = EntryTest::Predicate(Predicate::Range {
+                let test = DictionaryTest::Predicate(Predicate::Range {
                     low: low.clone(),
                     high: high.clone(),
                     negated: false,
@@ -54,7 +54,7 @@ impl Planner<'_> {
             Predicate::In { values, negated } => {
                 let traits = &self.columns[column].traits;
                 if traits.has_no_others(&[Transform::Dict, Transform::Text]) {
-                    let test = EntryTest::Predicate(Predicate::In {
+                    let test = DictionaryTest::Predicate(Predicate::In {
                         values: values.clone(),
                         negated: false,
                     });
@@ -94,7 +94,7 @@ impl Planner<'_> {
     pub fn codes(
         &mut self,
         column: usize,
-        test: EntryTest,
+        test: DictionaryTest,
         range: Option<(i128, i128)>,
         negated: bool,
     ) -> Result<Test> {

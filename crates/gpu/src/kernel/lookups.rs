@@ -8,7 +8,7 @@ use super::decide::{LARGE_WARPS, WARPS};
 use super::groups::SHARED_TABLE;
 use super::plan::Test;
 use super::planner::{Planner, SHARED_BYTES, SPARSE_SHARE};
-use super::task::{EntryTest, Task};
+use super::task::{DictionaryTest, Task};
 use crate::error::{Error, Result};
 use vectile_kernels::Transform;
 use vectile_pipeline::{Expr, Filter, GroupKey, KeyTable, Output};
@@ -32,7 +32,7 @@ impl<'a> Planner<'a> {
     pub fn codes_of(&self, lookup: usize) -> Result<&'a Arc<KeyTable>> {
         let of = self.pipeline.lookups.get(lookup);
         let of = of.ok_or_else(|| Error::Internal(format!("there is no lookup {lookup}")))?;
-        Ok(&of.codes)
+        Ok(&of.key_table)
     }
 
     /// The share of rows that match; 0.5 if it is not known.
@@ -134,7 +134,9 @@ impl<'a> Planner<'a> {
     pub fn expected_share(&self) -> f64 {
         let share = |filter: &Filter| match filter {
             Filter::Matched(lookup) => self.facts.shares.get(*lookup).copied().unwrap_or(1.0),
-            Filter::Unmatched(lookup) => 1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0),
+            Filter::Unmatched(lookup) => {
+                1.0 - self.facts.shares.get(*lookup).copied().unwrap_or(0.0)
+            }
             _ => 1.0,
         };
         self.conjuncts().iter().map(share).product()
@@ -156,7 +158,7 @@ impl<'a> Planner<'a> {
         let column = self.pipeline.lookups[lookup].column;
         let traits = &self.columns[column].traits;
         if traits.has_only(Transform::Dict) {
-            return self.codes(column, EntryTest::Found(codes), None, false);
+            return self.codes(column, DictionaryTest::Matched(codes), None, false);
         }
         let every = !std::mem::replace(&mut self.is_filtered, true);
         // one copy of a lookup's bits, even if several tests probe it

@@ -37,7 +37,7 @@ pub(crate) use plan::{
 };
 pub(crate) use tables::{Facts, TableSource};
 pub(crate) use task::{
-    AccumulationScope, Argument, CodeTest, EntryTest, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS,
-    TABLE_WORDS, Task,
+    AccumulationScope, Argument, CodeTest, DictionaryTest, FIXED_ARGUMENTS, GROUP_WORDS,
+    SLOT_VECTORS, TABLE_WORDS, Task,
 };
 pub(crate) use values::KNOWN_DAYS;

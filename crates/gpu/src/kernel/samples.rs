@@ -74,7 +74,7 @@ pub(crate) fn star(shares: [f64; 2]) -> (Pipeline, Facts) {
     let lookups = vec![lookup(0, 2500, 7), lookup(1, 20_000, 1)];
     let facts = Facts {
         shares: shares.to_vec(),
-        bits: lookups.iter().map(|of| of.codes.bits_bytes()).collect(),
+        bits: lookups.iter().map(|of| of.key_table.bits_bytes()).collect(),
         hashed: vec![false; 2],
         ..facts()
     };

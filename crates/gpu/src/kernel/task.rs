@@ -93,26 +93,26 @@ pub(crate) enum Argument {
 #[derive(Clone, Debug)]
 pub(crate) struct CodeTest {
     pub column: usize,
-    pub test: EntryTest,
+    pub test: DictionaryTest,
     /// The equivalent test of strings that are in no dictionary, if the column has any.
     pub automaton: Option<Arc<Automaton>>,
 }
 
 /// The kind of a [`CodeTest`].
 #[derive(Clone, Debug)]
-pub(crate) enum EntryTest {
+pub(crate) enum DictionaryTest {
     Predicate(Predicate),
     Values(ValueTest),
-    Found(Arc<KeyTable>),
+    Matched(Arc<KeyTable>),
 }
 
-impl EntryTest {
+impl DictionaryTest {
     /// The equivalent automaton, if there is one.
     pub fn automaton(&self) -> Option<Arc<Automaton>> {
         match self {
             Self::Predicate(predicate) => Automaton::of_predicate(predicate).map(Arc::new),
-            Self::Values(test) => test.automaton.clone(),
-            Self::Found(_) => None,
+            Self::Values(test) => test.automaton().cloned(),
+            Self::Matched(_) => None,
         }
     }
 }

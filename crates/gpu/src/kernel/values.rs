@@ -7,7 +7,7 @@ use super::columns::has_lookups;
 use super::loops::list_of;
 use super::plan::{ListPlan, Node, Typed, Valid};
 use super::planner::Planner;
-use super::task::EntryTest;
+use super::task::DictionaryTest;
 use crate::error::{Error, Result};
 use vectile_pipeline::join::code_bytes;
 use vectile_pipeline::{
@@ -342,7 +342,7 @@ impl Planner<'_> {
     fn value_test(&mut self, column: usize, test: &ValueTest) -> Result<Typed> {
         let valid = self.columns[column].traits.nullable();
         let valid = valid.then_some(Valid::Column(column));
-        let test = self.codes(column, EntryTest::Values(test.clone()), None, false)?;
+        let test = self.codes(column, DictionaryTest::Values(test.clone()), None, false)?;
         let number = self.tests_before;
         self.tests_before += 1;
         self.tests.push((number, test));

@@ -73,11 +73,7 @@ fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec
     let inputs = inputs();
     let batch = Batch::of(&table(engine, &inputs, 4096)).unwrap();
     let numbers = (0..7).map(Expr::Column);
-    let output = Output::Rows(
-        numbers
-            .chain([Expr::DenseId(7), Expr::RowNumber])
-            .collect(),
-    );
+    let output = Output::Rows(numbers.chain([Expr::DenseId(7), Expr::RowNumber]).collect());
     let mut execution = start(engine, &inputs, filter, output);
     let built = execution.build(&batch, tables).unwrap();
     assert!(execution.statistics().launches > 1);
@@ -110,11 +106,20 @@ fn check(built: &Built, columns: &[usize], passes: impl Fn(i64) -> bool) {
     let of_codes = UInt32Array::from_iter_values(codes.iter().flatten().copied());
     let others = Int64Array::from(vec![i64::MIN, -501, 3 * ROWS, i64::MAX]);
     let others: ArrayRef = Arc::new(others);
-    assert!(built.codes.codes_of(&others).unwrap().iter().all(Option::is_none));
+    assert!(
+        built
+            .codes
+            .codes_of(&others)
+            .unwrap()
+            .iter()
+            .all(Option::is_none)
+    );
     // payloads of single codes, before all are copied
     let few = UInt32Array::from(vec![of_codes.values().first().copied(), None]);
     let some = built.attributes.iter();
-    let some: Vec<ArrayRef> = some.map(|attribute| attribute.take(&few).unwrap()).collect();
+    let some: Vec<ArrayRef> = some
+        .map(|attribute| attribute.take(&few).unwrap())
+        .collect();
     let values = built.attributes.iter();
     let values: Vec<ArrayRef> = values
         .map(|attribute| attribute.values().unwrap())
@@ -341,12 +346,12 @@ fn kernels_probe_built_tables() {
         let [of_attributes @ .., keys, codes] = &rows.columns[..] else {
             panic!("{rows:?}");
         };
-        let by_row: UInt32Array = by_row.of(keys).unwrap().into_iter().collect();
+        let by_row: UInt32Array = by_row.codes_of(keys).unwrap().into_iter().collect();
         for (own, attribute) in of_attributes.iter().zip(&attributes) {
             let expected = take(&attribute.values().unwrap(), &by_row, None).unwrap();
             assert_eq!(own, &expected);
         }
-        let by_value: UInt32Array = by_value.of(keys).unwrap().into_iter().collect();
+        let by_value: UInt32Array = by_value.codes_of(keys).unwrap().into_iter().collect();
         assert_eq!(codes.as_ref(), &by_value as &dyn Array);
     }
 }
@@ -403,7 +408,14 @@ fn keys_of_a_large_range_are_hashed() {
         assert_eq!(built.codes.count_keys(keys).unwrap(), count);
         let others: ArrayRef = Arc::new(Int64Array::from(vec![-1, 7, i64::MIN, i64::MAX]));
         assert_eq!(built.codes.count_keys(&others).unwrap(), 0);
-        assert!(built.codes.codes_of(&others).unwrap().iter().all(Option::is_none));
+        assert!(
+            built
+                .codes
+                .codes_of(&others)
+                .unwrap()
+                .iter()
+                .all(Option::is_none)
+        );
         let Some(values) = built.attributes.first() else {
             continue;
         };

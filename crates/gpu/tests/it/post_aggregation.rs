@@ -7,8 +7,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, StringArray
 use arrow::datatypes::{Int32Type, Int64Type, UInt32Type};
 use vectile_gpu::{Batch, Engine};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, TopK, GroupColumn, GroupKey, Groups,
-    Literal, NestedAggregation, Numbers, Output, PostAggregation, Type,
+    Aggregate, Arithmetic, Comparison, Expr, Filter, GroupColumn, GroupKey, Groups, Literal,
+    NestedAggregation, Numbers, Output, PostAggregation, TopK, Type,
 };
 
 use crate::support::{Input, driver, input, start, table};

@@ -110,7 +110,10 @@ impl<'a> Data<'a> {
     /// The code of each row's key.
     fn codes(&self, lookup: usize) -> Vec<Option<u32>> {
         let lookup = &self.lookups[lookup];
-        lookup.key_table.codes_of(&self.columns[lookup.column]).unwrap()
+        lookup
+            .key_table
+            .codes_of(&self.columns[lookup.column])
+            .unwrap()
     }
 }
 

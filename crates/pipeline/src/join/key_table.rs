@@ -48,7 +48,11 @@ pub type DeviceCopies = Mutex<Vec<Arc<dyn Any + Send + Sync>>>;
 
 impl KeyTable {
     /// The share of probed rows that match. The first call computes it with `sample`; an error is not kept.
-    pub fn share(&self, sample: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    ///
+    /// # Errors
+    ///
+    /// The error of `sample`.
+    pub fn share<E>(&self, sample: impl FnOnce() -> Result<f64, E>) -> Result<f64, E> {
         match self.share.get() {
             Some(share) => Ok(*share),
             None => {
@@ -401,11 +405,7 @@ mod tests {
         assert!(!is_hashed(256 * 100_000, 1));
         assert!(is_hashed(256 * 100_000 + 1, 1));
         assert!(!is_hashed(256 * 100_000, 300));
-        let of_few = |last: i64| {
-            KeyTable::set(&numbers([5, 5 + last]))
-                .unwrap()
-                .is_hashed()
-        };
+        let of_few = |last: i64| KeyTable::set(&numbers([5, 5 + last])).unwrap().is_hashed();
         assert!(!of_few((1 << 24) - 1));
         assert!(of_few(1 << 24));
         // the codes have a limit of bytes, too

@@ -551,7 +551,7 @@ impl RowGroupChunks {
         for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
-            let chunk = DeviceChunk::build(values).map_err(|e| error::gpu(e.into()))?;
+            let chunk = DeviceChunk::build(values).map_err(error::gpu)?;
             bytes += chunk.info().bytes;
             chunks.push((part.key(column), chunk));
         }

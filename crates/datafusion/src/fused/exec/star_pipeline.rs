@@ -82,7 +82,7 @@ fn text_of(key: &Expr, codes: &Arc<KeyTable>) -> Option<Lookup> {
 }
 
 fn is_same(a: &Lookup, b: &Lookup) -> bool {
-    a.column == b.column && Arc::ptr_eq(&a.codes, &b.codes)
+    a.column == b.column && Arc::ptr_eq(&a.key_table, &b.key_table)
 }
 
 fn column_of(key: &Expr) -> Option<usize> {

@@ -281,7 +281,9 @@ fn by_value(
     }
     Ok(match lowering.group_key(expr)? {
         Grouping::Key(GroupKey::Value(value)) => (vec![value], PayloadSource::Column),
-        Grouping::Key(GroupKey::DictionaryValue(column)) if lowering.text_of_table(expr).is_some() => {
+        Grouping::Key(GroupKey::DictionaryValue(column))
+            if lowering.text_of_table(expr).is_some() =>
+        {
             (vec![Expr::DenseId(column)], PayloadSource::Column)
         }
         Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),

@@ -145,7 +145,9 @@ impl<'a> Lowering<'a> {
         if let Some(column) = key.downcast_ref::<Column>()
             && is_text(&data_type)
         {
-            return Ok(Grouping::Key(GroupKey::DictionaryValue(self.number(column.index())?)));
+            return Ok(Grouping::Key(GroupKey::DictionaryValue(
+                self.number(column.index())?,
+            )));
         }
         match Type::of(&data_type) {
             Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),

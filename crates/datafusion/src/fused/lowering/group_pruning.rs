@@ -24,7 +24,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use vectile_pipeline::{Comparison, Expr, TopK, Groups, Literal, PostAggregation, Type};
+use vectile_pipeline::{Comparison, Expr, Groups, Literal, PostAggregation, TopK, Type};
 
 use super::expression::Lowering;
 use super::function::{Named, pruning_results};
@@ -476,7 +476,7 @@ mod tests {
             for condition in &on_device.conditions {
                 assert!(matches!(condition, Expr::Compare(_, by, _) if is_average(by)));
             }
-            assert!(on_device.first.is_none_or(|first| is_average(&first.by)));
+            assert!(on_device.top_k.is_none_or(|first| is_average(&first.by)));
         }
         let mut of = ResultPruning::default();
         let of_floats = vec![average(DataType::Float64)];

@@ -94,7 +94,7 @@ fn random_of(row: usize) -> u64 {
 }
 
 fn queries() -> Vec<Query> {
-    use GroupKey::{Entry, Value};
+    use GroupKey::{DictionaryValue, Value};
     let sum = |at| Aggregate::Sum(column(at));
     let all = |at| {
         vec![
@@ -121,7 +121,7 @@ fn queries() -> Vec<Query> {
         &cast(&column(SIGNED), Type::I128),
         &charged,
     );
-    let texts = || vec![Entry(FLAG), Entry(STATUS)];
+    let texts = || vec![DictionaryValue(FLAG), DictionaryValue(STATUS)];
     let passing = Filter::Expr(compare(
         Comparison::Less,
         &column(DISCOUNT),
@@ -161,7 +161,7 @@ fn queries() -> Vec<Query> {
         query(
             "64 bits",
             Filter::Constant(true),
-            vec![Entry(STATUS)],
+            vec![DictionaryValue(STATUS)],
             all(LONG),
         ),
         query(
@@ -183,13 +183,13 @@ fn queries() -> Vec<Query> {
                 &column(SIGNED),
                 &int(7, Type::I64),
             )),
-            vec![Value(column(SMALL)), Entry(FLAG)],
+            vec![Value(column(SMALL)), DictionaryValue(FLAG)],
             vec![sum(PRICE), Aggregate::Max(column(PRICE)), sum(SMALL)],
         ),
         query(
             "more groups",
             Filter::Constant(true),
-            vec![Entry(FLAG), Value(column(DISCOUNT))],
+            vec![DictionaryValue(FLAG), Value(column(DISCOUNT))],
             vec![sum(PRICE), Aggregate::Sum(discounted)],
         ),
         query("nothing but keys", Filter::Constant(true), texts(), vec![]),

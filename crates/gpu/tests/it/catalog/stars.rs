@@ -458,8 +458,8 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
 }
 
 fn queries(key: &DataType) -> Vec<Query> {
-    use Filter::{Found, Missing};
-    use GroupKey::{Code, Entry, Value};
+    use Filter::{Matched, Unmatched};
+    use GroupKey::{Code, DictionaryValue, Value};
     let all = || {
         vec![
             Aggregate::CountRows,
@@ -509,32 +509,32 @@ fn queries(key: &DataType) -> Vec<Query> {
         // bits in shared memory, and sums of floats per slot
         query(
             "few of floats",
-            Found(3),
+            Matched(3),
             Output::Groups(vec![Value(column(4))], all()),
         ),
         query(
             "shared",
-            Filter::And(vec![Found(0), Found(1)]),
-            Output::Groups(vec![Code(0), Entry(2)], all()),
+            Filter::And(vec![Matched(0), Matched(1)]),
+            Output::Groups(vec![Code(0), DictionaryValue(2)], all()),
         ),
         query(
             "large block",
-            Filter::And(vec![Found(6), Found(0)]),
+            Filter::And(vec![Matched(6), Matched(0)]),
             Output::Groups(vec![Code(6), Code(0)], sum()),
         ),
         query(
             "bits for a large block, wide sums",
-            Found(6),
+            Matched(6),
             Output::Groups(vec![Code(6), Code(1)], vec![square.clone()]),
         ),
         query(
             "numbered",
-            Found(1),
-            Output::Groups(vec![Code(1), Value(column(4)), Entry(2)], all()),
+            Matched(1),
+            Output::Groups(vec![Code(1), Value(column(4)), DictionaryValue(2)], all()),
         ),
         query(
             "many codes",
-            Filter::And(vec![Found(2), Missing(5)]),
+            Filter::And(vec![Matched(2), Unmatched(5)]),
             Output::Groups(vec![Code(2), Code(5)], vec![square]),
         ),
         query(
@@ -544,7 +544,7 @@ fn queries(key: &DataType) -> Vec<Query> {
         ),
         query(
             "anti",
-            Filter::And(vec![Missing(3), Found(5)]),
+            Filter::And(vec![Unmatched(3), Matched(5)]),
             Output::Groups(
                 vec![Code(5)],
                 vec![Aggregate::CountRows, Aggregate::Sum(column(1))],
@@ -589,18 +589,18 @@ fn queries(key: &DataType) -> Vec<Query> {
         ),
         query(
             "one group",
-            Filter::And(vec![Found(3), Found(5)]),
+            Filter::And(vec![Matched(3), Matched(5)]),
             Output::Aggregates(vec![
                 Aggregate::CountRows,
                 Aggregate::Sum(column(1)),
                 Aggregate::Sum(payload(0, &worth)),
             ]),
         ),
-        query("none", Found(4), Output::Groups(vec![Code(4)], sum())),
-        query("semi", Found(3), Output::Selection),
+        query("none", Matched(4), Output::Groups(vec![Code(4)], sum())),
+        query("semi", Matched(3), Output::Selection),
         query(
             "semi and anti",
-            Filter::Or(vec![Missing(1), Found(5)]),
+            Filter::Or(vec![Unmatched(1), Matched(5)]),
             Output::Rows(vec![column(0), payload(1, &limits)]),
         ),
     ]
