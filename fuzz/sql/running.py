@@ -1,5 +1,5 @@
 """Runs statements in processes of their own."""
-import collections, os, re, signal, subprocess, time
+import collections, os, re, resource, signal, subprocess, time
 
 
 STATS = collections.Counter()
@@ -32,7 +32,9 @@ def run_process(bin, tables, script, dir, hang, more=()):
         p.returncode = code
     out = open(so, errors='replace').read(); err = open(se, errors='replace').read()
     rss = ru.ru_maxrss / 1024 / 1024 if ru else 0            # GiB
-    if rss > 4: BIG.append((rss, script))
+    # until it runs its program, a child counts with what the fuzzer itself has taken
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 / 1024
+    if rss > max(4, own): BIG.append((rss, script))
     PEAK[0] = max(PEAK[0], rss)
     if status is None:
         if os.WIFSIGNALED(code): status = 'crash'; err += '\nsignal %d' % os.WTERMSIG(code)
