@@ -71,7 +71,7 @@ pub fn query() -> Result<(Vec<DeviceChunk>, Arc<Pipeline>)> {
     let date = |x: i32| -> ArrayRef { Arc::new(Date32Array::from(vec![x])) };
     let decimal = |x: i128| decimals(vec![x]);
     let (discount, price) = (Box::new(Expr::Column(1)), Box::new(Expr::Column(3)));
-    let product = Expr::Arithmetic(Arithmetic::Multiply, price, discount);
+    let product = Expr::arithmetic(Arithmetic::Multiply, *price, *discount);
     let pipeline = Pipeline {
         columns: arrays.iter().map(|a| a.data_type().clone()).collect(),
         lookups: vec![],

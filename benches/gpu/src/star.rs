@@ -169,11 +169,7 @@ fn queries() -> Result<Vec<Query>> {
         columns: vec![DATE, PRICE, DISCOUNT, QUANTITY],
         lookups: vec![lookup(0, years(1993, 1)?)],
         filter: Filter::And(tests),
-        output: Output::Aggregates(vec![Aggregate::Sum(Expr::Arithmetic(
-            Arithmetic::Multiply,
-            column(1),
-            Box::new(Expr::Cast(column(2), vectile_pipeline::Type::I64)),
-        ))]),
+        output: Output::Aggregates(vec![Aggregate::Sum(Expr::arithmetic(Arithmetic::Multiply, *column(1), Expr::cast(*column(2), vectile_pipeline::Type::I64)))]),
     };
     let second = Query {
         name: "Q2.1",
@@ -197,7 +193,7 @@ fn queries() -> Result<Vec<Query>> {
         filter: Filter::And(found(3)),
         output: Output::Groups((0..3).map(GroupKey::Code).collect(), vec![sum(3)]),
     };
-    let profit = Expr::Arithmetic(Arithmetic::Subtract, column(4), column(5));
+    let profit = Expr::arithmetic(Arithmetic::Subtract, *column(4), *column(5));
     let fourth = Query {
         name: "Q4.1",
         columns: vec![SUPPLIER, CUSTOMER, PART, DATE, REVENUE, COST],

@@ -1,63 +1,14 @@
 //! Expressions, evaluated per row.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, ops};
 
 use arrow::array::{ArrayRef, BooleanArray};
 
 use crate::join::{KeyTable, PayloadColumn};
+use crate::op::{Arithmetic, Comparison, DatePart, Op};
 use crate::text::Automaton;
 use crate::types::{Literal, Type};
-
-/// A comparison of two values of one type; floats compare in their total order, as in arrow-rs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Comparison {
-    /// `=`
-    Equal,
-    /// `<>`
-    NotEqual,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-}
-
-/// Arithmetic on two values of one type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arithmetic {
-    /// `+`
-    Add,
-    /// `-`
-    Subtract,
-    /// `*`
-    Multiply,
-    /// `/`; integers only by a constant other than 0 and -1, rounding towards zero.
-    Divide,
-    /// `%`; restricted like [`Divide`](Self::Divide).
-    Remainder,
-}
-
-/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null outside the
-/// years that arrow-rs supports, -262143 to 262142.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DatePart {
-    /// The year.
-    Year,
-    /// 1 to 4.
-    Quarter,
-    /// 1 to 12.
-    Month,
-    /// 1 to 31.
-    Day,
-    /// Sunday is 0.
-    DayOfWeek,
-    /// 1 to 366.
-    DayOfYear,
-}
 
 /// An expression, evaluated per row.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,29 +20,8 @@ pub enum Expr {
     /// A constant of this type that is not known yet, by its index among parameters. A literal must replace it before
     /// the pipeline runs: no kernel is generated for it.
     Parameter(usize, Type),
-    /// Compares two values of one type.
-    Compare(Comparison, Box<Expr>, Box<Expr>),
-    /// True if all are (three-valued).
-    And(Vec<Expr>),
-    /// True if any is (three-valued).
-    Or(Vec<Expr>),
-    /// The negation (three-valued).
-    Not(Box<Expr>),
-    /// True if the value is null; never null itself. A column may be of any type here, as its values are not read.
-    IsNull(Box<Expr>),
-    /// Arithmetic on two values of one type; the result has the same type. Integers wrap around, except
-    /// `I128` (decimals, whose overflow is an error in DataFusion): there the data must rule overflow out, or no kernel
-    /// is generated. Floats are rounded after each operation.
-    Arithmetic(Arithmetic, Box<Expr>, Box<Expr>),
-    /// `0 - x`, with the overflow rules of [`Expr::Arithmetic`].
-    Negate(Box<Expr>),
-    /// Conversion that cannot fail: integers to wider integers or to narrower ones if the data fit
-    /// (else no kernel is generated), integers and floats to floats, to the nearest.
-    Cast(Box<Expr>, Type),
-    /// The value of the first condition that is true, else the default (null without one).
-    Case(Vec<(Expr, Expr)>, Option<Box<Expr>>),
-    /// A part of a date in days.
-    DatePart(DatePart, Box<Expr>),
+    /// An operator and its operands.
+    Op(Op, Vec<Expr>),
     /// True if a column's value passes a test; null for null. Restricted like
     /// [`Filter::Values`](crate::Filter::Values).
     Values(usize, ValueTest),
@@ -110,12 +40,6 @@ pub enum Expr {
     Match(usize),
     /// True if any match of the row meets a condition. Never null.
     Exists(Box<Exists>),
-    /// A sum divided by a count, rounded towards zero; null if the count is 0. The sum is an integer of any type, the
-    /// count a non-negative `I64`.
-    Average(Box<Expr>, Box<Expr>),
-    /// A double rounded to the nearest integer, an `I128`; ties round away from zero. Its operands (integers and
-    /// constants) must guarantee that its absolute value is at most this bound.
-    Rounded(Box<Expr>, i128),
     /// The dense id of a text or binary column's value within the batch. Only as an output from which
     /// tables are built.
     DenseId(usize),
@@ -151,6 +75,74 @@ pub struct Exists {
     pub condition: Expr,
 }
 
+/// Operators with their operands.
+impl Expr {
+    /// [`Op::Compare`].
+    pub fn compare(comparison: Comparison, a: Self, b: Self) -> Self {
+        Self::Op(Op::Compare(comparison), vec![a, b])
+    }
+
+    /// [`Op::And`].
+    pub fn and(parts: Vec<Self>) -> Self {
+        Self::Op(Op::And, parts)
+    }
+
+    /// [`Op::Or`].
+    pub fn or(parts: Vec<Self>) -> Self {
+        Self::Op(Op::Or, parts)
+    }
+
+    /// [`Op::IsNull`].
+    pub fn is_null(part: Self) -> Self {
+        Self::Op(Op::IsNull, vec![part])
+    }
+
+    /// [`Op::Arithmetic`].
+    pub fn arithmetic(operation: Arithmetic, a: Self, b: Self) -> Self {
+        Self::Op(Op::Arithmetic(operation), vec![a, b])
+    }
+
+    /// [`Op::Negate`].
+    pub fn negate(part: Self) -> Self {
+        Self::Op(Op::Negate, vec![part])
+    }
+
+    /// [`Op::Cast`].
+    pub fn cast(part: Self, to: Type) -> Self {
+        Self::Op(Op::Cast(to), vec![part])
+    }
+
+    /// [`Op::Case`].
+    pub fn case(whens: Vec<(Self, Self)>, otherwise: Option<Self>) -> Self {
+        let operands = whens.into_iter().flat_map(|(when, then)| [when, then]);
+        Self::Op(Op::Case, operands.chain(otherwise).collect())
+    }
+
+    /// [`Op::DatePart`].
+    pub fn date_part(part: DatePart, date: Self) -> Self {
+        Self::Op(Op::DatePart(part), vec![date])
+    }
+
+    /// [`Op::Average`].
+    pub fn average(sum: Self, count: Self) -> Self {
+        Self::Op(Op::Average, vec![sum, count])
+    }
+
+    /// [`Op::Rounded`].
+    pub fn rounded(part: Self, most: i128) -> Self {
+        Self::Op(Op::Rounded(most), vec![part])
+    }
+}
+
+/// [`Op::Not`].
+impl ops::Not for Expr {
+    type Output = Self;
+
+    fn not(self) -> Self {
+        Self::Op(Op::Not, vec![self])
+    }
+}
+
 impl Expr {
     /// Replaces, from the root down, each subexpression for which `other` returns another one. `other` is not called
     /// for the parts of a replaced subexpression.
@@ -166,7 +158,6 @@ impl Expr {
             return Ok(other);
         }
         let mut one = |part: &Self| part.replaced(other);
-        let boxed = |part: Self| Box::new(part);
         Ok(match self {
             Self::Column(_)
             | Self::Values(..)
@@ -177,19 +168,9 @@ impl Expr {
             | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
-            Self::Average(sum, count) => Self::Average(boxed(one(sum)?), boxed(one(count)?)),
-            Self::Rounded(part, most) => Self::Rounded(boxed(one(part)?), *most),
-            Self::Compare(op, a, b) => Self::Compare(*op, boxed(one(a)?), boxed(one(b)?)),
-            Self::Arithmetic(op, a, b) => Self::Arithmetic(*op, boxed(one(a)?), boxed(one(b)?)),
-            Self::And(parts) => Self::And(parts.iter().map(one).collect::<Result<_, E>>()?),
-            Self::Or(parts) => Self::Or(parts.iter().map(one).collect::<Result<_, E>>()?),
-            Self::Not(part) => Self::Not(boxed(one(part)?)),
-            Self::IsNull(part) => Self::IsNull(boxed(one(part)?)),
-            Self::Negate(part) => Self::Negate(boxed(one(part)?)),
-            Self::Cast(part, to) => Self::Cast(boxed(one(part)?), *to),
-            Self::DatePart(of, part) => Self::DatePart(*of, boxed(one(part)?)),
-            Self::Probe(part, codes) => Self::Probe(boxed(one(part)?), Arc::clone(codes)),
-            Self::PayloadOf(part, values) => Self::PayloadOf(boxed(one(part)?), Arc::clone(values)),
+            Self::Op(op, parts) => Self::Op(*op, parts.iter().map(one).collect::<Result<_, E>>()?),
+            Self::Probe(part, codes) => Self::Probe(one(part)?.into(), Arc::clone(codes)),
+            Self::PayloadOf(part, values) => Self::PayloadOf(one(part)?.into(), Arc::clone(values)),
             Self::Exists(some) => {
                 let matches = Matches {
                     code: one(&some.matches.code)?,
@@ -201,14 +182,6 @@ impl Expr {
                     condition: one(&some.condition)?,
                 }))
             }
-            Self::Case(whens, otherwise) => {
-                let mut cases = vec![];
-                for (when, then) in whens {
-                    cases.push((one(when)?, one(then)?));
-                }
-                let otherwise = otherwise.as_deref().map(one).transpose()?;
-                Self::Case(cases, otherwise.map(boxed))
-            }
         })
     }
 
@@ -217,6 +190,17 @@ impl Expr {
         let mut any = is_such(self);
         self.for_parts(|part| any = any || part.any(is_such));
         any
+    }
+
+    /// The column that this expression tests for nulls, if it is such a test: it does not read the column's values.
+    pub fn null_tested_column(&self) -> Option<usize> {
+        match self {
+            Self::Op(Op::IsNull, operands) => match operands[..] {
+                [Self::Column(column)] => Some(column),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// Calls `f` with each direct operand.
@@ -231,28 +215,11 @@ impl Expr {
             | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}
-            Self::Compare(_, a, b) | Self::Arithmetic(_, a, b) | Self::Average(a, b) => {
-                [a, b].into_iter().for_each(|part| f(part))
-            }
-            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(f),
-            Self::Not(part)
-            | Self::IsNull(part)
-            | Self::Negate(part)
-            | Self::Cast(part, _)
-            | Self::Rounded(part, _)
-            | Self::DatePart(_, part)
-            | Self::Probe(part, _)
-            | Self::PayloadOf(part, _) => f(part),
+            Self::Op(_, parts) => parts.iter().for_each(f),
+            Self::Probe(part, _) | Self::PayloadOf(part, _) => f(part),
             Self::Exists(some) => {
                 f(&some.matches.code);
                 f(&some.condition);
-            }
-            Self::Case(whens, otherwise) => {
-                for (when, then) in whens {
-                    f(when);
-                    f(then);
-                }
-                otherwise.iter().for_each(|part| f(part));
             }
         }
     }

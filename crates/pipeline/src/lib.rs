@@ -7,7 +7,7 @@
 //! of decimals, units of timestamps). Values may be null, with SQL's rules.
 //!
 //! ```text
-//! post_aggregation ──▶ pipeline ──▶ expr ──▶ join, text, types
+//! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, text, types
 //! results
 //! ```
 //!
@@ -19,19 +19,16 @@
 //! use arrow::datatypes::DataType;
 //! use vectile_pipeline::{Aggregate, Arithmetic, Comparison, Expr, Filter, Literal, Output, Pipeline, Type};
 //!
-//! let column = |index| Box::new(Expr::Column(index));
-//! let int = |value| Box::new(Expr::Literal(Literal::Int(value, Type::I64)));
-//! let rest = Expr::Arithmetic(Arithmetic::Subtract, int(100), column(1));
+//! let column = Expr::Column;
+//! let int = |value| Expr::Literal(Literal::Int(value, Type::I64));
+//! let rest = Expr::arithmetic(Arithmetic::Subtract, int(100), column(1));
+//! let revenue = Expr::arithmetic(Arithmetic::Multiply, column(0), rest);
 //! let pipeline = Pipeline {
 //!     columns: vec![DataType::Int64; 3],
 //!     lookups: vec![],
 //!     matches: vec![],
-//!     filter: Filter::Expr(Expr::Compare(Comparison::Less, column(2), int(24))),
-//!     output: Output::Aggregates(vec![Aggregate::Sum(Expr::Arithmetic(
-//!         Arithmetic::Multiply,
-//!         column(0),
-//!         Box::new(rest),
-//!     ))]),
+//!     filter: Filter::Expr(Expr::compare(Comparison::Less, column(2), int(24))),
+//!     output: Output::Aggregates(vec![Aggregate::Sum(revenue)]),
 //! };
 //! // each row counts once: no key of it has several matches
 //! assert_eq!(pipeline.most_combinations(), 1);
@@ -40,6 +37,7 @@
 mod error;
 mod expr;
 pub mod join;
+mod op;
 mod pipeline;
 mod post_aggregation;
 mod results;
@@ -47,8 +45,9 @@ mod text;
 mod types;
 
 pub use error::{Error, Result};
-pub use expr::{Arithmetic, Comparison, DatePart, Exists, Expr, Matches, ValueFunction, ValueTest};
+pub use expr::{Exists, Expr, Matches, ValueFunction, ValueTest};
 pub use join::{KeyTable, PayloadColumn};
+pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use post_aggregation::{GroupColumn, NestedAggregation, PostAggregation, TopK};
 pub use results::{GroupTotals, Groups, Number, Numbers, Total};

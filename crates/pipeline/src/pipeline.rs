@@ -5,8 +5,9 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use crate::expr::{Arithmetic, Comparison, Expr, Matches, ValueTest};
+use crate::expr::{Expr, Matches, ValueTest};
 use crate::join::KeyTable;
+use crate::op::{Arithmetic, Comparison, Op};
 use crate::types::{Literal, Type};
 
 /// Rows pass if the filter is true for them. A null value passes no test but [`Predicate::IsNull`].
@@ -103,16 +104,12 @@ fn int(value: impl Into<i128>) -> Expr {
     Expr::Literal(Literal::Int(value.into(), Type::I128))
 }
 
-fn by(operation: Arithmetic, a: Expr, b: Expr) -> Expr {
-    Expr::Arithmetic(operation, Box::new(a), Box::new(b))
-}
-
 /// Upper bound of a row's matches, an `I128`; exact if its code reads no other matches.
 fn count_of(of: &Matches) -> Expr {
     let code = match &of.code {
         // the code of rows with a match that meets a condition, else null
-        Expr::Case(whens, None) => match &whens[..] {
-            [(_, then)] => then,
+        Expr::Op(Op::Case, operands) => match &operands[..] {
+            [_, then] => then,
             _ => &of.code,
         },
         code => code,
@@ -121,7 +118,7 @@ fn count_of(of: &Matches) -> Expr {
         true => int(of.max_count),
         false => {
             let count = Expr::PayloadOf(Box::new(code.clone()), Arc::clone(&of.count));
-            Expr::Cast(Box::new(count), Type::I128)
+            Expr::cast(count, Type::I128)
         }
     }
 }
@@ -129,13 +126,9 @@ fn count_of(of: &Matches) -> Expr {
 /// Upper bound of how many times a row counts for its matches.
 fn max_times(of: &Matches) -> Expr {
     let count = count_of(of);
-    let some = Expr::Compare(
-        Comparison::Greater,
-        Box::new(count.clone()),
-        Box::new(int(0)),
-    );
+    let some = Expr::compare(Comparison::Greater, count.clone(), int(0));
     let none = int(of.is_outer);
-    Expr::Case(vec![(some, count)], Some(Box::new(none)))
+    Expr::case(vec![(some, count)], Some(none))
 }
 
 /// Adds to `examined` an upper bound of the matches that an expression examines for a row.
@@ -145,9 +138,9 @@ fn add_exists_matches(expr: &Expr, examined: &mut Expr) {
     };
     let mut within = 1u64;
     expr.for_parts(|part| within = within.saturating_add(max_exists_matches(part)));
-    let own = by(Arithmetic::Multiply, max_times(&some.matches), int(within));
+    let own = Expr::arithmetic(Arithmetic::Multiply, max_times(&some.matches), int(within));
     let before = std::mem::replace(examined, int(0));
-    *examined = by(Arithmetic::Add, before, own);
+    *examined = Expr::arithmetic(Arithmetic::Add, before, own);
 }
 
 impl Aggregate {
@@ -232,12 +225,12 @@ impl Pipeline {
         let mut examined = int(1);
         self.for_exprs(&mut |expr| add_exists_matches(expr, &mut examined));
         let times = self.matches.iter().map(max_times);
-        let times = times.reduce(|a, b| by(Arithmetic::Multiply, a, b));
+        let times = times.reduce(|a, b| Expr::arithmetic(Arithmetic::Multiply, a, b));
         // a row is also examined once before its matches are combined
         let all = match times {
-            Some(times) => by(
+            Some(times) => Expr::arithmetic(
                 Arithmetic::Multiply,
-                by(Arithmetic::Add, times, int(1)),
+                Expr::arithmetic(Arithmetic::Add, times, int(1)),
                 examined,
             ),
             None => examined,

@@ -107,27 +107,27 @@ impl CompositeKey {
         let mut within = Vec::new();
         let mut packed: Option<Expr> = None;
         for (digit, key) in self.digits.iter().zip(keys) {
-            let key = Expr::Cast(Box::new(key), Type::I64);
+            let key = Expr::cast(key, Type::I64);
             for (comparison, end) in [
                 (Comparison::GreaterOrEqual, digit.first),
                 (Comparison::LessOrEqual, digit.last),
             ] {
                 let end = number(end.into());
-                within.push(Expr::Compare(comparison, Box::new(key.clone()), end));
+                within.push(Expr::compare(comparison, key.clone(), *end));
             }
             let first = number(digit.first.into());
-            let own = Expr::Arithmetic(Arithmetic::Subtract, Box::new(key), first);
+            let own = Expr::arithmetic(Arithmetic::Subtract, key, *first);
             packed = Some(match packed {
                 None => own,
                 Some(before) => {
                     let count = number(digit.count());
-                    let before = Expr::Arithmetic(Arithmetic::Multiply, Box::new(before), count);
-                    Expr::Arithmetic(Arithmetic::Add, Box::new(before), Box::new(own))
+                    let before = Expr::arithmetic(Arithmetic::Multiply, before, *count);
+                    Expr::arithmetic(Arithmetic::Add, before, own)
                 }
             });
         }
         let packed = packed.ok_or_else(|| internal_datafusion_err!("a key without parts"))?;
-        Ok(Expr::Case(vec![(Expr::And(within), packed)], None))
+        Ok(Expr::case(vec![(Expr::and(within), packed)], None))
     }
 }
 

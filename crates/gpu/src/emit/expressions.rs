@@ -3,7 +3,7 @@
 use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{Argument, Bounds, KNOWN_DAYS, Node, Typed};
-use vectile_pipeline::{Arithmetic, Comparison, DatePart, Type};
+use vectile_pipeline::{Arithmetic, Comparison, DatePart, Op, Type};
 
 fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     match (a, b) {
@@ -64,95 +64,16 @@ impl<'a> Generator<'a> {
                 let code = self.constant(*constant, typed);
                 Value::of(typed, code, None)
             }
-            Node::Compare(comparison, a, b) => {
-                let (a, b) = (self.expr(a), self.expr(b));
-                self.compare(typed, *comparison, a, b)
-            }
-            Node::And(parts) => self.logic(typed, parts, true),
-            Node::Or(parts) => self.logic(typed, parts, false),
-            Node::Not(part) => {
-                let part = self.expr(part);
-                Value::of(typed, format!("!{}", part.code), part.valid)
-            }
+            Node::Op {
+                op,
+                operands,
+                wraps,
+            } => self.operation(typed, *op, operands, *wraps),
             Node::Tested { column, test } => {
                 let valid = typed.valid.map(|_| format!("(n{column} >> k & 1)"));
                 Value::of(typed, format!("(d{test} >> k & 1)"), valid)
             }
             Node::IsMissing(column) => Value::of(typed, format!("!(n{column} >> k & 1)"), None),
-            Node::IsNull(part) => {
-                let valid = self.expr(part).valid;
-                let code = valid.map_or("false".into(), |valid| format!("!{valid}"));
-                Value::of(typed, code, None)
-            }
-            Node::Arithmetic {
-                operation,
-                a,
-                b,
-                wraps,
-            } => self.once(typed, |this| {
-                let (a, b) = (this.expr(a), this.expr(b));
-                this.arithmetic(typed, *operation, a, b, *wraps)
-            }),
-            Node::Negate { part, wraps } => {
-                let part = self.expr(part);
-                if part.of.is_float() {
-                    let code = format!("negated({})", part.code);
-                    return self.named(Value { code, ..part });
-                }
-                let zero = Value {
-                    code: "0".into(),
-                    valid: None,
-                    of: part.of,
-                    bounds: Bounds(0, 0),
-                };
-                self.arithmetic(typed, Arithmetic::Subtract, zero, part, *wraps)
-            }
-            Node::Cast(part) => {
-                let part = self.expr(part);
-                self.cast(typed, part)
-            }
-            Node::Average(sum, count) => {
-                let (sum, count) = (self.expr(sum), self.expr(count));
-                let count = self.named(count);
-                let wide = sum.bounds.union(count.bounds).name();
-                let is_some = Some(format!("({} > 0)", count.code));
-                let valid = both(&both(&sum.valid, &count.valid), &is_some);
-                // rows that do not count may hold anything
-                let divisor = format!("({0} > 0 ? ({wide}){0} : 1)", count.code);
-                let code = format!("({})(({wide}){} / {divisor})", typed.name(), sum.code);
-                self.named(Value::of(typed, code, valid))
-            }
-            Node::Rounded(part) => {
-                self.computes_floats = true;
-                let part = self.expr(part);
-                let code = format!("rounded<{}>({})", typed.name(), part.code);
-                self.named(Value::of(typed, code, part.valid))
-            }
-            Node::Case(whens, otherwise) => self.case(typed, whens, otherwise),
-            Node::DatePart {
-                part,
-                date,
-                is_checked,
-            } => {
-                let mut date = self.expr(date);
-                if *is_checked {
-                    date = self.named(date);
-                    let Bounds(first, last) = KNOWN_DAYS;
-                    let code = &date.code;
-                    let known = format!("({code} >= {first} && {code} <= {last})");
-                    date.valid = both(&date.valid, &Some(known));
-                }
-                let function = match part {
-                    DatePart::Year => "year",
-                    DatePart::Quarter => "quarter",
-                    DatePart::Month => "month",
-                    DatePart::Day => "day",
-                    DatePart::DayOfWeek => "day_of_week",
-                    DatePart::DayOfYear => "day_of_year",
-                };
-                let code = format!("{function}_of((i32){})", date.code);
-                self.named(Value::of(typed, code, date.valid))
-            }
             Node::Payload {
                 lookup,
                 payload,
@@ -199,6 +120,95 @@ impl<'a> Generator<'a> {
                 this.payload_of(typed, &code.code, is_matched, *payload, *nullable)
             }),
         }
+    }
+
+    fn operation(&mut self, typed: &'a Typed, op: Op, operands: &'a [Typed], wraps: bool) -> Value {
+        match (op, operands) {
+            (Op::Compare(comparison), [a, b]) => {
+                let (a, b) = (self.expr(a), self.expr(b));
+                self.compare(typed, comparison, a, b)
+            }
+            (Op::And, _) => self.logic(typed, operands, true),
+            (Op::Or, _) => self.logic(typed, operands, false),
+            (Op::Not, [part]) => {
+                let part = self.expr(part);
+                Value::of(typed, format!("!{}", part.code), part.valid)
+            }
+            (Op::IsNull, [part]) => {
+                let valid = self.expr(part).valid;
+                let code = valid.map_or("false".into(), |valid| format!("!{valid}"));
+                Value::of(typed, code, None)
+            }
+            (Op::Arithmetic(operation), [a, b]) => self.once(typed, |this| {
+                let (a, b) = (this.expr(a), this.expr(b));
+                this.arithmetic(typed, operation, a, b, wraps)
+            }),
+            (Op::Negate, [part]) => self.negate(typed, part, wraps),
+            (Op::Cast(_), [part]) => {
+                let part = self.expr(part);
+                self.cast(typed, part)
+            }
+            (Op::Average, [sum, count]) => self.average(typed, sum, count),
+            (Op::Rounded(_), [part]) => {
+                self.computes_floats = true;
+                let part = self.expr(part);
+                let code = format!("rounded<{}>({})", typed.name(), part.code);
+                self.named(Value::of(typed, code, part.valid))
+            }
+            (Op::Case, [whens @ .., otherwise]) => self.case(typed, whens, otherwise),
+            (Op::DatePart(part), [date]) => self.date_part(typed, part, date),
+            // the planner checks numbers of operands: a kernel with this text does not compile
+            _ => Value::of(typed, format!("no_operator({})", operands.len()), None),
+        }
+    }
+
+    fn negate(&mut self, typed: &'a Typed, part: &'a Typed, wraps: bool) -> Value {
+        let part = self.expr(part);
+        if part.of.is_float() {
+            let code = format!("negated({})", part.code);
+            return self.named(Value { code, ..part });
+        }
+        let zero = Value {
+            code: "0".into(),
+            valid: None,
+            of: part.of,
+            bounds: Bounds(0, 0),
+        };
+        self.arithmetic(typed, Arithmetic::Subtract, zero, part, wraps)
+    }
+
+    fn average(&mut self, typed: &'a Typed, sum: &'a Typed, count: &'a Typed) -> Value {
+        let (sum, count) = (self.expr(sum), self.expr(count));
+        let count = self.named(count);
+        let wide = sum.bounds.union(count.bounds).name();
+        let is_some = Some(format!("({} > 0)", count.code));
+        let valid = both(&both(&sum.valid, &count.valid), &is_some);
+        // rows that do not count may hold anything
+        let divisor = format!("({0} > 0 ? ({wide}){0} : 1)", count.code);
+        let code = format!("({})(({wide}){} / {divisor})", typed.name(), sum.code);
+        self.named(Value::of(typed, code, valid))
+    }
+
+    fn date_part(&mut self, typed: &'a Typed, part: DatePart, date: &'a Typed) -> Value {
+        let is_checked = !date.bounds.within(KNOWN_DAYS);
+        let mut date = self.expr(date);
+        if is_checked {
+            date = self.named(date);
+            let Bounds(first, last) = KNOWN_DAYS;
+            let code = &date.code;
+            let known = format!("({code} >= {first} && {code} <= {last})");
+            date.valid = both(&date.valid, &Some(known));
+        }
+        let function = match part {
+            DatePart::Year => "year",
+            DatePart::Quarter => "quarter",
+            DatePart::Month => "month",
+            DatePart::Day => "day",
+            DatePart::DayOfWeek => "day_of_week",
+            DatePart::DayOfYear => "day_of_year",
+        };
+        let code = format!("{function}_of((i32){})", date.code);
+        self.named(Value::of(typed, code, date.valid))
     }
 
     fn constant(&mut self, constant: usize, typed: &Typed) -> String {
@@ -340,9 +350,9 @@ impl<'a> Generator<'a> {
         Value::of(typed, format!("({code})"), part.valid)
     }
 
-    fn case(&mut self, typed: &Typed, whens: &'a [(Typed, Typed)], otherwise: &'a Typed) -> Value {
+    fn case(&mut self, typed: &Typed, whens: &'a [Typed], otherwise: &'a Typed) -> Value {
         let mut branches = vec![];
-        for (when, then) in whens {
+        for [when, then] in whens.as_chunks::<2>().0 {
             branches.push((self.expr(when).truth(), self.expr(then)));
         }
         let last = self.expr(otherwise);

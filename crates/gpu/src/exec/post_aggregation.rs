@@ -404,9 +404,9 @@ fn comes_first(by: &Expr, last: Literal, first: &TopK) -> Expr {
         false => Comparison::LessOrEqual,
     };
     let last = Expr::Literal(last);
-    let is_first = Expr::Compare(comparison, by.clone().into(), last.into());
+    let is_first = Expr::compare(comparison, by.clone(), last);
     match first.nulls_first {
-        true => Expr::Or(vec![is_first, Expr::IsNull(by.clone().into())]),
+        true => Expr::or(vec![is_first, Expr::is_null(by.clone())]),
         false => is_first,
     }
 }
@@ -423,7 +423,7 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 impl Columns<'_> {
     /// True if an entry has a group.
     fn has_rows(&self) -> Expr {
-        Expr::Compare(Comparison::NotEqual, Expr::Column(FIRST).into(), int(0))
+        Expr::compare(Comparison::NotEqual, Expr::Column(FIRST), *int(0))
     }
 
     /// Rewrites an expression over columns of groups to one over columns of the table.
@@ -445,12 +445,12 @@ impl Columns<'_> {
             GroupColumn::Value(aggregate, of) => {
                 let (count, value) = self.result(aggregate)?;
                 let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
-                let some = Expr::Compare(Comparison::Greater, count.clone().into(), int(0));
+                let some = Expr::compare(Comparison::Greater, count.clone(), *int(0));
                 let value = cast(value, of);
                 // the first column counts rows, and is never 0 for a group
                 Ok(match count == Expr::Column(FIRST) {
                     true => value,
-                    false => Expr::Case(vec![(some, value)], None),
+                    false => Expr::case(vec![(some, value)], None),
                 })
             }
         }
@@ -479,9 +479,9 @@ impl Columns<'_> {
         if !of.nullable {
             return Ok(value);
         }
-        let is_null = Expr::Compare(Comparison::Equal, digit.into(), int(of.count - 1));
+        let is_null = Expr::compare(Comparison::Equal, digit, *int(of.count - 1));
         let null = Expr::Literal(Literal::Null(Type::I64));
-        Ok(Expr::Case(vec![(is_null, null)], Some(value.into())))
+        Ok(Expr::case(vec![(is_null, null)], Some(value)))
     }
 
     /// Count and value of an aggregate.
@@ -499,7 +499,7 @@ impl Columns<'_> {
                 }
                 Accumulator::Max(_) => Ok(raised(words)),
                 Accumulator::Min(_) => {
-                    let turned = Expr::Arithmetic(Arithmetic::Subtract, int(-1), words.into());
+                    let turned = Expr::arithmetic(Arithmetic::Subtract, *int(-1), words);
                     Ok(raised(turned))
                 }
                 _ => Ok(words),
@@ -519,7 +519,7 @@ fn type_of(accumulator: Accumulator) -> DataType {
 }
 
 fn cast(value: Expr, of: Type) -> Expr {
-    Expr::Cast(value.into(), of)
+    Expr::cast(value, of)
 }
 
 fn int(value: impl Into<i128>) -> Box<Expr> {
@@ -527,7 +527,7 @@ fn int(value: impl Into<i128>) -> Box<Expr> {
 }
 
 fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) -> Expr {
-    Expr::Arithmetic(operation, value.into(), int(constant))
+    Expr::arithmetic(operation, value, *int(constant))
 }
 
 /// The low (0) or high (1) words of values.

@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::task::Task;
-use vectile_pipeline::{Aggregate, Automaton, Expr, Filter, GroupKey, Output, Pipeline, Type};
+use vectile_pipeline::{Aggregate, Automaton, Expr, Filter, GroupKey, Op, Output, Pipeline, Type};
 
 /// Maximum columns of a loop that combines expressions without common columns.
 const COLUMNS_TOGETHER: usize = 4;
@@ -34,7 +34,7 @@ pub(crate) fn columns_of_expr(expr: &Expr, columns: &mut Vec<usize>) {
         Expr::Column(column) => push(*column, columns),
         // its values are tested in their encoded form
         Expr::Values(..) => {}
-        Expr::IsNull(part) if matches!(**part, Expr::Column(_)) => {}
+        _ if expr.null_tested_column().is_some() => {}
         _ => expr.for_parts(|part| columns_of_expr(part, columns)),
     }
 }
@@ -44,9 +44,7 @@ pub(super) fn columns_of_nulls(expr: &Expr, columns: &mut Vec<usize>) {
     if let Expr::Values(column, _) = expr {
         push(*column, columns);
     }
-    if let Expr::IsNull(part) = expr
-        && let Expr::Column(column) = **part
-    {
+    if let Some(column) = expr.null_tested_column() {
         push(column, columns);
     }
     expr.for_parts(|part| columns_of_nulls(part, columns));
@@ -105,9 +103,18 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
         Expr::Column(column) => of(&columns[*column]),
         Expr::Literal(literal) => literal.data_type().is_float(),
         Expr::Payload(_, values) | Expr::PayloadOf(_, values) => of(values.data_type()),
-        Expr::Arithmetic(_, part, _) | Expr::Negate(part) => is_float(part, columns),
-        Expr::Cast(_, to) => to.is_float(),
-        Expr::Case(whens, _) => whens.iter().any(|(_, then)| is_float(then, columns)),
+        Expr::Op(op, operands) => match op {
+            Op::Arithmetic(_) | Op::Negate => {
+                operands.first().is_some_and(|part| is_float(part, columns))
+            }
+            Op::Cast(to) => to.is_float(),
+            Op::Case => operands
+                .as_chunks::<2>()
+                .0
+                .iter()
+                .any(|[_, then]| is_float(then, columns)),
+            _ => false,
+        },
         _ => false,
     }
 }
@@ -253,7 +260,7 @@ mod tests {
     fn expressions_that_share_columns_share_a_loop() {
         let less = |a, b| {
             let column = |c| Box::new(Expr::Column(c));
-            Expr::Compare(Comparison::Less, column(a), column(b))
+            Expr::compare(Comparison::Less, *column(a), *column(b))
         };
         assert_eq!(loops(&[]), Vec::<Vec<usize>>::new());
         assert_eq!(loops(&[less(0, 1), less(2, 3)]), [[0, 1]]);

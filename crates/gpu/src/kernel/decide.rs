@@ -220,10 +220,9 @@ mod tests {
 
     #[test]
     fn parts_of_dates_and_remainders_are_few_groups() {
-        let part = |part| GroupKey::Value(Expr::DatePart(part, Expr::Column(0).into()));
+        let part = |part| GroupKey::Value(Expr::date_part(part, Expr::Column(0)));
         let seven = Expr::Literal(Literal::Int(7, Type::I32));
-        let remainder =
-            Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(0).into(), seven.into());
+        let remainder = Expr::arithmetic(Arithmetic::Remainder, Expr::Column(0), seven);
         // 1992 to 1998
         let groups_of = |keys: Vec<GroupKey>| {
             let mut pipeline = grouped();

@@ -9,7 +9,7 @@ use super::planner::Planner;
 use super::task::AccumulationScope;
 use crate::error::{Error, Result};
 use vectile_kernels::{ColumnTraits, Transform};
-use vectile_pipeline::{Aggregate, Expr, Type};
+use vectile_pipeline::{Aggregate, Expr, Op, Type};
 
 /// Bits of the maximum number of rows that a thread processes in a launch.
 const THREAD_ROWS_BITS: u32 = 20;
@@ -83,7 +83,9 @@ impl Planner<'_> {
             return None;
         };
         let mut expr = expr;
-        while let Expr::Cast(part, _) = expr {
+        while let Expr::Op(Op::Cast(_), operands) = expr
+            && let [part] = &operands[..]
+        {
             expr = part;
         }
         let Expr::Column(column) = expr else {

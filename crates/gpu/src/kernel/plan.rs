@@ -10,7 +10,7 @@ use super::bounds::Bounds;
 use super::tables::TableSource;
 use super::task::{AccumulationScope, Task};
 use vectile_kernels::ColumnTraits;
-use vectile_pipeline::{Arithmetic, Comparison, DatePart, Type};
+use vectile_pipeline::{Op, Type};
 
 /// The plan of a kernel: the key of the kernel cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -160,40 +160,19 @@ pub(crate) enum Node {
     Null,
     /// By its index among constants.
     Constant(usize),
-    Compare(Comparison, Box<Typed>, Box<Typed>),
-    And(Vec<Typed>),
-    Or(Vec<Typed>),
-    Not(Box<Typed>),
-    IsNull(Box<Typed>),
+    /// An operator on values. A CASE always has its default.
+    Op {
+        op: Op,
+        operands: Vec<Typed>,
+        /// True if the result wraps around to its type.
+        wraps: bool,
+    },
     /// True if a column is null.
     IsMissing(usize),
     /// The result of a test of the loop, by its number in [`RowLoop::tests`].
     Tested {
         column: usize,
         test: u32,
-    },
-    Arithmetic {
-        operation: Arithmetic,
-        a: Box<Typed>,
-        b: Box<Typed>,
-        /// True if the result wraps around to its type.
-        wraps: bool,
-    },
-    Negate {
-        part: Box<Typed>,
-        wraps: bool,
-    },
-    Cast(Box<Typed>),
-    /// A sum divided by a count.
-    Average(Box<Typed>, Box<Typed>),
-    /// A double rounded to the nearest integer.
-    Rounded(Box<Typed>),
-    Case(Vec<(Typed, Typed)>, Box<Typed>),
-    DatePart {
-        part: DatePart,
-        date: Box<Typed>,
-        /// True if dates may be outside the years that have parts.
-        is_checked: bool,
     },
     /// A payload of a lookup, by its index in [`Bindings::attributes`](super::Bindings::attributes).
     Payload {

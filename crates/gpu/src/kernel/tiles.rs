@@ -154,7 +154,7 @@ mod tests {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
             Box::new(Expr::Payload(lookup, PayloadColumn::new(values)))
         };
-        let compared = Expr::Compare(Comparison::Less, payload(0, 7), payload(1, 1));
+        let compared = Expr::compare(Comparison::Less, *payload(0, 7), *payload(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);
         let traits = [
             of(GpuFor, 12, 2499),

@@ -11,7 +11,7 @@ use super::task::DictionaryTest;
 use crate::error::{Error, Result};
 use vectile_pipeline::join::code_bytes;
 use vectile_pipeline::{
-    Arithmetic, Exists, Expr, KeyTable, Literal, PayloadColumn, Type, ValueTest,
+    Arithmetic, Exists, Expr, KeyTable, Literal, Op, PayloadColumn, Type, ValueTest,
 };
 
 /// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.
@@ -25,6 +25,16 @@ impl Typed {
             bounds,
             valid,
         }
+    }
+
+    /// An operator that cannot wrap around.
+    fn op(op: Op, operands: Vec<Typed>, of: Type, bounds: Bounds, valid: Option<Valid>) -> Self {
+        let node = Node::Op {
+            op,
+            operands,
+            wraps: false,
+        };
+        Self::new(node, of, bounds, valid)
     }
 
     fn boolean(node: Node, valid: Option<Valid>) -> Self {
@@ -70,82 +80,7 @@ impl Planner<'_> {
                 let reason = "a constant that is not known";
                 return Err(Error::Internal(reason.into()));
             }
-            Expr::Compare(comparison, a, b) => {
-                let (a, b) = (self.typed(a)?, self.typed(b)?);
-                same_type(&a, &b)?;
-                let valid = self.named(a.valid.is_some() || b.valid.is_some());
-                Typed::boolean(Node::Compare(*comparison, a.into(), b.into()), valid)
-            }
-            Expr::And(parts) => self.logic(parts, true)?,
-            Expr::Or(parts) => self.logic(parts, false)?,
-            Expr::Not(part) => {
-                let part = self.typed(part)?;
-                let valid = part.valid;
-                Typed::boolean(Node::Not(part.into()), valid)
-            }
-            Expr::IsNull(part) => match **part {
-                // of any type: its values are not read
-                Expr::Column(column) => match self.columns[column].traits.nullable() {
-                    true => Typed::boolean(Node::IsMissing(column), None),
-                    false => Typed::boolean(Node::Bool(false), None),
-                },
-                _ => Typed::boolean(Node::IsNull(self.typed(part)?.into()), None),
-            },
-            Expr::Arithmetic(operation, a, b) => {
-                // values of lookups may have no name
-                let has_name = !has_lookups(expr);
-                let same = self.computed.iter().find(|(known, _)| known == expr);
-                if let Some((_, value)) = same.filter(|_| has_name) {
-                    return Ok(value.clone());
-                }
-                let constant = match b.as_ref() {
-                    Expr::Literal(Literal::Int(value, _)) => Some(*value),
-                    _ => None,
-                };
-                let (a, b) = (self.typed(a)?, self.typed(b)?);
-                let (bounds, wraps) = arithmetic(*operation, &a, &b, constant)?;
-                let valid = self.named(a.valid.is_some() || b.valid.is_some());
-                let of = a.of;
-                let node = Node::Arithmetic {
-                    operation: *operation,
-                    a: a.into(),
-                    b: b.into(),
-                    wraps,
-                };
-                let value = Typed::new(node, of, bounds, valid);
-                if has_name {
-                    self.computed.push((expr.clone(), value.clone()));
-                }
-                value
-            }
-            Expr::Negate(part) => {
-                let part = self.typed(part)?;
-                let of = part.of;
-                let (bounds, wraps) = match of.is_float() {
-                    true => (part.bounds, false),
-                    false => {
-                        let zero = Typed::new(Node::Null, of, Bounds(0, 0), None);
-                        arithmetic(Arithmetic::Subtract, &zero, &part, None)?
-                    }
-                };
-                let valid = self.named(part.valid.is_some());
-                let part = part.into();
-                Typed::new(Node::Negate { part, wraps }, of, bounds, valid)
-            }
-            Expr::Cast(part, to) => cast(self.typed(part)?, *to)?,
-            Expr::Case(whens, otherwise) => self.case(whens, otherwise.as_deref())?,
-            Expr::DatePart(part, date) => {
-                let date = self.typed(date)?;
-                let is_checked = !date.bounds.within(KNOWN_DAYS);
-                let valid = self.named(date.valid.is_some() || is_checked);
-                let bounds = date.bounds.clamped(KNOWN_DAYS).of_part(*part);
-                let node = Node::DatePart {
-                    part: *part,
-                    date: date.into(),
-                    is_checked,
-                };
-                Typed::new(node, Type::I32, bounds, valid)
-            }
+            Expr::Op(op, operands) => self.operation(*op, operands, expr)?,
             Expr::Payload(lookup, payload) => self.payload(*lookup, payload)?,
             Expr::Code(lookup) => {
                 let count = self.codes_of(*lookup)?.count();
@@ -174,21 +109,6 @@ impl Planner<'_> {
             Expr::PayloadOf(code, payload) => {
                 self.once(expr, |this| this.payload_of(code, payload))?
             }
-            Expr::Average(sum, count) => {
-                let (sum, count) = (self.typed(sum)?, self.typed(count)?);
-                average(sum, count, self.named(true))?
-            }
-            Expr::Rounded(part, most) => {
-                let largest = self.largest(part)?.ceil();
-                // as a double, the limit itself may be rounded up
-                if largest.is_nan() || largest >= *most as f64 {
-                    return Err(Error::Unsupported("a double that may not fit".into()));
-                }
-                let part = self.typed(part)?;
-                let valid = part.valid;
-                let bounds = Bounds::rounded(-(largest as i128), largest as i128);
-                Typed::new(Node::Rounded(part.into()), Type::I128, bounds, valid)
-            }
             Expr::DenseId(_) | Expr::RowNumber => {
                 let reason = "numbers of values or rows within an expression";
                 return Err(Error::Internal(reason.into()));
@@ -197,38 +117,165 @@ impl Planner<'_> {
         })
     }
 
+    /// Plans an operator.
+    fn operation(&mut self, op: Op, operands: &[Expr], expr: &Expr) -> Result<Typed> {
+        match (op, operands) {
+            _ if !op.takes(operands.len()) => {
+                let reason = format!("{op:?} of {} operands", operands.len());
+                Err(Error::Internal(reason))
+            }
+            (Op::And | Op::Or, _) => self.logic(op, operands),
+            (Op::Case, _) => self.case(operands),
+            // of any type: its values are not read
+            (Op::IsNull, [Expr::Column(column)]) => {
+                Ok(match self.columns[*column].traits.nullable() {
+                    true => Typed::boolean(Node::IsMissing(*column), None),
+                    false => Typed::boolean(Node::Bool(false), None),
+                })
+            }
+            (Op::Arithmetic(operation), [a, b]) => self.arithmetic(operation, a, b, expr),
+            (Op::Rounded(most), [part]) => self.rounded(part, most),
+            (_, [part]) => {
+                let part = self.typed(part)?;
+                self.unary(op, part)
+            }
+            (_, [a, b]) => {
+                let (a, b) = (self.typed(a)?, self.typed(b)?);
+                self.binary(op, a, b)
+            }
+            _ => Err(Error::Internal(format!("{op:?} has no plan"))),
+        }
+    }
+
+    /// Plans an operator on one value.
+    fn unary(&mut self, op: Op, part: Typed) -> Result<Typed> {
+        let valid = part.valid;
+        Ok(match op {
+            Op::Not => Typed::op(op, vec![part], Type::Bool, Bounds(0, 1), valid),
+            Op::IsNull => Typed::op(op, vec![part], Type::Bool, Bounds(0, 1), None),
+            Op::Negate => {
+                let of = part.of;
+                let (bounds, wraps) = match of.is_float() {
+                    true => (part.bounds, false),
+                    false => {
+                        let zero = Typed::new(Node::Null, of, Bounds(0, 0), None);
+                        arithmetic(Arithmetic::Subtract, &zero, &part, None)?
+                    }
+                };
+                let valid = self.named(valid.is_some());
+                let operands = vec![part];
+                let node = Node::Op {
+                    op,
+                    operands,
+                    wraps,
+                };
+                Typed::new(node, of, bounds, valid)
+            }
+            Op::Cast(to) => cast(part, to)?,
+            Op::DatePart(date_part) => {
+                let is_checked = !part.bounds.within(KNOWN_DAYS);
+                let valid = self.named(valid.is_some() || is_checked);
+                let bounds = part.bounds.clamped(KNOWN_DAYS).of_part(date_part);
+                Typed::op(op, vec![part], Type::I32, bounds, valid)
+            }
+            _ => return Err(Error::Internal(format!("{op:?} of one value"))),
+        })
+    }
+
+    /// Plans an operator on two values.
+    fn binary(&mut self, op: Op, a: Typed, b: Typed) -> Result<Typed> {
+        match op {
+            Op::Compare(_) => {
+                same_type(&a, &b)?;
+                let valid = self.named(a.valid.is_some() || b.valid.is_some());
+                Ok(Typed::op(op, vec![a, b], Type::Bool, Bounds(0, 1), valid))
+            }
+            Op::Average => average(a, b, self.named(true)),
+            _ => Err(Error::Internal(format!("{op:?} of two values"))),
+        }
+    }
+
+    /// Plans arithmetic, unless the same was planned before in this loop.
+    fn arithmetic(
+        &mut self,
+        operation: Arithmetic,
+        a: &Expr,
+        b: &Expr,
+        expr: &Expr,
+    ) -> Result<Typed> {
+        // values of lookups may have no name
+        let has_name = !has_lookups(expr);
+        let same = self.computed.iter().find(|(known, _)| known == expr);
+        if let Some((_, value)) = same.filter(|_| has_name) {
+            return Ok(value.clone());
+        }
+        let constant = match b {
+            Expr::Literal(Literal::Int(value, _)) => Some(*value),
+            _ => None,
+        };
+        let (a, b) = (self.typed(a)?, self.typed(b)?);
+        let (bounds, wraps) = arithmetic(operation, &a, &b, constant)?;
+        let valid = self.named(a.valid.is_some() || b.valid.is_some());
+        let of = a.of;
+        let node = Node::Op {
+            op: Op::Arithmetic(operation),
+            operands: vec![a, b],
+            wraps,
+        };
+        let value = Typed::new(node, of, bounds, valid);
+        if has_name {
+            self.computed.push((expr.clone(), value.clone()));
+        }
+        Ok(value)
+    }
+
+    /// Plans a double that is rounded to an integer of at most this magnitude.
+    fn rounded(&mut self, part: &Expr, most: i128) -> Result<Typed> {
+        let largest = self.largest(part)?.ceil();
+        // as a double, the limit itself may be rounded up
+        if largest.is_nan() || largest >= most as f64 {
+            return Err(Error::Unsupported("a double that may not fit".into()));
+        }
+        let part = self.typed(part)?;
+        let valid = part.valid;
+        let bounds = Bounds::rounded(-(largest as i128), largest as i128);
+        // kernels do not depend on the exact bound
+        let op = Op::Rounded(bounds.1);
+        Ok(Typed::op(op, vec![part], Type::I128, bounds, valid))
+    }
+
     /// An upper bound of a double's magnitude; infinity if none is known.
     fn largest(&mut self, expr: &Expr) -> Result<f64> {
         // each operation rounds
         let slack = 1.0 + 1e-12;
         Ok(match expr {
             Expr::Literal(Literal::F64(value)) => value.abs(),
-            Expr::Negate(part) => self.largest(part)?,
-            Expr::Cast(part, Type::F64) => {
-                let part = self.typed(part)?;
-                match part.of.is_float() {
-                    true => f64::INFINITY,
-                    false => part
-                        .bounds
-                        .0
-                        .unsigned_abs()
-                        .max(part.bounds.1.unsigned_abs()) as f64,
-                }
-            }
-            Expr::Arithmetic(operation, a, b) => {
-                let divisor = match (operation, b.as_ref()) {
-                    (Arithmetic::Divide, Expr::Literal(Literal::F64(value))) => value.abs(),
-                    _ => 0.0,
-                };
-                let (a, b) = (self.largest(a)?, self.largest(b)?);
-                slack
-                    * match operation {
-                        Arithmetic::Add | Arithmetic::Subtract => a + b,
-                        Arithmetic::Multiply => a * b,
-                        Arithmetic::Divide if divisor > 0.0 => a / divisor,
-                        Arithmetic::Divide | Arithmetic::Remainder => f64::INFINITY,
+            Expr::Op(op, operands) => match (op, &operands[..]) {
+                (Op::Negate, [part]) => self.largest(part)?,
+                (Op::Cast(Type::F64), [part]) => {
+                    let part = self.typed(part)?;
+                    let Bounds(low, high) = part.bounds;
+                    match part.of.is_float() {
+                        true => f64::INFINITY,
+                        false => low.unsigned_abs().max(high.unsigned_abs()) as f64,
                     }
-            }
+                }
+                (Op::Arithmetic(operation), [a, b]) => {
+                    let divisor = match (operation, b) {
+                        (Arithmetic::Divide, Expr::Literal(Literal::F64(value))) => value.abs(),
+                        _ => 0.0,
+                    };
+                    let (a, b) = (self.largest(a)?, self.largest(b)?);
+                    slack
+                        * match operation {
+                            Arithmetic::Add | Arithmetic::Subtract => a + b,
+                            Arithmetic::Multiply => a * b,
+                            Arithmetic::Divide if divisor > 0.0 => a / divisor,
+                            Arithmetic::Divide | Arithmetic::Remainder => f64::INFINITY,
+                        }
+                }
+                _ => f64::INFINITY,
+            },
             _ => f64::INFINITY,
         })
     }
@@ -241,17 +288,20 @@ impl Planner<'_> {
                 Bounds(low, high)
             }
             Expr::Literal(Literal::Int(value, _)) => Bounds(*value, *value),
-            Expr::Cast(part, _) => self.exact_bounds(part)?,
             Expr::Probe(_, codes) => Bounds(0, i128::from(codes.count().saturating_sub(1))),
-            Expr::DatePart(part, date) => {
-                let days = self.exact_bounds(date)?;
-                days.clamped(KNOWN_DAYS).of_part(*part)
-            }
-            Expr::Arithmetic(Arithmetic::Remainder, part, divisor) => {
-                let divisor = self.exact_bounds(divisor)?;
-                self.exact_bounds(part)?
-                    .remainders(divisor.1.max(divisor.0.saturating_neg()))
-            }
+            Expr::Op(op, operands) => match (op, &operands[..]) {
+                (Op::Cast(_), [part]) => self.exact_bounds(part)?,
+                (Op::DatePart(part), [date]) => {
+                    let days = self.exact_bounds(date)?;
+                    days.clamped(KNOWN_DAYS).of_part(*part)
+                }
+                (Op::Arithmetic(Arithmetic::Remainder), [part, divisor]) => {
+                    let divisor = self.exact_bounds(divisor)?;
+                    self.exact_bounds(part)?
+                        .remainders(divisor.1.max(divisor.0.saturating_neg()))
+                }
+                _ => return None,
+            },
             _ => return None,
         })
     }
@@ -277,7 +327,7 @@ impl Planner<'_> {
     }
 
     /// Three-valued AND or OR.
-    fn logic(&mut self, parts: &[Expr], is_and: bool) -> Result<Typed> {
+    fn logic(&mut self, op: Op, parts: &[Expr]) -> Result<Typed> {
         let mut typed = vec![];
         let mut valid = None;
         for part in parts {
@@ -288,37 +338,30 @@ impl Planner<'_> {
             };
             typed.push(part);
         }
-        let node = match is_and {
-            true => Node::And(typed),
-            false => Node::Or(typed),
-        };
-        Ok(Typed::boolean(node, valid))
+        Ok(Typed::op(op, typed, Type::Bool, Bounds(0, 1), valid))
     }
 
-    fn case(&mut self, whens: &[(Expr, Expr)], otherwise: Option<&Expr>) -> Result<Typed> {
-        let mut branches = vec![];
-        for (when, then) in whens {
-            branches.push((self.typed(when)?, self.typed(then)?));
+    fn case(&mut self, operands: &[Expr]) -> Result<Typed> {
+        let (whens, otherwise) = operands.as_chunks::<2>();
+        let mut typed = vec![];
+        for branch in whens.as_flattened() {
+            typed.push(self.typed(branch)?);
         }
-        let of = branches.first().map(|(_, value)| value.of);
+        let of = typed.get(1).map(|value| value.of);
         let of = of.ok_or_else(|| Error::Internal("a CASE without WHEN".into()))?;
         let last = match otherwise {
-            Some(expr) => self.typed(expr)?,
-            None => self.literal(Literal::Null(of)),
+            [expr] => self.typed(expr)?,
+            _ => self.literal(Literal::Null(of)),
         };
-        let mut bounds = last.bounds;
-        for (_, value) in &branches {
+        let (mut bounds, mut nullable) = (last.bounds, last.valid.is_some());
+        for [_, value] in typed.as_chunks::<2>().0 {
             same_type(value, &last)?;
             bounds = bounds.union(value.bounds);
+            nullable |= value.valid.is_some();
         }
-        let nullable = last.valid.is_some() || branches.iter().any(|(_, v)| v.valid.is_some());
         let valid = self.named(nullable);
-        Ok(Typed::new(
-            Node::Case(branches, last.into()),
-            of,
-            bounds,
-            valid,
-        ))
+        typed.push(last);
+        Ok(Typed::op(Op::Case, typed, of, bounds, valid))
     }
 
     /// Plans the payload of a row's key.
@@ -511,8 +554,7 @@ fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
     }
     let (of, Bounds(low, high)) = (sum.of, sum.bounds);
     let bounds = Bounds(low.min(0), high.max(0));
-    let node = Node::Average(sum.into(), count.into());
-    Ok(Typed::new(node, of, bounds, valid))
+    Ok(Typed::op(Op::Average, vec![sum, count], of, bounds, valid))
 }
 
 fn cast(part: Typed, to: Type) -> Result<Typed> {
@@ -537,7 +579,7 @@ fn cast(part: Typed, to: Type) -> Result<Typed> {
         _ => Bounds(0, 0),
     };
     let valid = part.valid;
-    Ok(Typed::new(Node::Cast(part.into()), to, bounds, valid))
+    Ok(Typed::op(Op::Cast(to), vec![part], to, bounds, valid))
 }
 
 fn same_type(a: &Typed, b: &Typed) -> Result<()> {

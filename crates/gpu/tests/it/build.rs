@@ -82,8 +82,8 @@ fn passing(engine: &Arc<Engine>, filter: Filter, tables: &[Build]) -> Option<Vec
 
 /// Passes rows in which a column of numbers is below a limit.
 fn below(column: usize, limit: i64) -> Filter {
-    let value = Expr::Cast(Expr::Column(column).into(), Type::I64);
-    let less = Expr::Compare(vectile_pipeline::Comparison::Less, value.into(), int(limit));
+    let value = Expr::cast(Expr::Column(column), Type::I64);
+    let less = Expr::compare(vectile_pipeline::Comparison::Less, value, *int(limit));
     Filter::Expr(less)
 }
 
@@ -365,10 +365,10 @@ fn keys_of_a_large_range_are_hashed() {
     let inputs = inputs();
     let batch = Batch::of(&table(&engine, &inputs, 4096)).unwrap();
     let spread = |row: i64| row.wrapping_mul(0x5851_f42d_4c95_7f2d);
-    let far = Expr::Arithmetic(
+    let far = Expr::arithmetic(
         Arithmetic::Multiply,
-        Expr::Column(3).into(),
-        int(0x5851_f42d_4c95_7f2d),
+        Expr::Column(3),
+        *int(0x5851_f42d_4c95_7f2d),
     );
     let outputs = vec![far, Expr::Column(3), Expr::Column(1), Expr::Column(2)];
     let one = |by| Build {
@@ -443,10 +443,10 @@ fn keys_of_a_large_range_are_hashed() {
         }
     }
     // duplicates
-    let twice = Expr::Arithmetic(
+    let twice = Expr::arithmetic(
         Arithmetic::Multiply,
-        Expr::Cast(Expr::Column(1).into(), Type::I64).into(),
-        int(0x5851_f42d_4c95_7f2d),
+        Expr::cast(Expr::Column(1), Type::I64),
+        *int(0x5851_f42d_4c95_7f2d),
     );
     let mut execution = start(
         &engine,
@@ -469,10 +469,10 @@ fn groups_build_tables() {
     let aggregates = vec![Aggregate::CountRows, Aggregate::Sum(Expr::Column(3))];
     let output = Output::Groups(keys, aggregates);
     let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
-    let above = Expr::Compare(
+    let above = Expr::compare(
         vectile_pipeline::Comparison::Greater,
-        Expr::Column(1).into(),
-        int(22),
+        Expr::Column(1),
+        *int(22),
     );
     let post = PostAggregation {
         columns: vec![
@@ -483,14 +483,14 @@ fn groups_build_tables() {
         conditions: vec![above],
         ..PostAggregation::default()
     };
-    let half = Expr::Arithmetic(
+    let half = Expr::arithmetic(
         Arithmetic::Multiply,
-        Expr::Cast(Expr::Column(1).into(), Type::F64).into(),
-        Expr::Literal(Literal::F64(0.5)).into(),
+        Expr::cast(Expr::Column(1), Type::F64),
+        Expr::Literal(Literal::F64(0.5)),
     );
     let computed = [
-        Expr::Average(Expr::Column(2).into(), Expr::Column(1).into()),
-        Expr::Rounded(half.into(), 1 << 60),
+        Expr::average(Expr::Column(2), Expr::Column(1)),
+        Expr::rounded(half, 1 << 60),
     ];
     let rows: Vec<Expr> = (0..3).map(Expr::Column).chain(computed).collect();
     let table = Build {

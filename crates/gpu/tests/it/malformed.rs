@@ -183,7 +183,7 @@ fn numbers(engine: &Arc<Engine>, data_type: &DataType, middle: &ArrayRef, groups
     };
     let sum = match of {
         Type::I128 | Type::Bool => x.clone(),
-        _ => Expr::Arithmetic(Arithmetic::Add, Box::new(x.clone()), Box::new(x.clone())),
+        _ => Expr::arithmetic(Arithmetic::Add, x.clone(), x.clone()),
     };
     let totals = Output::Aggregates(vec![
         Aggregate::Sum(sum),

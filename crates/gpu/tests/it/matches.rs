@@ -165,11 +165,7 @@ impl Case {
     /// sum of both if there are both.
     fn aggregates(&self) -> Vec<Aggregate> {
         let value = self.lists[0].value(0);
-        let both = Expr::Arithmetic(
-            Arithmetic::Add,
-            Box::new(Expr::Column(1)),
-            Box::new(value.clone()),
-        );
+        let both = Expr::arithmetic(Arithmetic::Add, Expr::Column(1), value.clone());
         vec![
             Aggregate::CountRows,
             Aggregate::Sum(Expr::Column(2)),
@@ -229,12 +225,8 @@ fn with_most(mut case: Case, most: u32) -> Case {
 
 /// A join filter (the match's value is less than the row's key), and a test of the row alone.
 fn filter(list: &List) -> Filter {
-    let less = Expr::Compare(
-        Comparison::Less,
-        Box::new(list.value(0)),
-        Box::new(Expr::Column(1)),
-    );
-    let not_null = Expr::Not(Box::new(Expr::IsNull(Box::new(Expr::Column(2)))));
+    let less = Expr::compare(Comparison::Less, list.value(0), Expr::Column(1));
+    let not_null = !Expr::is_null(Expr::Column(2));
     Filter::And(vec![Filter::Expr(less), Filter::Expr(not_null)])
 }
 
@@ -334,11 +326,11 @@ fn groups_are_of_all_combinations() {
 /// EXISTS: any value of the first list is less than the row's, or null.
 fn exists(list: &List, number: usize) -> Expr {
     let value = || Box::new(list.value(number));
-    let less = Expr::Compare(Comparison::Less, value(), Box::new(Expr::Column(1)));
+    let less = Expr::compare(Comparison::Less, *value(), Expr::Column(1));
     Expr::Exists(Box::new(Exists {
         matches: list.matches(Expr::Code(0), false),
         number,
-        condition: Expr::Or(vec![less, Expr::IsNull(value())]),
+        condition: Expr::or(vec![less, Expr::is_null(*value())]),
     }))
 }
 
@@ -358,7 +350,7 @@ fn exists_counts_a_row_once() {
     for is_there in [true, false] {
         let condition = |number| match is_there {
             true => exists(&list, number),
-            false => Expr::Not(Box::new(exists(&list, number))),
+            false => !exists(&list, number),
         };
         let all = case.combinations(&inputs);
         let stays = |row: &[Option<i64>; 3]| has_exists(&list, row) == is_there;
@@ -368,10 +360,10 @@ fn exists_counts_a_row_once() {
             pipeline.matches.clear();
             Arc::new(pipeline)
         };
-        let is_large = Expr::Compare(
+        let is_large = Expr::compare(
             Comparison::Greater,
-            Box::new(Expr::Column(1)),
-            Box::new(Expr::Literal(Literal::Int(30, Type::I64))),
+            Expr::Column(1),
+            Expr::Literal(Literal::Int(30, Type::I64)),
         );
         let either = Filter::Or(vec![Filter::Expr(condition(7)), Filter::Expr(is_large)]);
         let rows = (0..ROWS as usize).map(|row| row_of(&inputs, row));
@@ -423,7 +415,7 @@ fn exists_has_a_number_of_its_own() {
         number: 1,
         condition: list.value(1),
     }));
-    let free = Expr::IsNull(Box::new(list.value(5)));
+    let free = Expr::is_null(list.value(5));
     for (expr, reason) in [
         (exists(list, 0), "others as well"),
         (no_condition, "a condition of type"),

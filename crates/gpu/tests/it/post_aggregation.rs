@@ -139,8 +139,8 @@ fn groups_are_aggregated_again() {
             GroupColumn::Value(3, Type::I64),
             GroupColumn::Value(4, Type::I128),
         ];
-        let remainder = Expr::Arithmetic(Arithmetic::Remainder, Expr::Column(1).into(), int(3));
-        let above = Expr::Compare(Comparison::Greater, Expr::Column(1).into(), int(1));
+        let remainder = Expr::arithmetic(Arithmetic::Remainder, Expr::Column(1), *int(3));
+        let above = Expr::compare(Comparison::Greater, Expr::Column(1), *int(1));
         let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
@@ -264,7 +264,7 @@ fn groups_are_pruned() {
         );
     }
     for least in [100, 3000, 1 << 40] {
-        let above = Expr::Compare(Comparison::Greater, Expr::Column(0).into(), int(least));
+        let above = Expr::compare(Comparison::Greater, Expr::Column(0), *int(least));
         let post = PostAggregation {
             columns: columns.clone(),
             conditions: vec![above],
@@ -299,9 +299,9 @@ fn groups_are_pruned_by_averages() {
             GroupColumn::Value(aggregate, of),
             GroupColumn::Count(aggregate),
         ];
-        let by = Expr::Literal(Literal::Int(factor, of)).into();
-        let by = Expr::Arithmetic(Arithmetic::Multiply, Expr::Column(0).into(), by);
-        let by = Expr::Average(by.into(), Expr::Column(1).into());
+        let by = Expr::Literal(Literal::Int(factor, of));
+        let by = Expr::arithmetic(Arithmetic::Multiply, Expr::Column(0), by);
+        let by = Expr::average(by, Expr::Column(1));
         let average = |groups: &Groups, row: usize| {
             let [sum, count] = [0, 1].map(|column| value(groups, columns[column], row));
             sum.zip(count).map(|(sum, count)| sum * factor / count)
@@ -344,10 +344,10 @@ fn groups_are_pruned_by_averages() {
         let least = all_averages[all_averages.len() - 30].unwrap();
         let post = PostAggregation {
             columns: columns.clone(),
-            conditions: vec![Expr::Compare(
+            conditions: vec![Expr::compare(
                 Comparison::Greater,
-                by.clone().into(),
-                Expr::Literal(Literal::Int(least, of)).into(),
+                by.clone(),
+                Expr::Literal(Literal::Int(least, of)),
             )],
             ..PostAggregation::default()
         };
@@ -372,10 +372,10 @@ fn groups_of_unsupported_conditions_are_all_read() {
     let table = table(&engine, &inputs, 4096);
     let batch = Batch::of(&table).unwrap();
     let output = Output::Groups(vec![key(0)], vec![Aggregate::Max(Expr::Column(1))]);
-    let above = Expr::Compare(
+    let above = Expr::compare(
         Comparison::Greater,
-        Expr::Column(0).into(),
-        Expr::Literal(Literal::F64(2000.0)).into(),
+        Expr::Column(0),
+        Expr::Literal(Literal::F64(2000.0)),
     );
     let post = PostAggregation {
         columns: vec![GroupColumn::Value(0, Type::F64)],

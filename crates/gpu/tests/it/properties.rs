@@ -187,11 +187,7 @@ fn queries(low: ArrayRef, high: ArrayRef, included: bool, expr: Expr) -> Vec<Que
 }
 
 fn of_column(operation: Arithmetic, literal: Literal) -> Expr {
-    Expr::Arithmetic(
-        operation,
-        Box::new(Expr::Column(0)),
-        Box::new(Expr::Literal(literal)),
-    )
+    Expr::arithmetic(operation, Expr::Column(0), Expr::Literal(literal))
 }
 
 proptest! {
@@ -219,11 +215,7 @@ proptest! {
         let mut groups = seed(&DataType::Float64);
         groups.extend(random);
         let one = |value: f64| Arc::new(Float64Array::from(vec![value])) as ArrayRef;
-        let less = Expr::Compare(
-            Comparison::Less,
-            Box::new(Expr::Column(0)),
-            Box::new(Expr::Literal(Literal::F64(constant))),
-        );
+        let less = Expr::compare(Comparison::Less, Expr::Column(0), Expr::Literal(Literal::F64(constant)));
         check(groups, queries(one(low), one(f64::from_bits(high)), included, less));
     }
 

@@ -8,8 +8,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Pipeline,
-    Type,
+    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Op,
+    Pipeline, Type,
 };
 
 /// A value of a row.
@@ -162,11 +162,14 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
     match expr {
         Expr::Column(column) => Type::of(&columns[*column]).unwrap(),
         Expr::Literal(literal) => literal.data_type(),
-        Expr::Arithmetic(_, a, _) | Expr::Average(a, _) | Expr::Negate(a) => type_of(a, columns),
-        Expr::Cast(_, to) => *to,
-        Expr::Case(whens, _) => type_of(&whens[0].1, columns),
-        Expr::Rounded(..) => Type::I128,
-        Expr::DatePart(..) => Type::I32,
+        Expr::Op(op, operands) => match op {
+            Op::Arithmetic(_) | Op::Average | Op::Negate => type_of(&operands[0], columns),
+            Op::Cast(to) => *to,
+            Op::Case => type_of(&operands[1], columns),
+            Op::Rounded(_) => Type::I128,
+            Op::DatePart(_) => Type::I32,
+            Op::Compare(_) | Op::And | Op::Or | Op::Not | Op::IsNull => Type::Bool,
+        },
         Expr::Payload(_, values) | Expr::PayloadOf(_, values) => {
             Type::of(values.data_type()).unwrap()
         }
@@ -178,14 +181,8 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
 /// The value of an expression for each row.
 pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
     let rows = data.columns[0].len();
-    let types: Vec<DataType> = data.columns.iter().map(|c| c.data_type().clone()).collect();
-    let of = |expr: &Expr| type_of(expr, &types);
     let map = |part: &Expr, f: &dyn Fn(Value) -> Value| -> Vec<Value> {
         evaluate(part, data).into_iter().map(f).collect()
-    };
-    let pairs = |a: &Expr, b: &Expr, f: &dyn Fn(Value, Value) -> Value| -> Vec<Value> {
-        let pairs = evaluate(a, data).into_iter().zip(evaluate(b, data));
-        pairs.map(|(a, b)| f(a, b)).collect()
     };
     match expr {
         Expr::Match(_) | Expr::Exists(_) => {
@@ -201,53 +198,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             };
             rows
         ],
-        Expr::Compare(comparison, a, b) => pairs(a, b, &|a, b| {
-            if a.is_null() || b.is_null() {
-                return Value::Null;
-            }
-            let order = a.compare(b);
-            Value::of_truth(Some(match comparison {
-                Comparison::Equal => order.is_eq(),
-                Comparison::NotEqual => order.is_ne(),
-                Comparison::Less => order.is_lt(),
-                Comparison::LessOrEqual => order.is_le(),
-                Comparison::Greater => order.is_gt(),
-                Comparison::GreaterOrEqual => order.is_ge(),
-            }))
-        }),
-        Expr::And(parts) => connect(parts, data, rows, false),
-        Expr::Or(parts) => connect(parts, data, rows, true),
-        Expr::Not(part) => map(part, &|value| Value::of_truth(value.truth().map(|t| !t))),
-        Expr::IsNull(part) => map(part, &|value| Value::of_truth(Some(value.is_null()))),
-        Expr::Arithmetic(operation, a, b) => {
-            pairs(a, b, &|x, y| arithmetic(*operation, x, y, of(a)))
-        }
-        Expr::Negate(part) => map(part, &|value| match value {
-            Value::Null => Value::Null,
-            Value::Int(value) => Value::Int(wrapped(-value, of(part))),
-            Value::F32(value) => Value::F32(-value),
-            Value::F64(value) => Value::F64(-value),
-        }),
-        Expr::Cast(part, to) => map(part, &|value| cast(value, *to)),
-        Expr::Case(whens, otherwise) => {
-            let mut result = match otherwise {
-                Some(expr) => evaluate(expr, data),
-                None => vec![Value::Null; rows],
-            };
-            for (when, then) in whens.iter().rev() {
-                let (when, then) = (evaluate(when, data), evaluate(then, data));
-                for row in 0..rows {
-                    if when[row].truth() == Some(true) {
-                        result[row] = then[row];
-                    }
-                }
-            }
-            result
-        }
-        Expr::DatePart(part, date) => map(date, &|value| match value {
-            Value::Int(days) => part_of_date(*part, days as i32),
-            other => other,
-        }),
+        Expr::Op(op, operands) => operation(*op, operands, data),
         Expr::Payload(lookup, values) => {
             let values = values_of(&values.values().unwrap());
             let codes = data.codes(*lookup).into_iter();
@@ -289,16 +240,80 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             };
             (0..rows).map(value).collect()
         }
-        Expr::Average(sum, count) => pairs(sum, count, &|sum, count| match (sum, count) {
+        Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => panic!("has no kernel"),
+    }
+}
+
+/// The value of an operator for each row.
+fn operation(op: Op, operands: &[Expr], data: &Data) -> Vec<Value> {
+    let rows = data.columns[0].len();
+    let types: Vec<DataType> = data.columns.iter().map(|c| c.data_type().clone()).collect();
+    let of = |expr: &Expr| type_of(expr, &types);
+    let map = |f: &dyn Fn(Value) -> Value| -> Vec<Value> {
+        evaluate(&operands[0], data).into_iter().map(f).collect()
+    };
+    let pairs = |f: &dyn Fn(Value, Value) -> Value| -> Vec<Value> {
+        let pairs = evaluate(&operands[0], data)
+            .into_iter()
+            .zip(evaluate(&operands[1], data));
+        pairs.map(|(a, b)| f(a, b)).collect()
+    };
+    match op {
+        Op::Compare(comparison) => pairs(&|a, b| {
+            if a.is_null() || b.is_null() {
+                return Value::Null;
+            }
+            let order = a.compare(b);
+            Value::of_truth(Some(match comparison {
+                Comparison::Equal => order.is_eq(),
+                Comparison::NotEqual => order.is_ne(),
+                Comparison::Less => order.is_lt(),
+                Comparison::LessOrEqual => order.is_le(),
+                Comparison::Greater => order.is_gt(),
+                Comparison::GreaterOrEqual => order.is_ge(),
+            }))
+        }),
+        Op::And => connect(operands, data, rows, false),
+        Op::Or => connect(operands, data, rows, true),
+        Op::Not => map(&|value| Value::of_truth(value.truth().map(|t| !t))),
+        Op::IsNull => map(&|value| Value::of_truth(Some(value.is_null()))),
+        Op::Arithmetic(operation) => pairs(&|x, y| arithmetic(operation, x, y, of(&operands[0]))),
+        Op::Negate => map(&|value| match value {
+            Value::Null => Value::Null,
+            Value::Int(value) => Value::Int(wrapped(-value, of(&operands[0]))),
+            Value::F32(value) => Value::F32(-value),
+            Value::F64(value) => Value::F64(-value),
+        }),
+        Op::Cast(to) => map(&|value| cast(value, to)),
+        Op::Case => {
+            let (whens, otherwise) = operands.as_chunks::<2>();
+            let mut result = match otherwise {
+                [expr] => evaluate(expr, data),
+                _ => vec![Value::Null; rows],
+            };
+            for [when, then] in whens.iter().rev() {
+                let (when, then) = (evaluate(when, data), evaluate(then, data));
+                for row in 0..rows {
+                    if when[row].truth() == Some(true) {
+                        result[row] = then[row];
+                    }
+                }
+            }
+            result
+        }
+        Op::DatePart(part) => map(&|value| match value {
+            Value::Int(days) => part_of_date(part, days as i32),
+            other => other,
+        }),
+        Op::Average => pairs(&|sum, count| match (sum, count) {
             (Value::Int(_), Value::Int(0)) => Value::Null,
             (Value::Int(sum), Value::Int(count)) => Value::Int(sum / count),
             _ => Value::Null,
         }),
-        Expr::Rounded(part, _) => map(part, &|value| match value {
+        Op::Rounded(_) => map(&|value| match value {
             Value::F64(value) => Value::Int(value.round() as i128),
             other => other,
         }),
-        Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => panic!("has no kernel"),
     }
 }
 

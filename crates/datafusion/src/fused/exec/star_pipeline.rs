@@ -245,9 +245,9 @@ impl Star {
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
             let matched = Expr::Match(filler.number(dimension)?);
-            let is_none = Expr::IsNull(Box::new(matched));
+            let is_none = Expr::is_null(matched);
             let condition = filler.expr(condition)?;
-            Ok(Filter::Expr(Expr::Or(vec![is_none, condition])))
+            Ok(Filter::Expr(Expr::or(vec![is_none, condition])))
         });
         filters.collect()
     }
@@ -387,7 +387,7 @@ impl TemplateFiller<'_> {
         let some = existence_test.exists(dimension, condition)?;
         let matches = self.matches(dimension, true)?;
         Ok(Matches {
-            code: Expr::Case(vec![(some, matches.code)], None),
+            code: Expr::case(vec![(some, matches.code)], None),
             ..matches
         })
     }
@@ -447,9 +447,9 @@ impl TemplateFiller<'_> {
             CodeSource::Lookup(number) => return self.filter_of(kind, lookup, number),
             CodeSource::Code(code) => code,
         };
-        let is_missing = Expr::IsNull(Box::new(code));
+        let is_missing = Expr::is_null(code);
         Ok(match kind {
-            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(Expr::Not(Box::new(is_missing)))),
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(!is_missing)),
             JoinKind::Anti => Some(Filter::Expr(is_missing)),
             JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
             JoinKind::Outer => None,
@@ -470,15 +470,15 @@ impl TemplateFiller<'_> {
             None => {
                 let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
-                let has_match = Expr::Not(Box::new(Expr::IsNull(Box::new(code))));
+                let has_match = !Expr::is_null(code);
                 let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
-                let is_met = (Expr::And(vec![has_match, condition]), truth(true));
-                Expr::Case(vec![is_met], Some(Box::new(truth(false))))
+                let is_met = (Expr::and(vec![has_match, condition]), truth(true));
+                Expr::case(vec![is_met], Some(truth(false)))
             }
         };
         Ok(match (kind, self.join_filter(kind, lookup)?) {
             (JoinKind::Semi, Some(found)) => Filter::And(vec![found, Filter::Expr(some)]),
-            (JoinKind::Anti, _) => Filter::Expr(Expr::Not(Box::new(some))),
+            (JoinKind::Anti, _) => Filter::Expr(!some),
             (kind, _) => return internal_err!("a condition of a join of kind {kind}"),
         })
     }

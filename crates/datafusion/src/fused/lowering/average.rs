@@ -21,13 +21,13 @@ impl Average {
         let (sum, count) = (Expr::Column(sum), Box::new(Expr::Column(count)));
         match self.factor {
             None => {
-                let count = Expr::Cast(count, Type::F64);
-                Expr::Arithmetic(Arithmetic::Divide, Box::new(sum), Box::new(count))
+                let count = Expr::cast(*count, Type::F64);
+                Expr::arithmetic(Arithmetic::Divide, sum, count)
             }
             Some(factor) => {
                 let factor = Expr::Literal(Literal::Int(factor, Type::I128));
-                let sum = Expr::Arithmetic(Arithmetic::Multiply, Box::new(sum), Box::new(factor));
-                Expr::Average(Box::new(sum), count)
+                let sum = Expr::arithmetic(Arithmetic::Multiply, sum, factor);
+                Expr::average(sum, *count)
             }
         }
     }

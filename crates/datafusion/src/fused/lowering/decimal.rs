@@ -48,7 +48,7 @@ pub(super) fn cast(value: Expr, from: Type, to: Type) -> Expr {
             Expr::Literal(Literal::Int(number, to))
         }
         Expr::Literal(Literal::Null(_)) => Expr::Literal(Literal::Null(to)),
-        value => Expr::Cast(Box::new(value), to),
+        value => Expr::cast(value, to),
     }
 }
 
@@ -62,7 +62,7 @@ pub(super) fn scaled(value: Expr, digits: i16) -> Option<Expr> {
         }
         value => {
             let unit = Expr::Literal(Literal::Int(unit, Type::I128));
-            Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit))
+            Expr::arithmetic(Arithmetic::Multiply, value, unit)
         }
     })
 }
@@ -72,7 +72,7 @@ pub(super) fn scaled(value: Expr, digits: i16) -> Option<Expr> {
 pub(super) fn rounded(value: Expr, to: &Decimal, machine: Type) -> Option<Expr> {
     let most = 10_i128.checked_pow(u32::try_from(to.precision).ok()?)?;
     let unit = Expr::Literal(Literal::F64(10_f64.powi(to.scale.into())));
-    let value = Expr::Arithmetic(Arithmetic::Multiply, Box::new(value), Box::new(unit));
-    let rounded = Expr::Rounded(Box::new(value), most - 1);
+    let value = Expr::arithmetic(Arithmetic::Multiply, value, unit);
+    let rounded = Expr::rounded(value, most - 1);
     Some(cast(rounded, Type::I128, machine))
 }

@@ -138,7 +138,7 @@ impl Lowering<'_> {
                     let sides = stack::operands(filter, Operator::Or).into_iter();
                     let sides = sides.map(|side| self.joined_filter(level + 1, side));
                     let sides = sides.collect::<Result<_>>()?;
-                    return Ok(JoinedFilter::of(sides, Filter::Or, Expr::Or));
+                    return Ok(JoinedFilter::of(sides, Filter::Or, Expr::or));
                 }
                 _ => {}
             }
@@ -181,7 +181,7 @@ impl Lowering<'_> {
         let parts = of_table.into_iter().chain(joined);
         let parts = parts.map(|parts| self.joined_filter(level + 1, &conjunction(parts)));
         let parts = parts.collect::<Result<_>>()?;
-        Ok(JoinedFilter::of(parts, Filter::And, Expr::And))
+        Ok(JoinedFilter::of(parts, Filter::And, Expr::and))
     }
 
     fn is_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> bool {

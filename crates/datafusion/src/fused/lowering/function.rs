@@ -77,7 +77,7 @@ pub(crate) fn lower(
         .transpose()?;
     let condition = filter.map(|filter| lowering.value(&filter)).transpose()?;
     let only_where = |value: Expr| match condition.clone() {
-        Some(condition) => Expr::Case(vec![(condition, value)], None),
+        Some(condition) => Expr::case(vec![(condition, value)], None),
         None => value,
     };
     let function = aggregate.fun().inner();
@@ -143,7 +143,7 @@ fn counted(
     lowering.value(argument).or_else(|reason| {
         let present: Arc<dyn PhysicalExpr> = Arc::new(IsNotNullExpr::new(Arc::clone(argument)));
         match lowering.value(&present) {
-            Ok(present) => Ok(Expr::Case(vec![(present, one())], None)),
+            Ok(present) => Ok(Expr::case(vec![(present, one())], None)),
             Err(_) => Err(reason),
         }
     })

@@ -300,9 +300,9 @@ fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> O
     ];
     let tests = tests.map(|(comparison, bound)| {
         let bound = Expr::Literal(Literal::Int(bound, Type::I128));
-        Expr::Compare(comparison, value.clone().into(), bound.into())
+        Expr::compare(comparison, value.clone(), bound)
     });
-    Some(Expr::Or(tests.to_vec()))
+    Some(Expr::or(tests.to_vec()))
 }
 
 impl TopGroups {
@@ -344,7 +344,7 @@ mod tests {
     use datafusion::functions_aggregate::sum::sum_udaf;
     use datafusion::physical_expr::aggregate::AggregateExprBuilder;
     use datafusion::physical_expr::expressions::Literal;
-    use vectile_pipeline::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers};
+    use vectile_pipeline::{GroupColumn, GroupTotals, Literal as KernelLiteral, Numbers, Op};
 
     use super::super::function::Function;
     use super::*;
@@ -472,9 +472,11 @@ mod tests {
             let on_device = of.on_device(&functions).unwrap();
             let columns = [GroupColumn::Value(0, Type::I128), GroupColumn::Count(0)];
             assert_eq!(on_device.columns, columns);
-            let is_average = |expr: &Expr| matches!(expr, Expr::Average(..));
+            let is_average = |expr: &Expr| matches!(expr, Expr::Op(Op::Average, _));
             for condition in &on_device.conditions {
-                assert!(matches!(condition, Expr::Compare(_, by, _) if is_average(by)));
+                assert!(
+                    matches!(condition, Expr::Op(Op::Compare(_), sides) if is_average(&sides[0]))
+                );
             }
             assert!(on_device.top_k.is_none_or(|first| is_average(&first.by)));
         }
@@ -499,13 +501,13 @@ mod tests {
                 false => BinaryExpr::new(right, operator, left),
             });
             let mut lowering = Lowering::over_groups(&table, &[]);
-            let Some(Expr::Or(tests)) = before_cast(&filter, &mut lowering) else {
+            let Some(Expr::Op(Op::Or, tests)) = before_cast(&filter, &mut lowering) else {
                 panic!("{filter}");
             };
             // The other two tests pass values whose cast overflows.
             assert_eq!(tests.len(), 3);
             match &tests[0] {
-                Expr::Compare(comparison, _, bound) => match **bound {
+                Expr::Op(Op::Compare(comparison), sides) => match sides[1] {
                     Expr::Literal(KernelLiteral::Int(bound, Type::I128)) => (*comparison, bound),
                     ref other => panic!("{other:?}"),
                 },

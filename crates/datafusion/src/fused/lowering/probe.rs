@@ -158,9 +158,9 @@ impl<'a> Lookups<'a> {
         let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
         let matched = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
         let (lookup, matched) = self.add(join, Purpose::Values, matched);
-        let is_missing = Expr::IsNull(Box::new(Expr::Payload(lookup, placeholder(matched))));
+        let is_missing = Expr::is_null(Expr::Payload(lookup, placeholder(matched)));
         let branches = vec![(is_missing, Expr::Literal(missing))];
-        Ok(Expr::Case(branches, Some(Box::new(value))))
+        Ok(Expr::case(branches, Some(value)))
     }
 
     fn add(
@@ -295,7 +295,10 @@ mod tests {
         assert!(matches!(value_expr, Expr::Payload(0, _)));
         let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
         let value_expr = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
-        assert!(matches!(value_expr, Expr::Case(..)));
+        assert!(matches!(
+            value_expr,
+            Expr::Op(vectile_pipeline::Op::Case, _)
+        ));
         assert_eq!(lookups.finish()[0].attributes.len(), 3);
     }
 }

@@ -60,7 +60,7 @@ impl ListedValues {
             values: ScalarValue::iter_to_array(values)?,
             number: match whens.is_empty() {
                 true => number(last),
-                false => Expr::Case(whens, Some(Box::new(number(last)))),
+                false => Expr::case(whens, Some(number(last))),
             },
         }))
     }
@@ -121,7 +121,9 @@ mod tests {
         let texts = |texts: &[&str]| texts.iter().map(|text| (*text).into()).collect::<Vec<_>>();
         let list = listed(0, &texts(&["b", "a", "b"]), false).unwrap();
         assert_eq!(list.values.len(), 2);
-        assert!(matches!(list.number, Expr::Case(whens, Some(_)) if whens.len() == 1));
+        assert!(
+            matches!(list.number, Expr::Op(vectile_pipeline::Op::Case, parts) if parts.len() == 3)
+        );
         let list = listed(0, &texts(&["a"]), false).unwrap();
         assert!(matches!(list.number, Expr::Literal(_)));
         assert!(listed(0, &texts(&["a", "b"]), true).is_none());

@@ -84,7 +84,7 @@ impl Variance {
     pub(crate) fn aggregates(self, value: Expr) -> Vec<Aggregate> {
         let square = |of: Expr| {
             let copy = Box::new(of.clone());
-            Expr::Arithmetic(Arithmetic::Multiply, Box::new(of), copy)
+            Expr::arithmetic(Arithmetic::Multiply, of, *copy)
         };
         match self {
             Self::Exact { of, .. } => {
@@ -96,7 +96,7 @@ impl Variance {
             Self::Shifted(Shifted { by, .. }) => {
                 let by = Box::new(Expr::Literal(Literal::F64(by)));
                 let of = Box::new(value.clone());
-                let distance = Expr::Arithmetic(Arithmetic::Subtract, of, by);
+                let distance = Expr::arithmetic(Arithmetic::Subtract, *of, *by);
                 vec![
                     Aggregate::Sum(distance.clone()),
                     Aggregate::Sum(square(distance)),
@@ -148,7 +148,7 @@ impl Variance {
             (Self::Exact { of, unit }, [Aggregate::Sum(value), _], Self::Shifted(_)) => {
                 let double = Box::new(cast(value.clone(), of, Type::F64));
                 let unit = Box::new(Expr::Literal(Literal::F64(unit)));
-                now.aggregates(Expr::Arithmetic(Arithmetic::Divide, double, unit))
+                now.aggregates(Expr::arithmetic(Arithmetic::Divide, *double, *unit))
             }
             (Self::Shifted(_), [.., Aggregate::Max(value)], _) => now.aggregates(value.clone()),
             _ => aggregates.to_vec(),

@@ -515,18 +515,18 @@ pub fn dictionaries() -> Case {
 pub fn within_expressions(test: ValueTest, number: usize) -> Vec<Query> {
     let passes = || Expr::Values(0, test.clone());
     let int = |value: i64| Expr::Literal(Literal::Int(value.into(), Type::I32));
-    let either = Expr::Case(vec![(passes(), column(1))], Some(int(7).into()));
-    let compared = Expr::Compare(Comparison::Less, column(1).into(), int(3).into());
-    let some = Expr::Or(vec![Expr::Not(passes().into()), compared]);
-    let kind = Expr::Case(
-        vec![(Expr::IsNull(passes().into()), int(0)), (passes(), int(1))],
-        Some(int(2).into()),
+    let either = Expr::case(vec![(passes(), column(1))], Some(int(7)));
+    let compared = Expr::compare(Comparison::Less, column(1), int(3));
+    let some = Expr::or(vec![Expr::not(passes()), compared]);
+    let kind = Expr::case(
+        vec![(Expr::is_null(passes()), int(0)), (passes(), int(1))],
+        Some(int(2)),
     );
     let sums = || {
         vec![
             Aggregate::CountRows,
             Aggregate::Sum(either.clone()),
-            Aggregate::Count(Expr::Case(vec![(passes(), int(1))], None)),
+            Aggregate::Count(Expr::case(vec![(passes(), int(1))], None)),
         ]
     };
     let (names, output) = match number % 4 {

@@ -48,7 +48,7 @@ pub fn arithmetic() -> Vec<Case> {
                     compute(Add, &x, &y),
                     compute(Subtract, &x, &y),
                     compute(Multiply, &x, &y),
-                    Expr::Negate(boxed(&x)),
+                    Expr::negate(x.clone()),
                     compute(Divide, &x, &int(divisor, of)),
                     compute(Remainder, &x, &int(divisor, of)),
                     compute(Add, &compute(Multiply, &x, &int(3, of)), &int(high, of)),
@@ -56,7 +56,7 @@ pub fn arithmetic() -> Vec<Case> {
                 if low < 0 {
                     exprs.push(compute(Divide, &x, &int(-divisor.min(100), of)));
                     exprs.push(compute(Remainder, &x, &int(-divisor.min(100), of)));
-                    exprs.push(compute(Divide, &Expr::Negate(boxed(&x)), &int(low, of)));
+                    exprs.push(compute(Divide, &Expr::negate(x.clone()), &int(low, of)));
                 }
                 queries.push(every_row("wrapping", exprs));
             }
@@ -106,7 +106,7 @@ pub fn floats() -> Case {
         let (x, y, constant) = (column(at), column(at + 1), Expr::Literal(literal));
         let operations = [Add, Subtract, Multiply, Divide];
         let mut exprs: Vec<Expr> = operations.map(|o| compute(o, &x, &y)).into();
-        exprs.push(Expr::Negate(boxed(&x)));
+        exprs.push(Expr::negate(x.clone()));
         // the result would differ with a fused multiply-add
         exprs.push(compute(Add, &compute(Multiply, &x, &constant), &y));
         exprs.push(compute(Subtract, &constant, &compute(Multiply, &x, &x)));
@@ -154,13 +154,13 @@ pub fn logic() -> Case {
     let groups = vec![booleans(1500, 1), booleans(33, 2)];
     let (a, b, n) = (column(0), column(1), column(2));
     let null = Expr::Literal(Literal::Null(Type::Bool));
-    let not = |expr: &Expr| Expr::Not(boxed(expr));
-    let is_null = |expr: &Expr| Expr::IsNull(boxed(expr));
-    let and = |parts: &[&Expr]| Expr::And(parts.iter().map(|p| (*p).clone()).collect());
-    let or = |parts: &[&Expr]| Expr::Or(parts.iter().map(|p| (*p).clone()).collect());
+    let not = |expr: &Expr| Expr::not(expr.clone());
+    let is_null = |expr: &Expr| Expr::is_null(expr.clone());
+    let and = |parts: &[&Expr]| Expr::and(parts.iter().map(|p| (*p).clone()).collect());
+    let or = |parts: &[&Expr]| Expr::or(parts.iter().map(|p| (*p).clone()).collect());
     let case = |whens: &[(&Expr, &Expr)], last: Option<&Expr>| {
         let whens = whens.iter().map(|(w, t)| ((*w).clone(), (*t).clone()));
-        Expr::Case(whens.collect(), last.map(boxed))
+        Expr::case(whens.collect(), last.cloned())
     };
     let of_int = Expr::Literal(Literal::Null(Type::I32));
     let exprs = vec![
@@ -409,11 +409,9 @@ pub fn dates() -> Case {
         DatePart::DayOfWeek,
         DatePart::DayOfYear,
     ];
-    let exprs: Vec<Expr> = parts
-        .map(|part| Expr::DatePart(part, Box::new(column(0))))
-        .into();
+    let exprs: Vec<Expr> = parts.map(|part| Expr::date_part(part, column(0))).into();
     let year = |year: i128| {
-        let of_column = Expr::DatePart(DatePart::Year, Box::new(column(0)));
+        let of_column = Expr::date_part(DatePart::Year, column(0));
         Filter::Expr(compare(
             Comparison::Equal,
             &of_column,

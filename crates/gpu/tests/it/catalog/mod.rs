@@ -120,20 +120,16 @@ fn column(at: usize) -> Expr {
     Expr::Column(at)
 }
 
-fn boxed(expr: &Expr) -> Box<Expr> {
-    Box::new(expr.clone())
-}
-
 fn compare(comparison: Comparison, a: &Expr, b: &Expr) -> Expr {
-    Expr::Compare(comparison, boxed(a), boxed(b))
+    Expr::compare(comparison, a.clone(), b.clone())
 }
 
 fn compute(operation: Arithmetic, a: &Expr, b: &Expr) -> Expr {
-    Expr::Arithmetic(operation, boxed(a), boxed(b))
+    Expr::arithmetic(operation, a.clone(), b.clone())
 }
 
 fn cast(expr: &Expr, to: Type) -> Expr {
-    Expr::Cast(boxed(expr), to)
+    Expr::cast(expr.clone(), to)
 }
 
 fn int(value: i128, of: Type) -> Expr {
@@ -208,7 +204,7 @@ fn questions(groups: &[Vec<Input>], at: usize) -> Vec<Query> {
         });
         let output = match index % 2 {
             0 => Output::Selection,
-            _ => Output::Rows(vec![column(at), Expr::IsNull(Box::new(column(at)))]),
+            _ => Output::Rows(vec![column(at), Expr::is_null(column(at))]),
         };
         queries.push(Query {
             name: if index % 2 == 0 { "tree" } else { "rows" },

@@ -403,7 +403,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
         let key = compute(Arithmetic::Add, &product, &cast(&column(4), Type::I64));
         Expr::Probe(Box::new(key), Arc::new(codes.unwrap()))
     };
-    let is_there = |code: &Expr| Expr::Not(Box::new(Expr::IsNull(Box::new(code.clone()))));
+    let is_there = |code: &Expr| !Expr::is_null(code.clone());
     let worth: ArrayRef = Arc::new(Int64Array::from_iter(
         (0..5).map(|n| (n != 2).then_some(n * 9 - 20)),
     ));
@@ -429,10 +429,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
             },
             Query {
                 name: "computed keys, some of them there",
-                filter: Filter::And(vec![
-                    Filter::Matched(1),
-                    Filter::Expr(Expr::Not(Box::new(is_there(&one)))),
-                ]),
+                filter: Filter::And(vec![Filter::Matched(1), Filter::Expr(!is_there(&one))]),
                 output: Output::Groups(
                     vec![
                         GroupKey::Value(many.clone()),
@@ -473,10 +470,10 @@ fn queries(key: &DataType) -> Vec<Query> {
         ]
     };
     let sum = || vec![Aggregate::Sum(column(1))];
-    let wide = Expr::Arithmetic(
+    let wide = Expr::arithmetic(
         Arithmetic::Multiply,
-        boxed(&cast(&column(1), Type::I128)),
-        Box::new(int(1 << 60, Type::I128)),
+        cast(&column(1), Type::I128),
+        int(1 << 60, Type::I128),
     );
     let square = Aggregate::Sum(compute(
         Arithmetic::Multiply,
@@ -571,7 +568,7 @@ fn queries(key: &DataType) -> Vec<Query> {
         ),
         query(
             "looked up",
-            Filter::Expr(Expr::Or(vec![
+            Filter::Expr(Expr::or(vec![
                 payload(1, &flags),
                 compare(
                     Comparison::Less,
