@@ -517,7 +517,7 @@ pub fn within_expressions(test: ValueTest, number: usize) -> Vec<Query> {
     let int = |value: i64| Expr::Literal(Literal::Int(value.into(), Type::I32));
     let either = Expr::case(vec![(passes(), column(1))], Some(int(7)));
     let compared = Expr::compare(Comparison::Less, column(1), int(3));
-    let some = Expr::or(vec![Expr::not(passes()), compared]);
+    let some = Expr::or(vec![!passes(), compared]);
     let kind = Expr::case(
         vec![(Expr::is_null(passes()), int(0)), (passes(), int(1))],
         Some(int(2)),

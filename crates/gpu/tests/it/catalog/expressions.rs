@@ -154,7 +154,7 @@ pub fn logic() -> Case {
     let groups = vec![booleans(1500, 1), booleans(33, 2)];
     let (a, b, n) = (column(0), column(1), column(2));
     let null = Expr::Literal(Literal::Null(Type::Bool));
-    let not = |expr: &Expr| Expr::not(expr.clone());
+    let not = |expr: &Expr| !expr.clone();
     let is_null = |expr: &Expr| Expr::is_null(expr.clone());
     let and = |parts: &[&Expr]| Expr::and(parts.iter().map(|p| (*p).clone()).collect());
     let or = |parts: &[&Expr]| Expr::or(parts.iter().map(|p| (*p).clone()).collect());
