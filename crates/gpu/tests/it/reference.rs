@@ -1,5 +1,5 @@
 //! Reference implementation of pipelines: evaluates a column at a time, value by value, on Arrow arrays, without
-//! encodings and without regard to speed. It implements the semantics that `vectile_gpu::plan` documents.
+//! encodings and without regard to speed. It implements the semantics that `vectile_pipeline` documents.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
