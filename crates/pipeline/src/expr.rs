@@ -5,7 +5,8 @@ use std::{fmt, ops};
 
 use arrow::array::{ArrayRef, BooleanArray};
 
-use crate::join::{KeyTable, PayloadColumn};
+use crate::code::Code;
+use crate::join::PayloadColumn;
 use crate::op::{Arithmetic, Comparison, DatePart, Op};
 use crate::text::Automaton;
 use crate::types::{Literal, Type};
@@ -25,19 +26,13 @@ pub enum Expr {
     /// True if a column's value passes a test; null for null. Restricted like
     /// [`Filter::Values`](crate::Filter::Values).
     Values(usize, ValueTest),
-    /// The payload of a row's key in one of [`Pipeline::lookups`](crate::Pipeline::lookups): the value of the key's
-    /// code. Null if the key is not in the table.
-    Payload(usize, Arc<PayloadColumn>),
-    /// The code of a row's key in one of [`Pipeline::lookups`](crate::Pipeline::lookups), a `U32`. Null if the key is
-    /// not in the table.
-    Code(usize),
-    /// The code of a computed integer key in a table, a `U32`. Null if the key is null or not in the table.
-    Probe(Box<Expr>, Arc<KeyTable>),
-    /// The payload of a computed code. Null if the code is null.
-    PayloadOf(Box<Expr>, Arc<PayloadColumn>),
-    /// Index of the current match, a `U32`, among the matches of all codes. The number selects an element of
-    /// [`Pipeline::matches`](crate::Pipeline::matches) or the enclosing [`Exists`]. Null if the row has no match.
-    Match(usize),
+    /// The value that a payload column has for a code. Null if the row has no code.
+    Payload(Code, Arc<PayloadColumn>),
+    /// True if the row has no code. Never null.
+    Unmatched(Code),
+    /// The number of a code, a `U32`, as an output or as a part of a composite key; null if the row has no code. It is
+    /// not the value of a payload.
+    Id(Code),
     /// True if any match of the row meets a condition. Never null.
     Exists(Box<Exists>),
     /// The dense id of a text or binary column's value within the batch. Only as an output from which
@@ -50,9 +45,9 @@ pub enum Expr {
 /// A row's matches in a build table with duplicate keys: an offset and a count per code.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matches {
-    /// The code of the row's key, a `U32`; null if the row has no match.
-    pub code: Expr,
-    /// Per code, the offset of its first match, a `UInt32`. Matches of a code are consecutive; [`Expr::Match`] is their
+    /// The code of the row's key.
+    pub code: Code,
+    /// Per code, the offset of its first match, a `UInt32`. Matches of a code are consecutive; [`Code::Match`] is their
     /// index.
     pub offset: Arc<PayloadColumn>,
     /// Per code, the number of its matches, a `UInt32`.
@@ -68,7 +63,7 @@ pub struct Matches {
 pub struct Exists {
     /// The row's matches. `is_outer` is ignored.
     pub matches: Matches,
-    /// The number of [`Expr::Match`] in the condition: unique for each `Exists`, and not an index of
+    /// The number of [`Code::Match`] in the condition: unique for each `Exists`, and not an index of
     /// [`Pipeline::matches`](crate::Pipeline::matches).
     pub number: usize,
     /// The condition on a match, a boolean.
@@ -157,29 +152,29 @@ impl Expr {
         if let Some(other) = other(self)? {
             return Ok(other);
         }
-        let mut one = |part: &Self| part.replaced(other);
         Ok(match self {
             Self::Column(_)
             | Self::Values(..)
             | Self::Literal(_)
-            | Self::Payload(..)
-            | Self::Code(_)
-            | Self::Match(_)
             | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => self.clone(),
-            Self::Op(op, parts) => Self::Op(*op, parts.iter().map(one).collect::<Result<_, E>>()?),
-            Self::Probe(part, codes) => Self::Probe(one(part)?.into(), Arc::clone(codes)),
-            Self::PayloadOf(part, values) => Self::PayloadOf(one(part)?.into(), Arc::clone(values)),
+            Self::Op(op, parts) => {
+                let parts = parts.iter().map(|part| part.replaced(other));
+                Self::Op(*op, parts.collect::<Result<_, E>>()?)
+            }
+            Self::Payload(code, values) => Self::Payload(code.replaced(other)?, Arc::clone(values)),
+            Self::Unmatched(code) => Self::Unmatched(code.replaced(other)?),
+            Self::Id(code) => Self::Id(code.replaced(other)?),
             Self::Exists(some) => {
                 let matches = Matches {
-                    code: one(&some.matches.code)?,
+                    code: some.matches.code.replaced(other)?,
                     ..some.matches.clone()
                 };
                 Self::Exists(Box::new(Exists {
                     matches,
                     number: some.number,
-                    condition: one(&some.condition)?,
+                    condition: some.condition.replaced(other)?,
                 }))
             }
         })
@@ -190,6 +185,31 @@ impl Expr {
         let mut any = is_such(self);
         self.for_parts(|part| any = any || part.any(is_such));
         any
+    }
+
+    /// Returns true if `is_such` holds for a code of the expression, or of any part of it.
+    pub fn any_code(&self, is_such: &impl Fn(&Code) -> bool) -> bool {
+        let mut any = false;
+        self.visit_codes(&mut |code| any = any || is_such(code));
+        any
+    }
+
+    /// Calls `f` with each code of the expression and of its parts, from left to right.
+    pub fn visit_codes(&self, f: &mut impl FnMut(&Code)) {
+        match self {
+            Self::Payload(code, _) | Self::Unmatched(code) | Self::Id(code) => code.visit(f),
+            Self::Exists(some) => {
+                some.matches.code.visit(f);
+                some.condition.visit_codes(f);
+            }
+            Self::Op(_, parts) => parts.iter().for_each(|part| part.visit_codes(f)),
+            Self::Column(_)
+            | Self::Values(..)
+            | Self::Literal(_)
+            | Self::DenseId(_)
+            | Self::RowNumber
+            | Self::Parameter(..) => {}
+        }
     }
 
     /// The column that this expression tests for nulls, if it is such a test: it does not read the column's values.
@@ -203,22 +223,21 @@ impl Expr {
         }
     }
 
-    /// Calls `f` with each direct operand.
+    /// Calls `f` with each direct operand, and with the expressions that codes are computed from.
     pub fn for_parts<'a>(&'a self, mut f: impl FnMut(&'a Self)) {
         match self {
             Self::Column(_)
             | Self::Values(..)
             | Self::Literal(_)
-            | Self::Payload(..)
-            | Self::Code(_)
-            | Self::Match(_)
             | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}
             Self::Op(_, parts) => parts.iter().for_each(f),
-            Self::Probe(part, _) | Self::PayloadOf(part, _) => f(part),
+            Self::Payload(code, _) | Self::Unmatched(code) | Self::Id(code) => {
+                code.for_exprs(&mut f);
+            }
             Self::Exists(some) => {
-                f(&some.matches.code);
+                some.matches.code.for_exprs(&mut f);
                 f(&some.condition);
             }
         }

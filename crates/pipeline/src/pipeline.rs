@@ -5,9 +5,10 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
+use crate::code::Code;
 use crate::expr::{Expr, Matches, ValueTest};
 use crate::join::KeyTable;
-use crate::op::{Arithmetic, Comparison, Op};
+use crate::op::{Arithmetic, Comparison};
 use crate::types::{Literal, Type};
 
 /// Rows pass if the filter is true for them. A null value passes no test but [`Predicate::IsNull`].
@@ -97,7 +98,8 @@ fn max_exists_matches(expr: &Expr) -> u64 {
 }
 
 fn reads_matches(expr: &Expr) -> bool {
-    expr.any(&|part| matches!(part, Expr::Match(_) | Expr::Exists(_)))
+    expr.any(&|part| matches!(part, Expr::Exists(_)))
+        || expr.any_code(&|code| matches!(code, Code::Match(_)))
 }
 
 fn int(value: impl Into<i128>) -> Expr {
@@ -107,19 +109,14 @@ fn int(value: impl Into<i128>) -> Expr {
 /// Upper bound of a row's matches, an `I128`; exact if its code reads no other matches.
 fn count_of(of: &Matches) -> Expr {
     let code = match &of.code {
-        // the code of rows with a match that meets a condition, else null
-        Expr::Op(Op::Case, operands) => match &operands[..] {
-            [_, then] => then,
-            _ => &of.code,
-        },
+        // the code of rows with a match that meets a condition
+        Code::If(_, code) => code,
         code => code,
     };
-    match reads_matches(code) {
+    let count = Expr::Payload(code.clone(), Arc::clone(&of.count));
+    match reads_matches(&count) {
         true => int(of.max_count),
-        false => {
-            let count = Expr::PayloadOf(Box::new(code.clone()), Arc::clone(&of.count));
-            Expr::cast(count, Type::I128)
-        }
+        false => Expr::cast(count, Type::I128),
     }
 }
 
@@ -190,7 +187,7 @@ pub struct Pipeline {
     pub lookups: Vec<Lookup>,
     /// Rows that pass count once per combination of their matches in these. Only for outputs that aggregate.
     pub matches: Vec<Matches>,
-    /// The rows that pass; conjuncts that read [`Expr::Match`] select combinations of matches.
+    /// The rows that pass; conjuncts that read [`Code::Match`] select combinations of matches.
     pub filter: Filter,
     /// The result for these rows.
     pub output: Output,
@@ -259,7 +256,7 @@ impl Pipeline {
     /// Calls `f` with each expression that is computed row by row.
     fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
         self.filter.for_exprs(f);
-        self.matches.iter().for_each(|of| f(&of.code));
+        self.matches.iter().for_each(|of| of.code.for_exprs(f));
         let (keys, aggregates, rows) = match &self.output {
             Output::Selection => Default::default(),
             Output::Rows(rows) => (&[][..], &[][..], &rows[..]),

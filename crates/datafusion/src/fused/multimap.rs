@@ -5,8 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, UInt32Array};
 use datafusion::common::Result;
 use vectile_gpu::Error;
-use vectile_pipeline::KeyTable;
-use vectile_pipeline::{Expr, Matches, PayloadColumn};
+use vectile_pipeline::{Code, KeyTable, Matches, PayloadColumn};
 
 use super::dense_ids::Numbered;
 use crate::error;
@@ -119,7 +118,7 @@ impl JoinMultiMap {
     }
 
     /// The matches of a row whose key has the code `code`.
-    pub(crate) fn matches(&self, code: Expr, is_outer: bool) -> Matches {
+    pub(crate) fn matches(&self, code: Code, is_outer: bool) -> Matches {
         Matches {
             code,
             offset: Arc::clone(&self.ranges.first),
@@ -130,10 +129,10 @@ impl JoinMultiMap {
     }
 
     /// The code of the current match in the matches numbered `number`.
-    pub(crate) fn code(&self, number: usize) -> Expr {
-        let index = Expr::Match(number);
+    pub(crate) fn code(&self, number: usize) -> Code {
+        let index = Code::Match(number);
         match &self.codes {
-            Some(codes) => Expr::PayloadOf(Box::new(index), Arc::clone(codes)),
+            Some(codes) => Code::Listed(Box::new(index), Arc::clone(codes)),
             None => index,
         }
     }

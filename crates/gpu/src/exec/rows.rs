@@ -19,7 +19,7 @@ use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Entries, Group, Resident, StreamContext};
-use vectile_pipeline::{Expr, Filter, Lookup, Output, Pipeline, Type};
+use vectile_pipeline::{Code, Expr, Filter, Lookup, Output, Pipeline, Type};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -409,7 +409,7 @@ impl Execution {
                     let known = lookups
                         .iter()
                         .position(|known| known.key_table == key_table);
-                    *output = Expr::Code(known.unwrap_or(lookups.len()));
+                    *output = Expr::Id(Code::Lookup(known.unwrap_or(lookups.len())));
                     if known.is_none() {
                         lookups.push(Lookup { column, key_table });
                     }

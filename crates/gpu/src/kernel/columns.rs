@@ -4,7 +4,9 @@ use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
 use super::task::Task;
-use vectile_pipeline::{Aggregate, Automaton, Expr, Filter, GroupKey, Op, Output, Pipeline, Type};
+use vectile_pipeline::{
+    Aggregate, Automaton, Code, Expr, Filter, GroupKey, Op, Output, Pipeline, Type,
+};
 
 /// Maximum columns of a loop that combines expressions without common columns.
 const COLUMNS_TOGETHER: usize = 4;
@@ -62,38 +64,31 @@ fn columns_of_tests(expr: &Expr, columns: &mut Vec<usize>) {
 
 /// The lookups whose codes an expression reads.
 pub(crate) fn lookups_of_expr(expr: &Expr, lookups: &mut Vec<usize>) {
-    if let Expr::Payload(lookup, _) | Expr::Code(lookup) = expr {
-        push(*lookup, lookups);
-    }
-    expr.for_parts(|part| lookups_of_expr(part, lookups));
+    expr.visit_codes(&mut |code| {
+        if let Code::Lookup(lookup) = code {
+            push(*lookup, lookups);
+        }
+    });
 }
 
 /// Returns true if an expression looks up computed keys.
 pub(crate) fn has_probes(expr: &Expr) -> bool {
-    expr.any(&|part| matches!(part, Expr::Probe(..)))
+    expr.any_code(&|code| matches!(code, Code::Probe(..)))
 }
 
 /// Returns true if an expression reads matches that rows are combined with, beside those of its own
 /// [`Expr::Exists`].
 pub(super) fn has_matches(expr: &Expr) -> bool {
-    fn is_free(expr: &Expr, own: &mut Vec<usize>) -> bool {
-        match expr {
-            Expr::Match(number) => !own.contains(number),
-            Expr::Exists(some) => {
-                let mut is_some = is_free(&some.matches.code, own);
-                own.push(some.number);
-                is_some |= is_free(&some.condition, own);
-                own.pop();
-                is_some
-            }
-            _ => {
-                let mut is_some = false;
-                expr.for_parts(|part| is_some |= is_free(part, own));
-                is_some
-            }
+    fn numbers_of(expr: &Expr, own: &mut Vec<usize>) {
+        if let Expr::Exists(some) = expr {
+            own.push(some.number);
         }
+        expr.for_parts(|part| numbers_of(part, own));
     }
-    is_free(expr, &mut Vec::new())
+    // an EXISTS shares its number with no other matches of a pipeline
+    let mut own = vec![];
+    numbers_of(expr, &mut own);
+    expr.any_code(&|code| matches!(code, Code::Match(number) if !own.contains(number)))
 }
 
 /// Returns true if an expression is of a float type.
@@ -102,7 +97,7 @@ pub(crate) fn is_float(expr: &Expr, columns: &[DataType]) -> bool {
     match expr {
         Expr::Column(column) => of(&columns[*column]),
         Expr::Literal(literal) => literal.data_type().is_float(),
-        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => of(values.data_type()),
+        Expr::Payload(_, values) => of(values.data_type()),
         Expr::Op(op, operands) => match op {
             Op::Arithmetic(_) | Op::Negate => {
                 operands.first().is_some_and(|part| is_float(part, columns))
@@ -140,7 +135,7 @@ pub fn coded_columns(pipeline: &Pipeline) -> Vec<usize> {
     let mut columns = vec![];
     of_filter(&pipeline.filter, &mut columns);
     let codes = pipeline.matches.iter().map(|matches| &matches.code);
-    codes.for_each(|code| columns_of_expr(code, &mut columns));
+    codes.for_each(|code| code.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns)));
     let (keys, aggregates, exprs) = match &pipeline.output {
         Output::Selection => (&[][..], &[][..], &[][..]),
         Output::Rows(exprs) => (&[][..], &[][..], &exprs[..]),
@@ -215,7 +210,7 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
         let filter = &pipeline.filter;
         filter.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns));
         let codes = pipeline.matches.iter().map(|matches| &matches.code);
-        codes.for_each(|code| columns_of_expr(code, &mut columns));
+        codes.for_each(|code| code.for_exprs(&mut |expr| columns_of_expr(expr, &mut columns)));
     }
     match (&pipeline.output, task) {
         (Output::Rows(exprs), Task::Values | Task::AllValues) => {

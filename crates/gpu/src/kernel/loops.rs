@@ -12,8 +12,8 @@ use vectile_pipeline::{Aggregate, Expr, Matches};
 
 /// Offset and count of a row's matches.
 pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
-    let code = || Box::new(matches.code.clone());
-    [&matches.offset, &matches.count].map(|values| Expr::PayloadOf(code(), Arc::clone(values)))
+    let column = |values| Expr::Payload(matches.code.clone(), Arc::clone(values));
+    [&matches.offset, &matches.count].map(column)
 }
 
 /// The order in which the lanes of a warp process rows.
@@ -99,7 +99,10 @@ impl Planner<'_> {
         if matches.is_empty() {
             return self.row_loop(exprs, tables, order);
         }
-        if matches.iter().any(|of| has_matches(&of.code)) {
+        if matches
+            .iter()
+            .any(|of| has_matches(&Expr::Id(of.code.clone())))
+        {
             return Err(Error::Unsupported("matches of matches".into()));
         }
         let lists = matches.iter().flat_map(list_of);

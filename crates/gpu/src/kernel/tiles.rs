@@ -95,7 +95,7 @@ mod tests {
 
     use super::super::samples::*;
     use vectile_kernels::{ColumnTraits, SequenceKind};
-    use vectile_pipeline::{Comparison, Expr, Filter, PayloadColumn};
+    use vectile_pipeline::{Code, Comparison, Expr, Filter, PayloadColumn};
 
     fn of(kind: SequenceKind, width: usize, most: i128) -> ColumnTraits {
         ColumnTraits {
@@ -152,7 +152,10 @@ mod tests {
         let (mut pipeline, facts) = star([0.3, 0.3]);
         let payload = |lookup: usize, codes| {
             let values: ArrayRef = Arc::new(Int64Array::from(vec![5; codes]));
-            Box::new(Expr::Payload(lookup, PayloadColumn::new(values)))
+            Box::new(Expr::Payload(
+                Code::Lookup(lookup),
+                PayloadColumn::new(values),
+            ))
         };
         let compared = Expr::compare(Comparison::Less, *payload(0, 7), *payload(1, 1));
         pipeline.filter = Filter::And(vec![pipeline.filter, Filter::Expr(compared)]);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
+
 use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
 use super::loops::list_of;
@@ -11,7 +13,7 @@ use super::task::DictionaryTest;
 use crate::error::{Error, Result};
 use vectile_pipeline::join::code_bytes;
 use vectile_pipeline::{
-    Arithmetic, Exists, Expr, KeyTable, Literal, Op, PayloadColumn, Type, ValueTest,
+    Arithmetic, Code, Exists, Expr, KeyTable, Literal, Op, PayloadColumn, Type, ValueTest,
 };
 
 /// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.
@@ -81,34 +83,16 @@ impl Planner<'_> {
                 return Err(Error::Internal(reason.into()));
             }
             Expr::Op(op, operands) => self.operation(*op, operands, expr)?,
-            Expr::Payload(lookup, payload) => self.payload(*lookup, payload)?,
-            Expr::Code(lookup) => {
-                let count = self.codes_of(*lookup)?.count();
-                let valid = self.named(true);
-                Typed::new(
-                    Node::Code(*lookup),
-                    Type::U32,
-                    bounds_of_codes(count),
-                    valid,
-                )
-            }
-            Expr::Match(number) => {
-                let matches = self.pipeline.matches.get(*number);
-                let no_such = || Error::Internal(format!("there are no matches {number}"));
-                let is_outer = match self.enclosing_exists.contains(number) {
-                    true => false,
-                    false => matches.ok_or_else(no_such)?.is_outer,
-                };
-                self.once(expr, |this| {
-                    let (node, valid) = (Node::Match(*number), this.named(is_outer));
-                    Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
-                })?
+            Expr::Payload(code, payload) => match code {
+                Code::Lookup(lookup) => self.payload(*lookup, payload)?,
+                _ => self.once(expr, |this| this.payload_of(code, payload))?,
+            },
+            Expr::Id(code) => self.code(code)?,
+            Expr::Unmatched(code) => {
+                let code = self.code(code)?;
+                Typed::op(Op::IsNull, vec![code], Type::Bool, Bounds(0, 1), None)
             }
             Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
-            Expr::Probe(key, codes) => self.once(expr, |this| this.probe(key, codes))?,
-            Expr::PayloadOf(code, payload) => {
-                self.once(expr, |this| this.payload_of(code, payload))?
-            }
             Expr::DenseId(_) | Expr::RowNumber => {
                 let reason = "numbers of values or rows within an expression";
                 return Err(Error::Internal(reason.into()));
@@ -288,7 +272,9 @@ impl Planner<'_> {
                 Bounds(low, high)
             }
             Expr::Literal(Literal::Int(value, _)) => Bounds(*value, *value),
-            Expr::Probe(_, codes) => Bounds(0, i128::from(codes.count().saturating_sub(1))),
+            Expr::Id(Code::Probe(_, codes)) => {
+                Bounds(0, i128::from(codes.count().saturating_sub(1)))
+            }
             Expr::Op(op, operands) => match (op, &operands[..]) {
                 (Op::Cast(_), [part]) => self.exact_bounds(part)?,
                 (Op::DatePart(part), [date]) => {
@@ -410,6 +396,45 @@ impl Planner<'_> {
         Ok(value)
     }
 
+    /// Plans a code, as its number: null if the row has none.
+    fn code(&mut self, code: &Code) -> Result<Typed> {
+        let once = || Expr::Id(code.clone());
+        match code {
+            Code::Lookup(lookup) => {
+                let count = self.codes_of(*lookup)?.count();
+                let valid = self.named(true);
+                let bounds = bounds_of_codes(count);
+                Ok(Typed::new(Node::Code(*lookup), Type::U32, bounds, valid))
+            }
+            Code::Match(number) => {
+                let matches = self.pipeline.matches.get(*number);
+                let no_such = || Error::Internal(format!("there are no matches {number}"));
+                let is_outer = match self.enclosing_exists.contains(number) {
+                    true => false,
+                    false => matches.ok_or_else(no_such)?.is_outer,
+                };
+                self.once(&once(), |this| {
+                    let (node, valid) = (Node::Match(*number), this.named(is_outer));
+                    Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
+                })
+            }
+            Code::Probe(key, table) => self.once(&once(), |this| this.probe(key, table)),
+            Code::Listed(code, codes) => match codes.data_type() {
+                DataType::UInt32 => self.once(&once(), |this| this.payload_of(code, codes)),
+                other => Err(Error::Internal(format!("codes of type {other}"))),
+            },
+            Code::If(condition, code) => {
+                let condition = self.typed(condition)?;
+                let code = self.code(code)?;
+                let none = self.literal(Literal::Null(Type::U32));
+                let bounds = none.bounds.union(code.bounds);
+                let valid = self.named(true);
+                let operands = vec![condition, code, none];
+                Ok(Typed::op(Op::Case, operands, Type::U32, bounds, valid))
+            }
+        }
+    }
+
     /// Plans EXISTS over a row's matches.
     fn exists(&mut self, some: &Exists) -> Result<Typed> {
         if some.number < self.pipeline.matches.len() || self.enclosing_exists.contains(&some.number)
@@ -456,13 +481,9 @@ impl Planner<'_> {
     }
 
     /// Plans the payload of a computed code.
-    fn payload_of(&mut self, code: &Expr, payload: &Arc<PayloadColumn>) -> Result<Typed> {
-        let code = self.typed(code)?;
+    fn payload_of(&mut self, code: &Code, payload: &Arc<PayloadColumn>) -> Result<Typed> {
+        let code = self.code(code)?;
         let (of, bounds) = payload_type(payload)?;
-        if code.of != Type::U32 {
-            let reason = format!("codes of type {:?}", code.of);
-            return Err(Error::Internal(reason));
-        }
         let node = Node::PayloadOf {
             code: code.into(),
             payload: self.bindings.payload(payload),

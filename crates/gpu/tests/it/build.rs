@@ -11,8 +11,8 @@ use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type};
 use vectile_encodings::Predicate;
 use vectile_gpu::{Batch, Build, BuildBy, Built, Engine, Error};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, Output, Pipeline,
-    PostAggregation, Type,
+    Aggregate, Arithmetic, Code, Expr, Filter, GroupColumn, GroupKey, Literal, Lookup, Output,
+    Pipeline, PostAggregation, Type,
 };
 
 use crate::support::{Input, driver, input, start, table};
@@ -319,7 +319,7 @@ fn kernels_probe_built_tables() {
     let facts = vec![input(Int64Array::from_iter_values(keys), None)];
     let batch = Batch::of(&table(&engine, &facts, 8192)).unwrap();
     let outputs = attributes.iter();
-    let outputs = outputs.map(|attribute| Expr::Payload(0, Arc::clone(attribute)));
+    let outputs = outputs.map(|attribute| Expr::Payload(Code::Lookup(0), Arc::clone(attribute)));
     let pipeline = Pipeline {
         columns: vec![facts[0].array.data_type().clone()],
         lookups: vec![
@@ -334,7 +334,11 @@ fn kernels_probe_built_tables() {
         ],
         matches: vec![],
         filter: Filter::Matched(0),
-        output: Output::Rows(outputs.chain([Expr::Column(0), Expr::Code(1)]).collect()),
+        output: Output::Rows(
+            outputs
+                .chain([Expr::Column(0), Expr::Id(Code::Lookup(1))])
+                .collect(),
+        ),
     };
     let matched = engine
         .start(Arc::new(pipeline))

@@ -7,11 +7,11 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array
 use arrow::datatypes::{Int32Type, Int64Type};
 use vectile_emulator::{CpuDevice, Recorder};
 use vectile_gpu::{Batch, Driver, Engine, Error, Group, compile_cubin, nvrtc};
-use vectile_pipeline::KeyTable;
 use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches,
     Number, Numbers, Output, PayloadColumn, Pipeline, Type,
 };
+use vectile_pipeline::{Code, KeyTable};
 
 use crate::support::{Input, driver, input, table};
 
@@ -56,7 +56,7 @@ impl List {
         &self.values[first..first + self.count[key as usize] as usize]
     }
 
-    fn matches(&self, code: Expr, is_outer: bool) -> Matches {
+    fn matches(&self, code: Code, is_outer: bool) -> Matches {
         let attribute = |of: &[u32]| PayloadColumn::new(Arc::new(UInt32Array::from(of.to_vec())));
         Matches {
             code,
@@ -70,7 +70,7 @@ impl List {
     /// The value of the current match.
     fn value(&self, number: usize) -> Expr {
         let values: ArrayRef = Arc::new(Int64Array::from(self.values.clone()));
-        Expr::PayloadOf(Box::new(Expr::Match(number)), PayloadColumn::new(values))
+        Expr::Payload(Code::Match(number), PayloadColumn::new(values))
     }
 }
 
@@ -151,7 +151,7 @@ impl Case {
         });
         let lists = self.lists.iter().enumerate();
         let lists = lists.take(1 + usize::from(self.has_both));
-        let matches = lists.map(|(number, list)| list.matches(Expr::Code(number), self.is_outer));
+        let matches = lists.map(|(number, list)| list.matches(Code::Lookup(number), self.is_outer));
         Arc::new(Pipeline {
             columns: inputs.iter().map(|i| i.array.data_type().clone()).collect(),
             lookups: lookups.to_vec(),
@@ -328,7 +328,7 @@ fn exists(list: &List, number: usize) -> Expr {
     let value = || Box::new(list.value(number));
     let less = Expr::compare(Comparison::Less, *value(), Expr::Column(1));
     Expr::Exists(Box::new(Exists {
-        matches: list.matches(Expr::Code(0), false),
+        matches: list.matches(Code::Lookup(0), false),
         number,
         condition: Expr::or(vec![less, Expr::is_null(*value())]),
     }))
@@ -411,7 +411,7 @@ fn exists_has_a_number_of_its_own() {
     let case = &cases()[0];
     let list = &case.lists[0];
     let no_condition = Expr::Exists(Box::new(Exists {
-        matches: list.matches(Expr::Code(0), false),
+        matches: list.matches(Code::Lookup(0), false),
         number: 1,
         condition: list.value(1),
     }));
@@ -467,7 +467,7 @@ fn totals_count_beyond_32_bits() {
     let most = 1 << 16;
     let attribute = |value: u32| PayloadColumn::new(Arc::new(UInt32Array::from(vec![value])));
     let matches = || Matches {
-        code: Expr::Code(0),
+        code: Code::Lookup(0),
         offset: attribute(0),
         count: attribute(most),
         max_count: most,

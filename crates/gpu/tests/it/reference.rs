@@ -8,7 +8,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Op,
+    Aggregate, Arithmetic, Code, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Op,
     Pipeline, Type,
 };
 
@@ -170,10 +170,8 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
             Op::DatePart(_) => Type::I32,
             Op::Compare(_) | Op::And | Op::Or | Op::Not | Op::IsNull => Type::Bool,
         },
-        Expr::Payload(_, values) | Expr::PayloadOf(_, values) => {
-            Type::of(values.data_type()).unwrap()
-        }
-        Expr::Code(_) | Expr::Probe(..) => Type::U32,
+        Expr::Payload(_, values) => Type::of(values.data_type()).unwrap(),
+        Expr::Id(_) => Type::U32,
         _ => Type::Bool,
     }
 }
@@ -181,11 +179,8 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
 /// The value of an expression for each row.
 pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
     let rows = data.columns[0].len();
-    let map = |part: &Expr, f: &dyn Fn(Value) -> Value| -> Vec<Value> {
-        evaluate(part, data).into_iter().map(f).collect()
-    };
     match expr {
-        Expr::Match(_) | Expr::Exists(_) => {
+        Expr::Exists(_) => {
             unreachable!("tests of matches have loops of their own")
         }
         Expr::Column(column) => values_of(&data.columns[*column]),
@@ -199,37 +194,24 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             rows
         ],
         Expr::Op(op, operands) => operation(*op, operands, data),
-        Expr::Payload(lookup, values) => {
+        Expr::Payload(code, values) => {
             let values = values_of(&values.values().unwrap());
-            let codes = data.codes(*lookup).into_iter();
+            let codes = codes_of(code, data).into_iter();
             codes
                 .map(|code| code.map_or(Value::Null, |code| values[code as usize]))
                 .collect()
         }
-        Expr::Code(lookup) => {
-            let codes = data.codes(*lookup).into_iter();
+        Expr::Id(code) => {
+            let codes = codes_of(code, data).into_iter();
             codes
                 .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
                 .collect()
         }
-        Expr::Probe(key, codes) => {
-            let keys = evaluate(key, data).into_iter();
-            let keys = keys.map(|key| match key {
-                Value::Int(key) => i64::try_from(key).ok(),
-                _ => None,
-            });
-            let keys: ArrayRef = Arc::new(Int64Array::from_iter(keys));
-            let codes = codes.codes_of(&keys).unwrap().into_iter();
+        Expr::Unmatched(code) => {
+            let codes = codes_of(code, data).into_iter();
             codes
-                .map(|code| code.map_or(Value::Null, |code| Value::Int(code.into())))
+                .map(|code| Value::of_truth(Some(code.is_none())))
                 .collect()
-        }
-        Expr::PayloadOf(position, values) => {
-            let values = values_of(&values.values().unwrap());
-            map(position, &|position| match position {
-                Value::Int(position) => values[position as usize],
-                other => other,
-            })
         }
         Expr::Values(column, test) => {
             let array = &data.columns[*column];
@@ -241,6 +223,25 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             (0..rows).map(value).collect()
         }
         Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => panic!("has no kernel"),
+    }
+}
+
+/// The code of each row.
+fn codes_of(code: &Code, data: &Data) -> Vec<Option<u32>> {
+    match code {
+        Code::Lookup(lookup) => data.codes(*lookup),
+        Code::Probe(key, table) => {
+            let keys = evaluate(key, data).into_iter();
+            let keys = keys.map(|key| match key {
+                Value::Int(key) => i64::try_from(key).ok(),
+                _ => None,
+            });
+            let keys: ArrayRef = Arc::new(Int64Array::from_iter(keys));
+            table.codes_of(&keys).unwrap()
+        }
+        Code::Match(_) | Code::Listed(..) | Code::If(..) => {
+            unreachable!("tests of matches have loops of their own")
+        }
     }
 }
 

@@ -7,11 +7,11 @@ use datafusion::common::{DataFusionError, Result, internal_datafusion_err, inter
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
-use vectile_pipeline::KeyTable;
 use vectile_pipeline::{
     Aggregate, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches, Output, PayloadColumn,
     Pipeline, Type,
 };
+use vectile_pipeline::{Code, KeyTable};
 
 use super::batch_stream::ExecEnvironment;
 use super::build_side::{Dimension, OtherExpr};
@@ -244,8 +244,7 @@ impl Star {
         let outer = outer.filter(|dimension| self.is_outer(*dimension));
         let conditions = outer.filter_map(|of| Some((of, self.condition(of)?)));
         let filters = conditions.map(|(dimension, condition)| {
-            let matched = Expr::Match(filler.number(dimension)?);
-            let is_none = Expr::is_null(matched);
+            let is_none = Expr::Unmatched(Code::Match(filler.number(dimension)?));
             let condition = filler.expr(condition)?;
             Ok(Filter::Expr(Expr::or(vec![is_none, condition])))
         });
@@ -325,34 +324,23 @@ struct TemplateFiller<'a> {
     texts: Vec<Lookup>,
 }
 
-/// How an expression refers to codes.
-enum CodeSource {
-    /// Index of a lookup.
-    Lookup(usize),
-    /// An expression that computes the code.
-    Code(Expr),
-}
-
 impl TemplateFiller<'_> {
     fn payload(&self, lookup: usize, placeholder: &PayloadColumn) -> Result<Expr> {
         let table = self.tables.get(lookup);
         let values = table.zip(placeholder_column(placeholder));
         let values = values.and_then(|(table, column)| table.payload_column(column));
         let values = values.ok_or_else(missing)?;
-        Ok(match self.code_source(lookup)? {
-            CodeSource::Lookup(number) => Expr::Payload(number, values),
-            CodeSource::Code(code) => Expr::PayloadOf(Box::new(code), values),
-        })
+        Ok(Expr::Payload(self.code(lookup)?, values))
     }
 
     /// The code of a lookup's match.
-    fn code_source(&self, lookup: usize) -> Result<CodeSource> {
+    fn code(&self, lookup: usize) -> Result<Code> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let Some(multimap) = &table.multimap else {
-            return self.key_code_source(lookup);
+            return self.code_of_key(lookup);
         };
-        Ok(CodeSource::Code(multimap.code(self.number(of.dimension)?)))
+        Ok(multimap.code(self.number(of.dimension)?))
     }
 
     /// Index of the matches of a dimension with duplicate keys.
@@ -387,7 +375,7 @@ impl TemplateFiller<'_> {
         let some = existence_test.exists(dimension, condition)?;
         let matches = self.matches(dimension, true)?;
         Ok(Matches {
-            code: Expr::case(vec![(some, matches.code)], None),
+            code: Code::If(Box::new(some), Box::new(matches.code)),
             ..matches
         })
     }
@@ -402,14 +390,6 @@ impl TemplateFiller<'_> {
         Ok(multimap.matches(self.code_of_key(lookup)?, is_outer))
     }
 
-    /// The code of a key; null if it has no match.
-    fn code_of_key(&self, lookup: usize) -> Result<Expr> {
-        Ok(match self.key_code_source(lookup)? {
-            CodeSource::Lookup(number) => Expr::Code(number),
-            CodeSource::Code(code) => code,
-        })
-    }
-
     /// Number of lookups by a column. Those of text in composite keys come behind.
     fn columns(&self) -> usize {
         let by_column = |lookup: &&StarLookup| matches!(lookup.key, LookupKey::Column(_));
@@ -418,12 +398,12 @@ impl TemplateFiller<'_> {
 
     /// The code of a lookup's key. Composite keys are probed by an expression and have no index in the pipeline's
     /// lookups.
-    fn key_code_source(&self, lookup: usize) -> Result<CodeSource> {
+    fn code_of_key(&self, lookup: usize) -> Result<Code> {
         let of = self.lookups.get(lookup).ok_or_else(missing)?;
         let LookupKey::Computed(keys) = &of.key else {
             let before = self.lookups.iter().take(lookup);
             let before = before.filter(|other| matches!(other.key, LookupKey::Column(_)));
-            return Ok(CodeSource::Lookup(before.count()));
+            return Ok(Code::Lookup(before.count()));
         };
         let table = self.tables.get(lookup).ok_or_else(missing)?;
         let packing = table.packing.as_ref().ok_or_else(missing)?;
@@ -432,25 +412,23 @@ impl TemplateFiller<'_> {
             let key = keys.get_mut(part).ok_or_else(missing)?;
             let text = text_of(key, codes).ok_or_else(missing)?;
             let number = self.texts.iter().position(|other| is_same(other, &text));
-            *key = Expr::Code(self.columns() + number.ok_or_else(missing)?);
+            let code = Code::Lookup(self.columns() + number.ok_or_else(missing)?);
+            *key = Expr::Id(code);
         }
         let key = packing.expr(keys)?;
-        Ok(CodeSource::Code(Expr::Probe(
-            Box::new(key),
-            Arc::clone(&table.codes),
-        )))
+        Ok(Code::Probe(Box::new(key), Arc::clone(&table.codes)))
     }
 
     /// The filter of a join without a condition; `None` if it keeps all rows.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
-        let code = match self.key_code_source(lookup)? {
-            CodeSource::Lookup(number) => return self.filter_of(kind, lookup, number),
-            CodeSource::Code(code) => code,
+        let code = match self.code_of_key(lookup)? {
+            Code::Lookup(number) => return self.filter_of(kind, lookup, number),
+            code => code,
         };
-        let is_missing = Expr::is_null(code);
+        let is_unmatched = Expr::Unmatched(code);
         Ok(match kind {
-            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(!is_missing)),
-            JoinKind::Anti => Some(Filter::Expr(is_missing)),
+            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(!is_unmatched)),
+            JoinKind::Anti => Some(Filter::Expr(is_unmatched)),
             JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
             JoinKind::Outer => None,
         })
@@ -470,7 +448,7 @@ impl TemplateFiller<'_> {
             None => {
                 let condition = self.expr(condition)?;
                 let code = self.code_of_key(lookup)?;
-                let has_match = !Expr::is_null(code);
+                let has_match = !Expr::Unmatched(code);
                 let truth = |of: bool| Expr::Literal(Literal::Int(of.into(), Type::Bool));
                 let is_met = (Expr::and(vec![has_match, condition]), truth(true));
                 Expr::case(vec![is_met], Some(truth(false)))
@@ -508,15 +486,15 @@ impl TemplateFiller<'_> {
     fn expr(&self, expr: &Expr) -> Result<Expr> {
         expr.replaced(&mut |part| {
             Ok(match part {
-                Expr::Payload(lookup, placeholder) => Some(self.payload(*lookup, placeholder)?),
+                Expr::Payload(Code::Lookup(lookup), placeholder) => {
+                    Some(self.payload(*lookup, placeholder)?)
+                }
                 Expr::Parameter(number, _) => {
                     let value = self.parameters.get(*number).copied();
                     Some(Expr::Literal(value.ok_or_else(missing)?))
                 }
-                Expr::Code(lookup) => Some(match self.code_source(*lookup)? {
-                    CodeSource::Lookup(number) => Expr::Code(number),
-                    CodeSource::Code(code) => code,
-                }),
+                Expr::Unmatched(Code::Lookup(lookup)) => Some(Expr::Unmatched(self.code(*lookup)?)),
+                Expr::Id(Code::Lookup(lookup)) => Some(Expr::Id(self.code(*lookup)?)),
                 _ => None,
             })
         })
@@ -545,15 +523,12 @@ impl TemplateFiller<'_> {
         match &filter.whole {
             Some(whole) if !self.multimap_dimensions.is_empty() => {
                 let whole = self.expr(whole)?;
-                let mut reads_matches = false;
-                whole.replaced(&mut |part| {
-                    reads_matches |= matches!(part, Expr::Match(_));
-                    Ok::<_, DataFusionError>(None)
-                })?;
-                Ok(match reads_matches {
-                    true => Filter::Expr(whole),
-                    false => in_parts,
-                })
+                Ok(
+                    match whole.any_code(&|code| matches!(code, Code::Match(_))) {
+                        true => Filter::Expr(whole),
+                        false => in_parts,
+                    },
+                )
             }
             _ => Ok(in_parts),
         }
@@ -572,9 +547,9 @@ impl TemplateFiller<'_> {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
                     GroupKey::DictionaryValue(_) => Ok(key.clone()),
-                    GroupKey::Code(lookup) => Ok(match self.code_source(*lookup)? {
-                        CodeSource::Lookup(number) => GroupKey::Code(number),
-                        CodeSource::Code(code) => GroupKey::Value(code),
+                    GroupKey::Code(lookup) => Ok(match self.code(*lookup)? {
+                        Code::Lookup(number) => GroupKey::Code(number),
+                        code => GroupKey::Value(Expr::Id(code)),
                     }),
                 });
                 let keys = keys.collect::<Result<_>>()?;

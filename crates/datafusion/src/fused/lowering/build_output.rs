@@ -14,7 +14,7 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::{Build, BuildBy, Built, Error};
-use vectile_pipeline::{Expr, GroupKey, PayloadColumn, Type};
+use vectile_pipeline::{Code, Expr, GroupKey, PayloadColumn, Type};
 
 use super::expression::{Grouping, Lowering};
 use super::probe::missing_value;
@@ -288,7 +288,7 @@ fn by_value(
         }
         Grouping::Key(_) => return Err(FallbackReason::GroupKey(expr.to_string())),
         Grouping::PayloadColumn { lookup, column } => (
-            vec![Expr::Code(lookup)],
+            vec![Expr::Id(Code::Lookup(lookup))],
             PayloadSource::Code(lookup, column),
         ),
     })

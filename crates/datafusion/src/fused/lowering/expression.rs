@@ -21,7 +21,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_pipeline::{
-    Arithmetic, Comparison, DatePart, Expr, GroupKey, Literal, Type, ValueTest,
+    Arithmetic, Code, Comparison, DatePart, Expr, GroupKey, Literal, Type, ValueTest,
 };
 
 use super::average::Average;
@@ -192,7 +192,7 @@ impl<'a> Lowering<'a> {
         match self.lookups.join_of(expr) {
             Some(join) => {
                 let (lookup, column) = self.lookups.payload_column(join, Purpose::Rows, expr)?;
-                Ok((Expr::Code(lookup), Some((lookup, column))))
+                Ok((Expr::Id(Code::Lookup(lookup)), Some((lookup, column))))
             }
             None => Ok((self.output(expr)?, None)),
         }

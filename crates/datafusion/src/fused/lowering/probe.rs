@@ -10,11 +10,10 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Literal as PhysicalLiteral;
 use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_gpu::Error;
-use vectile_pipeline::{Expr, PayloadColumn, Type};
+use vectile_pipeline::{Code, Expr, PayloadColumn, Type};
 
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
@@ -143,7 +142,7 @@ impl<'a> Lookups<'a> {
             return Err(FallbackReason::Expr(expr.to_string()));
         }
         let (lookup, attribute) = self.payload_column(join, Purpose::Values, expr)?;
-        let value = Expr::Payload(lookup, placeholder(attribute));
+        let value = Expr::Payload(Code::Lookup(lookup), placeholder(attribute));
         if !self.is_outer(join) {
             return Ok(value);
         }
@@ -156,9 +155,7 @@ impl<'a> Lookups<'a> {
             return Ok(value);
         }
         let missing = literal(&missing).ok_or_else(|| FallbackReason::Expr(expr.to_string()))?;
-        let matched = Arc::new(PhysicalLiteral::new(ScalarValue::Boolean(Some(true))));
-        let (lookup, matched) = self.add(join, Purpose::Values, matched);
-        let is_missing = Expr::is_null(Expr::Payload(lookup, placeholder(matched)));
+        let is_missing = Expr::Unmatched(Code::Lookup(lookup));
         let branches = vec![(is_missing, Expr::Literal(missing))];
         Ok(Expr::case(branches, Some(value)))
     }
@@ -292,13 +289,13 @@ mod tests {
         let mut lookups = Lookups::new(&joins);
         let value = column("value", 3);
         let value_expr = lookups.value(0, &value, &DataType::Int64).unwrap();
-        assert!(matches!(value_expr, Expr::Payload(0, _)));
+        assert!(matches!(value_expr, Expr::Payload(Code::Lookup(0), _)));
         let is_null: Arc<dyn PhysicalExpr> = Arc::new(IsNullExpr::new(value));
         let value_expr = lookups.value(0, &is_null, &DataType::Boolean).unwrap();
         assert!(matches!(
             value_expr,
             Expr::Op(vectile_pipeline::Op::Case, _)
         ));
-        assert_eq!(lookups.finish()[0].attributes.len(), 3);
+        assert_eq!(lookups.finish()[0].attributes.len(), 2);
     }
 }

@@ -2,8 +2,7 @@
 
 use arrow::array::{Float32Array, Int32Array, Int64Array};
 use arrow::datatypes::Int64Type;
-use vectile_pipeline::KeyTable;
-use vectile_pipeline::{GroupKey, Lookup, PayloadColumn};
+use vectile_pipeline::{Code, GroupKey, KeyTable, Lookup, PayloadColumn};
 
 use super::*;
 
@@ -401,53 +400,54 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
             &int(factor.into(), Type::I64),
         );
         let key = compute(Arithmetic::Add, &product, &cast(&column(4), Type::I64));
-        Expr::Probe(Box::new(key), Arc::new(codes.unwrap()))
+        Code::Probe(Box::new(key), Arc::new(codes.unwrap()))
     };
-    let is_there = |code: &Expr| !Expr::is_null(code.clone());
+    let is_matched = |code: &Code| !Expr::Unmatched(code.clone());
     let worth: ArrayRef = Arc::new(Int64Array::from_iter(
         (0..5).map(|n| (n != 2).then_some(n * 9 - 20)),
     ));
-    let entry = |code: &Expr| {
-        Expr::PayloadOf(
-            Box::new(code.clone()),
-            PayloadColumn::new(Arc::clone(&worth)),
-        )
-    };
+    let worth_of =
+        |code: &Code| Expr::Payload(code.clone(), PayloadColumn::new(Arc::clone(&worth)));
     let mut queries = vec![];
     for factor in [1, 1 << 36] {
         let (few, many, one) = (of(factor, 5), of(factor, 300), of(factor, 1));
         let sums = vec![
             Aggregate::CountRows,
-            Aggregate::Sum(entry(&few)),
+            Aggregate::Sum(worth_of(&few)),
             Aggregate::Sum(column(1)),
         ];
         queries.extend([
             Query {
                 name: "computed keys",
-                filter: Filter::Expr(is_there(&few)),
-                output: Output::Groups(vec![GroupKey::Value(few.clone())], sums.clone()),
+                filter: Filter::Expr(is_matched(&few)),
+                output: Output::Groups(vec![GroupKey::Value(Expr::Id(few.clone()))], sums.clone()),
             },
             Query {
                 name: "computed keys, some of them there",
-                filter: Filter::And(vec![Filter::Matched(1), Filter::Expr(!is_there(&one))]),
+                filter: Filter::And(vec![Filter::Matched(1), Filter::Expr(!is_matched(&one))]),
                 output: Output::Groups(
                     vec![
-                        GroupKey::Value(many.clone()),
+                        GroupKey::Value(Expr::Id(many.clone())),
                         GroupKey::Code(0),
-                        GroupKey::Value(entry(&few)),
+                        GroupKey::Value(worth_of(&few)),
                     ],
-                    vec![Aggregate::CountRows, Aggregate::Max(entry(&few))],
+                    vec![Aggregate::CountRows, Aggregate::Max(worth_of(&few))],
                 ),
             },
             Query {
                 name: "computed keys without groups",
-                filter: Filter::And(vec![Filter::Expr(is_there(&one)), Filter::Matched(0)]),
+                filter: Filter::And(vec![Filter::Expr(is_matched(&one)), Filter::Matched(0)]),
                 output: Output::Aggregates(sums),
             },
             Query {
                 name: "rows of computed keys",
-                filter: Filter::Expr(is_there(&many)),
-                output: Output::Rows(vec![column(0), many.clone(), entry(&few), Expr::Code(0)]),
+                filter: Filter::Expr(is_matched(&many)),
+                output: Output::Rows(vec![
+                    column(0),
+                    Expr::Id(many.clone()),
+                    worth_of(&few),
+                    Expr::Id(Code::Lookup(0)),
+                ]),
             },
         ]);
     }
@@ -456,7 +456,7 @@ fn computed(groups: &[Vec<Input>]) -> Vec<Query> {
 
 fn queries(key: &DataType) -> Vec<Query> {
     use Filter::{Matched, Unmatched};
-    use GroupKey::{Code, DictionaryValue, Value};
+    use GroupKey::{DictionaryValue, Value};
     let all = || {
         vec![
             Aggregate::CountRows,
@@ -492,8 +492,9 @@ fn queries(key: &DataType) -> Vec<Query> {
     ));
     let flags: ArrayRef = Arc::new(BooleanArray::from_iter((0..300).map(|i| Some(i % 3 == 0))));
     let limits: ArrayRef = Arc::new(Int32Array::from_iter_values((0..300).map(|i| i * 9000)));
-    let payload =
-        |lookup, values: &ArrayRef| Expr::Payload(lookup, PayloadColumn::new(Arc::clone(values)));
+    let payload = |lookup, values: &ArrayRef| {
+        Expr::Payload(Code::Lookup(lookup), PayloadColumn::new(Arc::clone(values)))
+    };
     let query = |name, filter, output| Query {
         name,
         filter,
@@ -512,38 +513,47 @@ fn queries(key: &DataType) -> Vec<Query> {
         query(
             "shared",
             Filter::And(vec![Matched(0), Matched(1)]),
-            Output::Groups(vec![Code(0), DictionaryValue(2)], all()),
+            Output::Groups(vec![GroupKey::Code(0), DictionaryValue(2)], all()),
         ),
         query(
             "large block",
             Filter::And(vec![Matched(6), Matched(0)]),
-            Output::Groups(vec![Code(6), Code(0)], sum()),
+            Output::Groups(vec![GroupKey::Code(6), GroupKey::Code(0)], sum()),
         ),
         query(
             "bits for a large block, wide sums",
             Matched(6),
-            Output::Groups(vec![Code(6), Code(1)], vec![square.clone()]),
+            Output::Groups(
+                vec![GroupKey::Code(6), GroupKey::Code(1)],
+                vec![square.clone()],
+            ),
         ),
         query(
             "numbered",
             Matched(1),
-            Output::Groups(vec![Code(1), Value(column(4)), DictionaryValue(2)], all()),
+            Output::Groups(
+                vec![GroupKey::Code(1), Value(column(4)), DictionaryValue(2)],
+                all(),
+            ),
         ),
         query(
             "many codes",
             Filter::And(vec![Matched(2), Unmatched(5)]),
-            Output::Groups(vec![Code(2), Code(5)], vec![square]),
+            Output::Groups(vec![GroupKey::Code(2), GroupKey::Code(5)], vec![square]),
         ),
         query(
             "not there",
             Filter::Constant(true),
-            Output::Groups(vec![Code(0), Code(4), Code(3)], sum()),
+            Output::Groups(
+                vec![GroupKey::Code(0), GroupKey::Code(4), GroupKey::Code(3)],
+                sum(),
+            ),
         ),
         query(
             "anti",
             Filter::And(vec![Unmatched(3), Matched(5)]),
             Output::Groups(
-                vec![Code(5)],
+                vec![GroupKey::Code(5)],
                 vec![Aggregate::CountRows, Aggregate::Sum(column(1))],
             ),
         ),
@@ -593,7 +603,11 @@ fn queries(key: &DataType) -> Vec<Query> {
                 Aggregate::Sum(payload(0, &worth)),
             ]),
         ),
-        query("none", Matched(4), Output::Groups(vec![Code(4)], sum())),
+        query(
+            "none",
+            Matched(4),
+            Output::Groups(vec![GroupKey::Code(4)], sum()),
+        ),
         query("semi", Matched(3), Output::Selection),
         query(
             "semi and anti",
