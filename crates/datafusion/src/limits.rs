@@ -15,6 +15,10 @@
 //!
 //! `LimitPushdown` of DataFusion 55.2 passes the limit of a merge of sorted partitions to scans as a limit of arbitrary
 //! rows, and a scan of Parquet then skips row groups. So scans below such a merge are set to preserve order.
+//!
+//! `LimitedDistinctAggregation` of DataFusion 55.2 gives a limit to an aggregate that only later becomes ordered, by a
+//! merge join below it. Such an aggregate fails when it starts. A further rule removes that limit; the node above the
+//! aggregate still has it.
 
 use std::sync::Arc;
 
@@ -50,8 +54,8 @@ use crate::pushdown::Rule;
 type Plan = Arc<dyn ExecutionPlan>;
 
 /// Replaces each `PushdownSort`, `TopKAggregation` and `EnsureRequirements` by a rule limited to safe plans, preserves
-/// order for `LimitPushdown`, and disables `LimitPushPastWindows`.
-pub(crate) fn replace_rules(rules: &mut [Rule]) {
+/// order for `LimitPushdown`, disables `LimitPushPastWindows`, and adds a rule for ordered aggregates with a limit.
+pub(crate) fn replace_rules(rules: &mut Vec<Rule>) {
     let sorts: Rule = Arc::new(PushdownSort::new());
     let aggregates: Rule = Arc::new(TopKAggregation::new());
     for (theirs, is_safe) in [
@@ -75,6 +79,50 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
         for rule in rules.iter_mut().filter(|rule| rule.name() == theirs.name()) {
             *rule = Arc::clone(&ours);
         }
+    }
+    // an aggregate becomes ordered by any rule before the check
+    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
+    if index_of(ORDERED_GROUPS).is_none() {
+        let end = index_of(CHECK).unwrap_or(rules.len());
+        rules.insert(end, Arc::new(UnlimitedOrderedGroups));
+    }
+}
+
+/// The name of DataFusion's last rule.
+const CHECK: &str = "SanityCheckPlan";
+
+/// The name of [`UnlimitedOrderedGroups`].
+const ORDERED_GROUPS: &str = "unlimited_ordered_groups";
+
+/// Removes the limit of a `DISTINCT` whose groups come in an order.
+#[derive(Debug)]
+struct UnlimitedOrderedGroups;
+
+impl PhysicalOptimizerRule for UnlimitedOrderedGroups {
+    fn optimize(&self, plan: Plan, _: &ConfigOptions) -> Result<Plan> {
+        plan.transform_down(|node| {
+            let distinct = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
+                let limit = aggregate.limit_options();
+                aggregate.aggr_expr().is_empty()
+                    && limit.is_some_and(|limit| limit.descending().is_none())
+                    && !aggregate.is_unordered_unfiltered_group_by_distinct()
+            });
+            Ok(match distinct {
+                Some(distinct) => {
+                    Transformed::yes(Arc::new(distinct.with_new_limit_options(None)) as Plan)
+                }
+                None => Transformed::no(node),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        ORDERED_GROUPS
+    }
+
+    fn schema_check(&self) -> bool {
+        true
     }
 }
 

@@ -238,6 +238,39 @@ async fn filters_and_orders_pass_no_limit() {
     }
 }
 
+/// A limit of DISTINCT rows is kept if a merge join orders them.
+#[tokio::test]
+async fn limits_of_distinct_rows_may_be_ordered() {
+    let fixture = Fixture::empty();
+    let rows = "SELECT value % 7 AS k, value % 3 AS x FROM generate_series(0, 49)";
+    add(&fixture, "f", rows).await;
+    add(
+        &fixture,
+        "d",
+        "SELECT value AS k, value * 2 AS name FROM generate_series(0, 5)",
+    )
+    .await;
+    add(
+        &fixture,
+        "g",
+        "SELECT value AS k FROM generate_series(3, 9)",
+    )
+    .await;
+    for setting in [
+        "execution.target_partitions = 2",
+        "optimizer.prefer_hash_join = false",
+    ] {
+        let set = format!("SET datafusion.{setting}");
+        fixture.run(&set).await.unwrap();
+    }
+    let distinct = "SELECT DISTINCT f.x, d.k, d.name FROM f LEFT JOIN (SELECT * FROM d WHERE name >= 0) d \
+                    ON f.k = d.k WHERE NOT EXISTS (SELECT 1 FROM g WHERE g.k = d.k)";
+    for (limit, expected) in [(1000, "12"), (5, "5")] {
+        let sql = format!("SELECT count(*) FROM ({distinct} LIMIT {limit})");
+        assert_eq!(number(&fixture, &sql).await, expected);
+    }
+}
+
 /// The limit of a sort does not apply to the aggregate below it if an operator between them needs all groups, or
 /// computes another column.
 #[tokio::test]

@@ -51,7 +51,7 @@ pub enum DeviceKeyLayout {
         /// Number of integers from the first key to the last.
         range: u64,
     },
-    /// The slots of [`HashedKeys`].
+    /// The slots of a hash table.
     Hashed {
         /// Number of slots: four times a power of two.
         slots: usize,
