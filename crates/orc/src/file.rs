@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap, encode};
+use vectile_encodings::{Column, ZoneMap};
 use vectile_scan::object::{Handle, ReadBuffers};
 use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter};
 
@@ -307,7 +307,7 @@ impl File {
                 Some(codes) => codes,
                 None => {
                     let array = streams.decode(of_type, stripe.rows)?;
-                    let column = plain(&array).map_err(of_encodings)?;
+                    let column = Column::plain(&array).map_err(of_encodings)?;
                     (column, array.get_array_memory_size())
                 }
             };
@@ -455,19 +455,6 @@ fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> 
     let column = Column::of_codes(entries, numbers, nulls.as_ref())?;
     let bytes = entries.get_array_memory_size() + size_of_val(&numbers[..]);
     Ok(column.map(|column| (column, bytes)))
-}
-
-/// The array as a column of a scan: uncompressed if there is an encoding for that.
-fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
-    if let Some(column) = Column::of_fixed_width(array)? {
-        return Ok(column);
-    }
-    let encoding = match array.data_type() {
-        DataType::Boolean => Encoding::Ffor,
-        _ => Encoding::Plain,
-    };
-    let bytes = encode(array, &EncodeOptions::pinned(Some(encoding)))?;
-    Column::parse(bytes.into(), array.data_type(), array.len())
 }
 
 #[async_trait]
