@@ -6,14 +6,10 @@ use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use object_store::{ObjectMeta, ObjectStore};
-#[cfg(feature = "gpu")]
 use vectile_encodings::streams::StreamColumn;
 use vectile_file::ReadOptions;
-#[cfg(feature = "gpu")]
 use vectile_scan::object::ReadBuffers;
-use vectile_scan::{ContainerFormat, FileContainer};
-#[cfg(feature = "gpu")]
-use vectile_scan::{Fetch, RowGroupData};
+use vectile_scan::{ContainerFormat, Fetch, FileContainer, RowGroupData};
 
 use crate::error;
 use crate::footer::metadata;
@@ -53,7 +49,6 @@ pub(crate) struct ScanFile {
 
 impl ScanFile {
     /// Reads the columns `data`, into `buffers` if the format can and the file is a local one.
-    #[cfg(feature = "gpu")]
     pub(crate) async fn read(
         &self,
         row_group: usize,
@@ -73,7 +68,6 @@ impl ScanFile {
 
     /// Reads the columns `data` as streams that a device can decode, by index in the file, into `buffers` if it is a
     /// local file. Skips columns that fail; [`read`](Self::read) reports their errors.
-    #[cfg(feature = "gpu")]
     pub(crate) async fn stream_columns(
         &self,
         row_group: usize,

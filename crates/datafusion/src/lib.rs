@@ -18,6 +18,10 @@
 mod container;
 mod error;
 mod expression;
+#[cfg_attr(
+    not(feature = "gpu"),
+    allow(dead_code, reason = "only devices read columns themselves")
+)]
 mod file;
 mod filters;
 mod footer;

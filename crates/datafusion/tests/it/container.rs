@@ -283,4 +283,11 @@ async fn errors_and_options_of_a_format() {
         error.contains("tables of IPC files have no option"),
         "{error}"
     );
+    // cached metadata of one format is none of another
+    let sql = format!(
+        "CREATE EXTERNAL TABLE t STORED AS ORC LOCATION '{}'",
+        fixture.path("rows.ipc").display()
+    );
+    let error = fixture.run(&sql).await.unwrap_err().to_string();
+    assert!(error.contains("rows.ipc is not an ORC file"), "{error}");
 }
