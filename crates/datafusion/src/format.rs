@@ -25,6 +25,7 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+pub use vectile_file::EXTENSION;
 use vectile_file::ReadOptions;
 use vectile_scan::ContainerFormat;
 
@@ -35,9 +36,6 @@ use crate::options::{TableOptions, VectileOptions};
 use crate::sink::VectileSink;
 use crate::source::VectileSource;
 use crate::statistics::file_statistics;
-
-/// Extension of Vectile files, without the dot.
-pub const EXTENSION: &str = "vectile";
 
 /// The [`FileFormat`] of Vectile files.
 #[derive(Clone, Debug, Default)]

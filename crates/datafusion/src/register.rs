@@ -31,9 +31,6 @@ use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown};
 
-/// The key of the table factory of Vectile files, and the word after `STORED AS`.
-const FILE_TYPE: &str = "VECTILE";
-
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
 /// aggregates precedes DataFusion's `join_selection`, and is omitted if a session has no rule of that name. Call
@@ -121,7 +118,7 @@ fn register_with_rules(
         .build();
     restore_functions(&mut state, &before)?;
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
-    add_table_factory(&mut state, FILE_TYPE.to_owned());
+    add_table_factory(&mut state, &vectile_file::Format);
     for format in FORMATS {
         add_format(&mut state, format)?;
     }
@@ -144,13 +141,15 @@ pub fn register_format(ctx: &SessionContext, format: &'static dyn ContainerForma
 fn add_format(state: &mut SessionState, format: &'static dyn ContainerFormat) -> Result<()> {
     let factory = ContainerFileFormatFactory::new(format);
     state.register_file_format(Arc::new(factory), true)?;
-    add_table_factory(state, file_type(format));
+    add_table_factory(state, format);
     Ok(())
 }
 
-fn add_table_factory(state: &mut SessionState, file_type: String) {
+fn add_table_factory(state: &mut SessionState, format: &dyn ContainerFormat) {
     let factory = Arc::new(TableFactory::default());
-    state.table_factories_mut().insert(file_type, factory);
+    state
+        .table_factories_mut()
+        .insert(file_type(format), factory);
 }
 
 /// Adds Vectile's settings, and shows that dynamic filters of aggregates are not pushed down.
@@ -243,11 +242,13 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
             let functions = self.table_functions().get_or_insert_default();
             functions.insert(name.to_owned(), Arc::new(function));
         }
-        let file_types = FORMATS.into_iter().map(file_type);
-        file_types
-            .chain([FILE_TYPE.to_owned()])
-            .fold(self, |builder, file_type| {
-                builder.with_table_factory(file_type, Arc::new(TableFactory::default()))
+        let own: &dyn ContainerFormat = &vectile_file::Format;
+        FORMATS
+            .into_iter()
+            .chain([own])
+            .fold(self, |builder, format| {
+                let factory = Arc::new(TableFactory::default());
+                builder.with_table_factory(file_type(format), factory)
             })
             .with_analyzer_rule(Arc::new(WritePartitions))
     }

@@ -15,6 +15,9 @@ use crate::file::File;
 use crate::metadata::{Compression, Metadata};
 use crate::reader::read_metadata;
 
+/// Extension of Vectile files, without the dot.
+pub const EXTENSION: &str = "vectile";
+
 /// The format of Vectile's files. Errors are [`Error`]s.
 #[derive(Clone, Copy, Debug)]
 pub struct Format;
@@ -22,7 +25,7 @@ pub struct Format;
 #[async_trait]
 impl ContainerFormat for Format {
     fn name(&self) -> &'static str {
-        "vectile"
+        EXTENSION
     }
 
     async fn read_metadata(

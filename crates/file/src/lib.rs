@@ -54,7 +54,7 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use file::File;
-pub use format::Format;
+pub use format::{EXTENSION, Format};
 pub use metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
