@@ -1,5 +1,7 @@
 //! The device code.
 
+use vectile_encodings::streams::RunLength;
+
 use crate::registry::{SequenceKind, Transform};
 
 /// The code of every kernel; with that of rare encodings if `has_rare`.
@@ -81,55 +83,34 @@ pub const COLUMNS: [&str; 3] = [
     include_str!("../orc/columns.cuh"),
 ];
 
-/// A run-length encoding of ORC, or an alternative to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RunLength {
-    /// Runs of bytes.
-    Bytes,
-    /// Runs of integers, version 1; signed ones are zigzagged.
-    V1 {
-        /// True for signed integers.
-        is_signed: bool,
-    },
-    /// Runs of integers, version 2.
-    V2 {
-        /// True for signed integers.
-        is_signed: bool,
-    },
-    /// No runs, but signed varints of up to 64 bits.
-    Varints,
+/// The kernel `decode_runs`, which decodes runs of an encoding to values of the type `value`, such as `i32`:
+/// `orc/runs.cuh` describes its arguments.
+pub fn decode_runs(encoding: RunLength, value: &str) -> String {
+    let (is_signed, has_varints, format) = match encoding {
+        RunLength::Bytes => (false, false, include_str!("../orc/byte_rle.cuh")),
+        RunLength::V1 { is_signed } => (is_signed, true, include_str!("../orc/rle_v1.cuh")),
+        RunLength::V2 { is_signed } => (is_signed, true, include_str!("../orc/rle_v2.cuh")),
+        RunLength::Varints => (true, true, include_str!("../orc/varints.cuh")),
+    };
+    let [is_signed, has_varints] = [is_signed, has_varints].map(u8::from);
+    let traits = format!(
+        "typedef {value} Value;\nenum {{ SIGNED = {is_signed}, VARINTS = {has_varints} }};\n"
+    );
+    [
+        include_str!("../common/base.cuh"),
+        &traits,
+        include_str!("../orc/window.cuh"),
+        format,
+        include_str!("../orc/runs.cuh"),
+    ]
+    .concat()
 }
 
-impl RunLength {
-    /// The kernel `decode_runs`, which writes values of the type `value`, such as `i32`: `orc/runs.cuh` describes its
-    /// arguments.
-    pub fn kernel(self, value: &str) -> String {
-        let (is_signed, has_varints, format) = match self {
-            Self::Bytes => (false, false, include_str!("../orc/byte_rle.cuh")),
-            Self::V1 { is_signed } => (is_signed, true, include_str!("../orc/rle_v1.cuh")),
-            Self::V2 { is_signed } => (is_signed, true, include_str!("../orc/rle_v2.cuh")),
-            Self::Varints => (true, true, include_str!("../orc/varints.cuh")),
-        };
-        let [is_signed, has_varints] = [is_signed, has_varints].map(u8::from);
-        let traits = format!(
-            "typedef {value} Value;\nenum {{ SIGNED = {is_signed}, VARINTS = {has_varints} }};\n"
-        );
-        [
-            include_str!("../common/base.cuh"),
-            &traits,
-            include_str!("../orc/window.cuh"),
-            format,
-            include_str!("../orc/runs.cuh"),
-        ]
-        .concat()
-    }
-
-    /// Bytes of shared memory of a warp of that kernel.
-    pub fn warp_bytes(self) -> u32 {
-        match self {
-            Self::Bytes => 2224,
-            Self::V1 { .. } | Self::V2 { .. } | Self::Varints => 3312,
-        }
+/// Bytes of shared memory of a warp of that kernel.
+pub fn decode_runs_warp_bytes(encoding: RunLength) -> u32 {
+    match encoding {
+        RunLength::Bytes => 2224,
+        RunLength::V1 { .. } | RunLength::V2 { .. } | RunLength::Varints => 3312,
     }
 }
 

@@ -19,7 +19,7 @@ mod unwritten;
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
     BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE,
-    INFLATE_WARP_BYTES, LENGTHS, LOOKUPS, RunLength, TOKENIZER, scan,
+    INFLATE_WARP_BYTES, LENGTHS, LOOKUPS, TOKENIZER, decode_runs, decode_runs_warp_bytes, scan,
 };
 pub use error::{Error, Result};
 pub use registry::{SCALES, SequenceKind, Transform};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use flate2::write::DeflateEncoder;
 use serde_json::json;
+use vectile_encodings::streams::RunLength;
 use vectile_gpu::{Cuda, Driver, Kernel, Launch, Stream};
-use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, RunLength};
+use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, decode_runs, decode_runs_warp_bytes};
 
 use crate::bench::{Bench, RUNS, Result};
 use crate::data::Random;
@@ -196,9 +197,9 @@ fn runs() -> Vec<Case> {
         cases.push(Case {
             name,
             format,
-            source: of.kernel(value),
+            source: decode_runs(of, value),
             kernel: "decode_runs",
-            warp_bytes: of.warp_bytes(),
+            warp_bytes: decode_runs_warp_bytes(of),
             result_words: 1,
             value_bytes,
             parts: (0..DISTINCT)

@@ -237,10 +237,7 @@ async fn file_format(context: &SessionContext, file: &InputFile) -> Result<Arc<d
         format.ok_or_else(|| CliError::failed(format!("{extension} files are not supported")))
     };
     Ok(match file.kind.format {
-        Format::Vectile => registered("vectile")??,
-        Format::Parquet => registered("parquet")??,
-        Format::Orc => registered("orc")??,
-        Format::Arrow | Format::Arrows => registered("arrow")??,
+        Format::Arrows => registered(Format::Arrow.extension())??,
         Format::Csv => {
             let options = state.default_table_options().csv;
             let options = given.csv(CsvOptions {
@@ -257,6 +254,7 @@ async fn file_format(context: &SessionContext, file: &InputFile) -> Result<Arc<d
             };
             Arc::new(TextFormat::json(options, given.types.clone()))
         }
+        format => registered(format.extension())??,
     })
 }
 

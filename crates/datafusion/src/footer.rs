@@ -1,4 +1,4 @@
-//! Reads footers, and caches them in the runtime's cache of file metadata.
+//! Reads the metadata of files, and caches it in the runtime's cache of file metadata.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -8,66 +8,59 @@ use datafusion::execution::cache::cache_manager::{
     CachedFileMetadataEntry, FileMetadata, FileMetadataCache,
 };
 use object_store::{ObjectMeta, ObjectStore};
+use vectile_scan::ContainerFormat;
 
-use crate::listing::Listings;
+use crate::error;
 
-/// Metadata of a file.
-pub(crate) trait Footer: Send + Sync + Sized + 'static {
-    /// Reads the footer of `object`.
-    fn read(
-        store: &Arc<dyn ObjectStore>,
-        object: &ObjectMeta,
-    ) -> impl Future<Output = Result<Self>> + Send;
-
-    /// Approximate size in memory, in bytes.
-    fn memory_size(&self) -> usize;
-
-    /// Number of row groups of the file.
-    fn num_row_groups(&self) -> usize;
+/// Metadata in the cache, with the name of its format: tables of different formats may name one file.
+struct CachedMetadata {
+    format: &'static str,
+    metadata: Arc<dyn vectile_scan::FileMetadata>,
 }
 
-/// A footer in the cache.
-struct CachedFooter<F>(Arc<F>);
-
-impl<F: Footer> FileMetadata for CachedFooter<F> {
+impl FileMetadata for CachedMetadata {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn memory_size(&self) -> usize {
-        self.0.memory_size()
+        self.metadata.memory_size()
     }
 
     fn extra_info(&self) -> HashMap<String, String> {
-        let row_groups = self.0.num_row_groups().to_string();
+        let row_groups = self.metadata.num_row_groups().to_string();
         HashMap::from([("row_groups".to_owned(), row_groups)])
     }
 }
 
-/// Returns the footer of `object`, from the cache unless the file has changed.
-pub(crate) async fn footer<F: Footer>(
+/// Returns the metadata of `object`, from the cache unless the file has changed.
+pub(crate) async fn metadata(
+    format: &dyn ContainerFormat,
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
     cache: Option<&FileMetadataCache>,
-    listings: &Listings,
-) -> Result<Arc<F>> {
+) -> Result<Arc<dyn vectile_scan::FileMetadata>> {
     if let Some(entry) = cache.and_then(|cache| cache.get(&object.location))
         && entry.is_valid_for(object)
         && entry.meta.e_tag == object.e_tag
-        && let Some(footer) = entry
+        && let Some(cached) = entry
             .file_metadata
             .as_any()
-            .downcast_ref::<CachedFooter<F>>()
+            .downcast_ref::<CachedMetadata>()
+        && cached.format == format.name()
     {
-        return Ok(Arc::clone(&footer.0));
+        return Ok(Arc::clone(&cached.metadata));
     }
-    let read = F::read(store, object).await;
-    let metadata = Arc::new(read.inspect_err(|error| listings.note(&object.location, error))?);
+    let read = format.read_metadata(store, object).await;
+    let metadata = read.map_err(error::scan)?;
     if let Some(cache) = cache {
-        let footer = Arc::new(CachedFooter(Arc::clone(&metadata)));
+        let cached = CachedMetadata {
+            format: format.name(),
+            metadata: Arc::clone(&metadata),
+        };
         cache.put(
             &object.location,
-            CachedFileMetadataEntry::new(object.clone(), footer),
+            CachedFileMetadataEntry::new(object.clone(), Arc::new(cached)),
         );
     }
     Ok(metadata)

@@ -25,18 +25,17 @@ use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+pub use vectile_file::EXTENSION;
 use vectile_file::ReadOptions;
+use vectile_scan::ContainerFormat;
 
-use crate::file::{FileContext, FileKind};
+use crate::file::FileContext;
 use crate::listing::Listings;
 use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
 use crate::sink::VectileSink;
 use crate::source::VectileSource;
 use crate::statistics::file_statistics;
-
-/// Extension of Vectile files, without the dot.
-pub const EXTENSION: &str = "vectile";
 
 /// The [`FileFormat`] of Vectile files.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +105,7 @@ impl FileFormat for VectileFormat {
         store: &Arc<dyn ObjectStore>,
         objects: &[ObjectMeta],
     ) -> Result<SchemaRef> {
-        infer_schema(FileKind::Vectile, state, store, objects).await
+        infer_schema(&vectile_file::Format, state, store, objects).await
     }
 
     async fn infer_stats(
@@ -116,7 +115,7 @@ impl FileFormat for VectileFormat {
         table_schema: SchemaRef,
         object: &ObjectMeta,
     ) -> Result<Statistics> {
-        infer_stats(FileKind::Vectile, state, store, &table_schema, object).await
+        infer_stats(&vectile_file::Format, state, store, &table_schema, object).await
     }
 
     async fn create_physical_plan(
@@ -179,7 +178,7 @@ fn with_literal_target(mut conf: FileSinkConfig) -> Result<FileSinkConfig> {
 
 /// Infers the schema of files. Several schemas are merged in the order of file names, see [`merge_schemas`].
 pub(crate) async fn infer_schema(
-    kind: FileKind,
+    format: &'static dyn ContainerFormat,
     state: &dyn Session,
     store: &Arc<dyn ObjectStore>,
     objects: &[ObjectMeta],
@@ -196,13 +195,13 @@ pub(crate) async fn infer_schema(
             let (cache, listings) = (Arc::clone(&cache), listings.clone());
             async move {
                 let source = FileContext {
-                    kind,
+                    format,
                     store,
                     footers: Some(cache.as_ref()),
                     listings: &listings,
                 };
                 let file = source.open(object, ReadOptions::default()).await?;
-                let schema = Arc::clone(file.as_container().schema());
+                let schema = Arc::clone(file.schema());
                 Ok::<_, DataFusionError>((object.location.to_string(), schema))
             }
         })
@@ -215,7 +214,7 @@ pub(crate) async fn infer_schema(
 
 /// Statistics of a file for the columns of `table`.
 pub(crate) async fn infer_stats(
-    kind: FileKind,
+    format: &'static dyn ContainerFormat,
     state: &dyn Session,
     store: &Arc<dyn ObjectStore>,
     table: &SchemaRef,
@@ -223,13 +222,13 @@ pub(crate) async fn infer_stats(
 ) -> Result<Statistics> {
     let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
     let source = FileContext {
-        kind,
+        format,
         store,
         footers: Some(cache.as_ref()),
         listings: &Listings::of(state.runtime_env()),
     };
     let file = source.open(object, ReadOptions::default()).await?;
-    file_statistics(&file, table)
+    file_statistics(file.as_ref(), table)
 }
 
 /// Plans the scan of `conf` with the settings of a session.

@@ -4,7 +4,8 @@
 //! `SessionStateBuilder`) teaches a session `CREATE EXTERNAL TABLE ... STORED AS VECTILE`,
 //! `COPY ... TO` and `INSERT INTO`; [`register_vectile`](VectileSessionContextExt::register_vectile)
 //! adds a table without SQL. Tables are DataFusion's listing tables, so files, directories, globs,
-//! partitioned trees and object stores work as they do for Parquet. `STORED AS ORC` reads ORC files in the same way.
+//! partitioned trees and object stores work as they do for Parquet. `STORED AS ORC` reads ORC files in the same way,
+//! and [`register_format`] adds formats of your own.
 //!
 //! DataFusion caches directory listings without expiry. Files that a session writes as Vectile appear at once. For
 //! files written by other processes, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
@@ -14,6 +15,7 @@
 //! A scan evaluates the query's filters on the encoded columns and decodes only matching rows. [`VectileSource`]
 //! documents which operations it takes over; `EXPLAIN` shows how each conjunct is evaluated.
 
+mod container;
 mod error;
 mod expression;
 #[cfg_attr(
@@ -36,7 +38,6 @@ mod metrics;
 mod nullable;
 mod opener;
 mod options;
-mod orc;
 mod order;
 mod partitions;
 mod plan_cache;
@@ -54,18 +55,19 @@ mod source;
 mod stack;
 mod statistics;
 
+pub use container::{ContainerFileFormat, ContainerFileFormatFactory};
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{GpuMode, TableOptions, VectileOptions};
-pub use orc::{OrcFormat, OrcFormatFactory};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
 pub use plan_cache::physical_plan;
 #[cfg(feature = "gpu")]
 pub use register::register_with_gpu;
 pub use register::{
     VectileReadOptions, VectileSessionContextExt, VectileSessionStateBuilderExt, register,
+    register_format,
 };
 pub use sink::VectileSink;
 pub use source::VectileSource;

@@ -7,6 +7,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::cache::cache_manager::ListFilesCache;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use object_store::path::Path;
+use vectile_scan::ContainerFormat;
 
 /// The cache of listings; without effect if the runtime has none.
 #[derive(Clone, Default)]
@@ -29,20 +30,15 @@ impl Listings {
 
     /// Removes the listings of a file that could not be read because it was deleted or replaced. The next query lists
     /// anew.
-    pub(crate) fn note(&self, location: &Path, error: &DataFusionError) {
-        let DataFusionError::External(error) = error else {
-            return;
-        };
-        let is_gone =
-            |error: &object_store::Error| matches!(error, object_store::Error::NotFound { .. });
-        let is_other = match (error.downcast_ref(), error.downcast_ref()) {
-            (Some(vectile_file::Error::Changed { .. }), _) => true,
-            (Some(vectile_file::Error::ObjectStore(error)), _) => is_gone(error),
-            (_, Some(vectile_orc::Error::Changed { .. })) => true,
-            (_, Some(vectile_orc::Error::ObjectStore(error))) => is_gone(error),
-            _ => false,
-        };
-        if is_other {
+    pub(crate) fn note(
+        &self,
+        format: &dyn ContainerFormat,
+        location: &Path,
+        error: &DataFusionError,
+    ) {
+        if let DataFusionError::External(error) = error
+            && format.is_outdated(error.as_ref())
+        {
             self.forget(location);
         }
     }

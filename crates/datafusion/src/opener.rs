@@ -22,9 +22,9 @@ use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStore;
 use vectile_file::ReadOptions;
-use vectile_scan::{Filters, Role, Scan};
+use vectile_scan::{Container, ContainerFormat, FileContainer, Filters, Role, Scan};
 
-use crate::file::{FileContext, FileKind, ScanFile, TableFile};
+use crate::file::{FileContext, ScanFile};
 use crate::filters::filters;
 use crate::listing::Listings;
 use crate::memory::Reserved;
@@ -38,7 +38,7 @@ use crate::stack;
 /// Opens the files of one partition of a scan.
 #[derive(Clone)]
 pub(crate) struct VectileOpener {
-    pub(crate) kind: FileKind,
+    pub(crate) format: &'static dyn ContainerFormat,
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) footers: Option<Arc<FileMetadataCache>>,
     pub(crate) listings: Listings,
@@ -102,13 +102,13 @@ impl VectileOpener {
         self.metrics.files.add_matched(1);
         let object = &file.object_meta;
         let source = FileContext {
-            kind: self.kind,
+            format: self.format,
             store: &self.store,
             footers: self.footers.as_deref(),
             listings: &self.listings,
         };
         let opened = source.open(object, self.read_options.clone()).await?;
-        let container = opened.container();
+        let container: Arc<dyn Container> = Arc::clone(&opened) as _;
         let adapted = || self.adapted_to(exprs, container.schema());
         let exprs = stack::with_room(levels, adapted)?;
         let role = match self.pushdown_filters {
@@ -117,7 +117,7 @@ impl VectileOpener {
         };
         let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
         let filters = stack::with_room(levels, filters)?;
-        let row_groups = || self.row_groups(&opened, &filters, &exprs, file.range.as_ref());
+        let row_groups = || self.row_groups(opened.as_ref(), &filters, &exprs, file.range.as_ref());
         let row_groups = stack::with_room(levels, row_groups)?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
         let projection =
@@ -125,6 +125,7 @@ impl VectileOpener {
         let consumer = MemoryConsumer::new(format!("VectileScan[{}]", self.partition));
         let reservation = consumer.register(&self.memory);
         let scanned = Arc::new(ScanFile {
+            format: self.format,
             file: opened,
             listings: self.listings.clone(),
             metrics: self.metrics.clone(),
@@ -206,19 +207,18 @@ impl VectileOpener {
     /// The row groups to scan, in order.
     fn row_groups(
         &self,
-        file: &TableFile,
+        file: &dyn FileContainer,
         filters: &Filters,
         exprs: &Exprs,
         range: Option<&FileRange>,
     ) -> Result<Vec<usize>> {
-        let container = file.as_container();
-        let mut row_groups: Vec<usize> = (0..container.num_row_groups())
+        let mut row_groups: Vec<usize> = (0..file.num_row_groups())
             .filter(|&i| in_range(file, i, range))
             .collect();
         let count = row_groups.len();
         row_groups.retain(|&row_group| !filters.exclude(row_group));
         if let Some(predicate) = exprs.predicate.as_ref().filter(|_| filters.has_tests()) {
-            let kept = pruning::row_groups(predicate, container, &self.metrics.pruning_errors);
+            let kept = pruning::row_groups(predicate, file, &self.metrics.pruning_errors);
             row_groups.retain(|&row_group| kept.get(row_group) != Some(&false));
         }
         let covered = row_groups
@@ -229,14 +229,14 @@ impl VectileOpener {
         self.metrics.row_groups.add_matched(row_groups.len());
         self.metrics.row_groups.add_fully_matched(covered);
         if let Some(order) = &self.order {
-            order.apply(&mut row_groups, container)?;
+            order.apply(&mut row_groups, file)?;
         }
         Ok(row_groups)
     }
 }
 
 /// A row group belongs to the byte range that contains its first byte.
-fn in_range(file: &TableFile, row_group: usize, range: Option<&FileRange>) -> bool {
-    let start = file.start(row_group) as i64;
+fn in_range(file: &dyn FileContainer, row_group: usize, range: Option<&FileRange>) -> bool {
+    let start = file.row_group_start(row_group) as i64;
     range.is_none_or(|range| (range.start..range.end).contains(&start))
 }

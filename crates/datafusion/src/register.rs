@@ -19,22 +19,17 @@ use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
+use vectile_scan::ContainerFormat;
 
+use crate::container::{ContainerFileFormatFactory, FORMATS, file_type};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
-use crate::orc::OrcFormatFactory;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown};
-
-/// The key of the table factory of Vectile files, and the word after `STORED AS`.
-const FILE_TYPE: &str = "VECTILE";
-
-/// The same for ORC files.
-const ORC_FILE_TYPE: &str = "ORC";
 
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
@@ -123,17 +118,38 @@ fn register_with_rules(
         .build();
     restore_functions(&mut state, &before)?;
     state.register_file_format(Arc::new(VectileFormatFactory), true)?;
-    state.register_file_format(Arc::new(OrcFormatFactory), true)?;
-    for file_type in [FILE_TYPE, ORC_FILE_TYPE] {
-        let factory = Arc::new(TableFactory::default());
-        state
-            .table_factories_mut()
-            .insert(file_type.to_owned(), factory);
+    add_table_factory(&mut state, &vectile_file::Format);
+    for format in FORMATS {
+        add_format(&mut state, format)?;
     }
     state.add_analyzer_rule(Arc::new(WritePartitions));
     state.config_mut().set_extension(Arc::new(plans));
     configure(state.config_mut().options_mut());
     Ok(())
+}
+
+/// Adds a format of containers to a session: `STORED AS` its name in upper case, for files that are read and not
+/// written. Call [`register`] first.
+///
+/// # Errors
+///
+/// Returns an error if DataFusion rejects the registration.
+pub fn register_format(ctx: &SessionContext, format: &'static dyn ContainerFormat) -> Result<()> {
+    add_format(&mut ctx.state_ref().write(), format)
+}
+
+fn add_format(state: &mut SessionState, format: &'static dyn ContainerFormat) -> Result<()> {
+    let factory = ContainerFileFormatFactory::new(format);
+    state.register_file_format(Arc::new(factory), true)?;
+    add_table_factory(state, format);
+    Ok(())
+}
+
+fn add_table_factory(state: &mut SessionState, format: &dyn ContainerFormat) {
+    let factory = Arc::new(TableFactory::default());
+    state
+        .table_factories_mut()
+        .insert(file_type(format), factory);
 }
 
 /// Adds Vectile's settings, and shows that dynamic filters of aggregates are not pushed down.
@@ -208,7 +224,9 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
     fn with_vectile(mut self) -> Self {
         let formats = self.file_formats().get_or_insert_with(Vec::new);
         formats.push(Arc::new(VectileFormatFactory));
-        formats.push(Arc::new(OrcFormatFactory));
+        for format in FORMATS {
+            formats.push(Arc::new(ContainerFileFormatFactory::new(format)));
+        }
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
@@ -224,10 +242,13 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
             let functions = self.table_functions().get_or_insert_default();
             functions.insert(name.to_owned(), Arc::new(function));
         }
-        [FILE_TYPE, ORC_FILE_TYPE]
+        let own: &dyn ContainerFormat = &vectile_file::Format;
+        FORMATS
             .into_iter()
-            .fold(self, |builder, file_type| {
-                builder.with_table_factory(file_type.to_owned(), Arc::new(TableFactory::default()))
+            .chain([own])
+            .fold(self, |builder, format| {
+                let factory = Arc::new(TableFactory::default());
+                builder.with_table_factory(file_type(format), factory)
             })
             .with_analyzer_rule(Arc::new(WritePartitions))
     }

@@ -34,8 +34,8 @@ use datafusion::physical_plan::{
 };
 use object_store::ObjectStore;
 use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
+use vectile_scan::ContainerFormat;
 
-use crate::file::FileKind;
 use crate::filters;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
@@ -50,7 +50,7 @@ use crate::stack;
 /// ready, so that no partition gets all row groups that were not pruned.
 const RANGES_PER_PARTITION: usize = 4;
 
-/// Scans Vectile files, or ORC files: a [`FileSource`] for [`FileScanConfig`].
+/// Scans Vectile files, or files of another [`ContainerFormat`]: a [`FileSource`] for [`FileScanConfig`].
 ///
 /// It takes over filters (exactly, unless they are volatile), projections, limits and, as far as the order of files and
 /// row groups goes, sort orders. It accepts filters only in a session in which Vectile is registered (see
@@ -58,7 +58,7 @@ const RANGES_PER_PARTITION: usize = 4;
 /// the same name.
 #[derive(Clone, Debug)]
 pub struct VectileSource {
-    kind: FileKind,
+    format: &'static dyn ContainerFormat,
     table: TableSchema,
     projection: ProjectionExprs,
     predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -125,14 +125,14 @@ impl VectileSource {
 
     /// A source of all columns of a table of Vectile files, without filters.
     pub fn new(table: impl Into<TableSchema>) -> Self {
-        Self::of_kind(FileKind::Vectile, table.into())
+        Self::of_format(&vectile_file::Format, table.into())
     }
 
-    /// A source of all columns of a table of files of one kind, without filters.
-    pub(crate) fn of_kind(kind: FileKind, table: TableSchema) -> Self {
+    /// A source of all columns of a table of files of a format, without filters.
+    pub(crate) fn of_format(format: &'static dyn ContainerFormat, table: TableSchema) -> Self {
         let columns: Vec<usize> = (0..table.table_schema().fields().len()).collect();
         Self {
-            kind,
+            format,
             projection: ProjectionExprs::from_indices(&columns, table.table_schema()),
             table,
             predicate: None,
@@ -175,7 +175,7 @@ impl VectileSource {
     ) -> VectileOpener {
         let adapters = config.expr_adapter_factory.clone();
         VectileOpener {
-            kind: self.kind,
+            format: self.format,
             store,
             footers: self.footers.clone(),
             listings: self.listings.clone(),
@@ -352,7 +352,7 @@ impl FileSource for VectileSource {
     }
 
     fn file_type(&self) -> &str {
-        self.kind.name()
+        self.format.name()
     }
 
     fn fmt_extra(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {

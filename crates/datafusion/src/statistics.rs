@@ -8,16 +8,13 @@ use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, Result, ScalarValue, Statistics};
 use vectile_encodings::ZoneMap;
-use vectile_scan::Container;
-
-use crate::file::TableFile;
+use vectile_scan::{Container, FileContainer};
 
 /// Statistics of a file for the columns of `table`.
-pub(crate) fn file_statistics(file: &TableFile, table: &Schema) -> Result<Statistics> {
-    let container = file.as_container();
-    let rows = num_rows(container);
+pub(crate) fn file_statistics(file: &dyn FileContainer, table: &Schema) -> Result<Statistics> {
+    let rows = num_rows(file);
     // If a name is duplicate, the first column counts.
-    let fields = container.schema().fields().iter().enumerate().rev();
+    let fields = file.schema().fields().iter().enumerate().rev();
     let indices: HashMap<&str, usize> = fields
         .map(|(index, field)| (field.name().as_str(), index))
         .collect();
@@ -44,10 +41,13 @@ fn num_rows(file: &dyn Container) -> usize {
         .sum()
 }
 
-fn column_statistics(file: &TableFile, index: usize, field: &Field) -> Result<ColumnStatistics> {
+fn column_statistics(
+    file: &dyn FileContainer,
+    index: usize,
+    field: &Field,
+) -> Result<ColumnStatistics> {
     let statistics =
         ColumnStatistics::new_unknown().with_byte_size(byte_size(file, index, field.data_type()));
-    let file = file.as_container();
     let Some(zones) = file.row_group_zones(index) else {
         return Ok(statistics);
     };
@@ -70,9 +70,9 @@ fn null_count(zones: &ZoneMap) -> Precision<usize> {
 }
 
 /// Bytes of the column as Arrow arrays.
-fn byte_size(file: &TableFile, index: usize, data_type: &DataType) -> Precision<usize> {
+fn byte_size(file: &dyn FileContainer, index: usize, data_type: &DataType) -> Precision<usize> {
     if let Some(width) = data_type.primitive_width() {
-        return Precision::Exact(width * num_rows(file.as_container()));
+        return Precision::Exact(width * num_rows(file));
     }
     match file.arrow_bytes(index) {
         Some(bytes) => Precision::Inexact(bytes as usize),

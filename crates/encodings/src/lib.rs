@@ -52,6 +52,7 @@ mod rows;
 mod selection;
 mod simd;
 mod size;
+pub mod streams;
 mod validity;
 mod vectors;
 mod wire;

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::ZoneMap;
-use vectile_scan::object::{Handle, ReadBuffers};
+use vectile_scan::object::{Handle, ReadBuffers, ReadOptions};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
 use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
-use crate::reader::{ReadOptions, read_bloom_filters, read_metadata, read_row_group_from};
+use crate::reader::{read_bloom_filters, read_metadata, read_row_group_from};
 
 /// One version of a file, ready to be scanned. A local file stays open once its first row group was read.
 ///
@@ -21,7 +21,7 @@ use crate::reader::{ReadOptions, read_bloom_filters, read_metadata, read_row_gro
 pub struct File {
     store: Arc<dyn ObjectStore>,
     handle: Handle,
-    location: Path,
+    pub(crate) location: Path,
     metadata: Arc<Metadata>,
     options: ReadOptions,
 }
@@ -55,43 +55,21 @@ impl File {
         }
     }
 
-    /// Its location in the object store.
-    pub fn location(&self) -> &Path {
-        &self.location
-    }
-
-    /// Returns true if it is a local file.
-    pub fn is_local(&self) -> bool {
-        self.metadata.is_file
-    }
-
-    /// As [`Container::fetch`], but reads a [local](Self::is_local) file into `buffers`, on the calling thread, which
-    /// blocks meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As [`Container::fetch`].
-    pub async fn fetch_into(
+    /// As [`Container::fetch`], but reads a local file into `buffers`, if there are any.
+    pub(crate) async fn fetch_with(
         &self,
         fetch: &Fetch,
-        buffers: Arc<dyn ReadBuffers>,
+        buffers: Option<Arc<dyn ReadBuffers>>,
     ) -> vectile_scan::Result<RowGroupData> {
-        let options = self.options.clone().with_buffers(buffers);
-        self.fetch_with(fetch, &options).await
-    }
-
-    async fn fetch_with(
-        &self,
-        fetch: &Fetch,
-        options: &ReadOptions,
-    ) -> vectile_scan::Result<RowGroupData> {
+        let mut options = self.options.clone();
+        options.buffers = buffers.or(options.buffers);
         let read = read_row_group_from(
             &self.handle,
             &self.store,
             &self.location,
             &self.metadata,
             fetch,
-            options,
+            &options,
         );
         read.await.map_err(vectile_scan::Error::external)
     }
@@ -133,7 +111,7 @@ impl Container for File {
     }
 
     async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
-        self.fetch_with(fetch, &self.options).await
+        self.fetch_with(fetch, None).await
     }
 
     fn has_bloom_filter(&self, row_group: usize, column: usize) -> bool {

@@ -38,6 +38,7 @@ mod encode;
 mod error;
 mod file;
 mod footer;
+mod format;
 mod ipc;
 mod memory;
 mod metadata;
@@ -53,13 +54,15 @@ mod writer;
 
 pub use error::{Error, Result};
 pub use file::File;
+pub use format::{EXTENSION, Format};
 pub use metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
-pub use reader::{ReadOptions, read_metadata, read_row_group};
+pub use reader::{read_metadata, read_row_group};
 pub use summary::{ColumnSummary, EncodeTime, WriteSummary};
 pub use sync::sync_file;
 pub use threads::Threads;
+pub use vectile_scan::object::ReadOptions;
 pub use vectile_scan::{Fetch, RowGroupData};
 pub use writer::{DEFAULT_BLOOM_FILTER_FPP, DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
 

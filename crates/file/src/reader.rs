@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{BloomFilter, Column, VECTOR_LEN, ZoneMap};
-use vectile_scan::object::{Handle, ReadBuffers, Version};
+use vectile_scan::object::{Handle, ReadOptions, Version};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
@@ -22,42 +22,6 @@ const TAIL_BYTES: u64 = 64 << 10;
 
 /// A larger footer is refused rather than read into memory: it would be of some ten million column chunks.
 const MAX_FOOTER_BYTES: u64 = 1 << 30;
-
-/// Options for reading.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct ReadOptions {
-    /// True if checksums are compared, which costs some tenth of a second per gigabyte. The footer's is always
-    /// compared.
-    pub verify_checksums: bool,
-    /// Memory that local files are read into, on the calling thread; by default, heap memory, on another thread.
-    pub buffers: Option<Arc<dyn ReadBuffers>>,
-}
-
-impl Default for ReadOptions {
-    fn default() -> Self {
-        Self {
-            verify_checksums: true,
-            buffers: None,
-        }
-    }
-}
-
-impl ReadOptions {
-    /// Sets [`verify_checksums`](Self::verify_checksums).
-    #[must_use]
-    pub fn with_verify_checksums(mut self, verify: bool) -> Self {
-        self.verify_checksums = verify;
-        self
-    }
-
-    /// Sets [`buffers`](Self::buffers).
-    #[must_use]
-    pub fn with_buffers(mut self, buffers: Arc<dyn ReadBuffers>) -> Self {
-        self.buffers = Some(buffers);
-        self
-    }
-}
 
 /// Reads the footer of a file: one request for its end, and another only if the footer is larger than 64 KiB.
 ///

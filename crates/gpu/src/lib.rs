@@ -16,8 +16,7 @@ mod runtime;
 
 pub use error::{Error, Result};
 pub use exec::{
-    Assembled, Build, BuildBy, Built, ByteStream, CancelGuard, Compressed, DeflateChunk,
-    DeflateChunks, Execution, Rows, RunPart, RunStream, Statistics, StreamColumn, StreamValues,
+    Assembled, Build, BuildBy, Built, CancelGuard, Compressed, Execution, Rows, Statistics,
 };
 pub use kernel::coded_columns;
 pub use runtime::{
@@ -26,4 +25,4 @@ pub use runtime::{
     NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
     driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };
-pub use vectile_kernels::{DeviceChunk, RunLength};
+pub use vectile_kernels::DeviceChunk;

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_encodings::{Column, EncodeOptions, Encoding, ZoneMap, encode};
+use vectile_encodings::{Column, ZoneMap};
 use vectile_scan::object::{Handle, ReadBuffers};
-use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
+use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter};
 
 use crate::bloom::BloomFilters;
 use crate::columns::{Numbered, StripeStreams, stream_key};
@@ -21,11 +20,11 @@ use crate::error::{Error, ErrorOrigin, Fault, Result};
 use crate::kind::{Encoding as ColumnEncoding, StreamKind};
 use crate::messages::{bloom_filters, row_index};
 use crate::metadata::{MAX_INDEX_BYTES, Metadata, StreamRange, Stripe, read_metadata};
-use crate::parted::{self, PartedColumn};
 use crate::position::{self, IndexGroups};
 use crate::schema::Type;
 use crate::statistics::Zones;
 use crate::stream::Stream;
+use crate::stream_columns;
 use crate::vectors;
 
 /// An ORC file, ready to be scanned: its row groups are the stripes.
@@ -59,11 +58,6 @@ impl File {
     /// Its metadata.
     pub fn metadata(&self) -> &Arc<Metadata> {
         &self.metadata
-    }
-
-    /// Its location in the object store.
-    pub fn location(&self) -> &Path {
-        &self.metadata.object.location
     }
 
     /// The value streams of some columns of the table and of their children, as they are in the file.
@@ -165,31 +159,29 @@ impl File {
         Ok(arrays)
     }
 
-    /// Columns of a stripe for external decoders, and the number of bytes read: `None` for columns that only
-    /// [`decode`](Self::decode) supports, or whose errors it reports. A local file is read into `buffers`, if there are
-    /// any, on the calling thread, which blocks meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`streams`](Self::streams).
-    pub async fn parted(
+    /// Columns of a stripe for a device to decode. Leaves out those that only [`decode`](Self::decode) supports, or
+    /// whose errors it reports.
+    pub(crate) async fn read_stream_columns(
         &self,
         stripe: usize,
         columns: &[usize],
-        buffers: Option<&Arc<dyn ReadBuffers>>,
-    ) -> Result<(Vec<Option<PartedColumn>>, u64)> {
+        buffers: Option<Arc<dyn ReadBuffers>>,
+    ) -> Result<StreamData> {
         let stripe = self.metadata.stripe(stripe)?;
         let types = columns.iter().map(|&column| self.metadata.column(column));
         let types: Vec<&Type> = types.collect::<Result<_>>()?;
         let is_selected = |stream: &&StreamRange| {
             let is_kind = stream.kind.is_of_values() || stream.kind == StreamKind::RowIndex;
-            let mut parted = types.iter().filter(|column| parted::is_parted(column.kind));
-            is_kind && parted.any(|column| column.column == stream.column)
+            let mut types = types.iter();
+            let is_of = |column: &&Type| {
+                column.column == stream.column && stream_columns::is_supported(column.kind)
+            };
+            is_kind && types.any(is_of)
         };
         let selected = stripe.streams.iter().filter(is_selected);
-        let mut streams = self.read(selected, buffers).await?;
+        let mut streams = self.read(selected, buffers.as_ref()).await?;
         streams.sort_by_key(stream_key);
-        let bytes = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
+        let bytes_read = streams.iter().map(|stream| stream.bytes.len() as u64).sum();
         let streams = StripeStreams {
             origin: self.metadata.origin(stripe),
             streams,
@@ -198,19 +190,24 @@ impl File {
         };
         let stride = self.metadata.row_index_stride;
         let stride = stride.and_then(|stride| usize::try_from(stride).ok());
-        let mut result = Vec::with_capacity(columns.len());
-        for column in types {
+        let mut data = StreamData {
+            columns: Vec::with_capacity(columns.len()),
+            bytes_read,
+        };
+        for (&number, column) in columns.iter().zip(types) {
             let index = streams.stream(column.column, StreamKind::RowIndex);
             let groups = match index {
                 Some(index) => self.index_groups_in(stripe, column, index),
                 None => Ok(Vec::new()),
             };
-            let of = |groups| parted::of(&streams, column, stripe.rows, stride, groups);
-            result.push(groups.and_then(of).ok().flatten());
+            let of = |groups| stream_columns::of(&streams, column, stripe.rows, stride, groups);
+            if let Ok(Some(streams)) = groups.and_then(of) {
+                data.columns.push((number, streams));
+            }
             // decoding a column may take long
             yield_now().await;
         }
-        Ok((result, bytes))
+        Ok(data)
     }
 
     /// The value streams of some columns, and their size in bytes.
@@ -310,7 +307,7 @@ impl File {
                 Some(codes) => codes,
                 None => {
                     let array = streams.decode(of_type, stripe.rows)?;
-                    let column = plain(&array).map_err(of_encodings)?;
+                    let column = Column::plain(&array).map_err(of_encodings)?;
                     (column, array.get_array_memory_size())
                 }
             };
@@ -458,19 +455,6 @@ fn codes(text: &Numbered) -> vectile_encodings::Result<Option<(Column, usize)>> 
     let column = Column::of_codes(entries, numbers, nulls.as_ref())?;
     let bytes = entries.get_array_memory_size() + size_of_val(&numbers[..]);
     Ok(column.map(|column| (column, bytes)))
-}
-
-/// The array as a column of a scan: uncompressed if there is an encoding for that.
-fn plain(array: &ArrayRef) -> vectile_encodings::Result<Column> {
-    if let Some(column) = Column::of_fixed_width(array)? {
-        return Ok(column);
-    }
-    let encoding = match array.data_type() {
-        DataType::Boolean => Encoding::Ffor,
-        _ => Encoding::Plain,
-    };
-    let bytes = encode(array, &EncodeOptions::pinned(Some(encoding)))?;
-    Column::parse(bytes.into(), array.data_type(), array.len())
 }
 
 #[async_trait]

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! [`File::streams`] returns streams as they are in the file, and [`File::index_groups`] the positions at which
-//! decoders may start in them. [`File::parted`] returns columns for external decoders: streams, and their parts that
-//! can be decoded in parallel.
+//! decoders may start in them. [`FileContainer::stream_columns`](vectile_scan::FileContainer::stream_columns) returns
+//! columns for decoders on a device: streams, and their parts that can be decoded in parallel.
 //!
 //! Reading never trusts the file: the worst that bytes can cause is an [`Error`] that names the file, the stripe, the
 //! column and the stream.
@@ -22,15 +22,16 @@ mod compression;
 mod decode;
 mod error;
 mod file;
+mod format;
 mod kind;
 mod messages;
 mod metadata;
 mod object;
-mod parted;
 mod position;
 mod schema;
 mod statistics;
 mod stream;
+mod stream_columns;
 mod timestamp;
 mod vectors;
 
@@ -38,9 +39,9 @@ pub use compression::{Chunk, Chunks, Codec, Compression};
 pub use decode::{Decoder, Sign, Values};
 pub use error::{Error, ErrorOrigin, Fault, Result};
 pub use file::File;
+pub use format::Format;
 pub use kind::{Encoding, RleVersion, StreamKind, TypeKind};
 pub use metadata::{Metadata, StreamRange, Stripe, read_metadata};
-pub use parted::{Part, PartedColumn, PartedStream, PartedValues};
 pub use position::{IndexGroups, Position};
 pub use schema::Type;
 pub use stream::Stream;

@@ -9,6 +9,8 @@
 //!                                                            └─ cheapest first, on the encoded form
 //! ```
 //!
+//! A [`ContainerFormat`] opens files as containers.
+//!
 //! A filter is a tree of [`Node`]s. Its leaves are predicates of one column, which are answered on the encoded form,
 //! and [`Test`]s supplied by the caller, which are evaluated on distinct or decoded values.
 //!
@@ -39,6 +41,7 @@ mod error;
 mod evaluate;
 mod fetch;
 mod filters;
+mod format;
 mod memory;
 mod metrics;
 mod node;
@@ -56,6 +59,7 @@ pub use conjunct::Role;
 pub use container::{Container, Fetch, RowGroupData, ValueFilter};
 pub use error::{Error, Result};
 pub use filters::{DynamicFilter, Filters};
+pub use format::{ContainerFormat, FileContainer, FileMetadata, StreamData};
 pub use memory::Memory;
 pub use metrics::{Counter, Metrics, Step};
 pub use node::{Leaf, Node, Stage};

@@ -50,6 +50,14 @@ pub enum ReadError {
 
 type Result<T> = std::result::Result<T, ReadError>;
 
+impl ReadError {
+    /// Returns true if the object was deleted or replaced after it was listed.
+    pub fn is_outdated(&self) -> bool {
+        use object_store::Error::NotFound;
+        matches!(self, Self::Changed(_) | Self::ObjectStore(NotFound { .. }))
+    }
+}
+
 /// A file of this machine that stays open between reads, so that a read is one step. It belongs to one object: create
 /// one for each scan of a file.
 #[derive(Debug, Default)]
@@ -73,6 +81,42 @@ pub trait ReadBuffers: fmt::Debug + Send + Sync {
 pub trait ReadBuffer: AsRef<[u8]> + AsMut<[u8]> + Send + Sync {}
 
 impl<T: AsRef<[u8]> + AsMut<[u8]> + Send + Sync> ReadBuffer for T {}
+
+/// Options for reading a file.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ReadOptions {
+    /// True if checksums of values are compared, if the format has any, which costs some tenth of a second per gigabyte.
+    /// A footer's is always compared.
+    pub verify_checksums: bool,
+    /// Memory that local files are read into, on the calling thread; by default, heap memory, on another thread.
+    pub buffers: Option<Arc<dyn ReadBuffers>>,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            verify_checksums: true,
+            buffers: None,
+        }
+    }
+}
+
+impl ReadOptions {
+    /// Sets [`verify_checksums`](Self::verify_checksums).
+    #[must_use]
+    pub fn with_verify_checksums(mut self, verify: bool) -> Self {
+        self.verify_checksums = verify;
+        self
+    }
+
+    /// Sets [`buffers`](Self::buffers).
+    #[must_use]
+    pub fn with_buffers(mut self, buffers: Arc<dyn ReadBuffers>) -> Self {
+        self.buffers = Some(buffers);
+        self
+    }
+}
 
 /// The first `len` bytes of a buffer.
 struct Filled {

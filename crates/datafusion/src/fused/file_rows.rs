@@ -34,7 +34,7 @@ pub(crate) struct FileRowGroup {
 
 impl FileRowGroup {
     fn container(&self) -> Arc<dyn Container> {
-        self.scan.file.container()
+        Arc::clone(&self.scan.file) as _
     }
 
     fn rows(&self) -> usize {

@@ -18,7 +18,6 @@
 //!    column_loader    loads columns of row groups to the device
 //!    auto             decides between CPU and GPU at execution
 //!    stage, metrics   statistics for EXPLAIN ANALYZE
-//!  orc        columns of ORC files as streams that the device decodes
 //!  compressor compresses strings of written files
 //!  device     the device that queries use
 //!    key_table_cache  caches key tables of dimensions
@@ -59,7 +58,6 @@ mod functions;
 mod key_table_cache;
 mod lowering;
 mod multimap;
-mod orc;
 mod pattern;
 mod pins;
 mod preload;

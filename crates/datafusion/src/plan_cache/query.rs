@@ -17,14 +17,14 @@ use futures::TryStreamExt;
 use futures::future::try_join_all;
 use object_store::ObjectMeta;
 
+use crate::container::ContainerFileFormat;
 use crate::format::VectileFormat;
-use crate::orc::OrcFormat;
 use crate::partitions;
 
 /// Maximum number of tables, functions and literals of a cached query: lists can be long.
 const MOST_MARKS: usize = 4096;
 
-/// A query over Vectile and ORC files whose result depends only on these and the session.
+/// A query over files of Vectile's and other containers whose result depends only on these and the session.
 #[derive(Debug)]
 pub(super) struct Query {
     plan: LogicalPlan,
@@ -188,7 +188,8 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
 fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
-    (format.is::<VectileFormat>() || format.is::<OrcFormat>()).then_some(listing)
+    let is_ours = format.is::<VectileFormat>() || format.is::<ContainerFileFormat>();
+    is_ours.then_some(listing)
 }
 
 fn address_of<T: ?Sized>(of: &Arc<T>) -> u64 {

@@ -1,5 +1,6 @@
 //! Vectile tables in DataFusion, beside the same data in memory.
 
+mod container;
 mod dynamic;
 mod errors;
 mod explain;

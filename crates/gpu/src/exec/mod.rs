@@ -32,6 +32,3 @@ pub use decode::Assembled;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use join_build::{Build, BuildBy, Built};
 pub use rows::Rows;
-pub use streams::{
-    ByteStream, DeflateChunk, DeflateChunks, RunPart, RunStream, StreamColumn, StreamValues,
-};

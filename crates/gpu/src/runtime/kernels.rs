@@ -8,7 +8,10 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
-use vectile_kernels::{BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, RunLength, TOKENIZER};
+use vectile_encodings::streams::RunLength;
+use vectile_kernels::{
+    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
+};
 
 /// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
@@ -56,8 +59,8 @@ impl FixedKernel {
             Self::Compress => COMPRESS.concat(),
             Self::Decode => DECODE.concat(),
             Self::Inflate => INFLATE.concat(),
-            Self::DecodeRuns(RunLength::Bytes) => RunLength::Bytes.kernel("u8"),
-            Self::DecodeRuns(of) => of.kernel("i64"),
+            Self::DecodeRuns(of @ RunLength::Bytes) => decode_runs(of, "u8"),
+            Self::DecodeRuns(of) => decode_runs(of, "i64"),
             Self::Columns => COLUMNS.concat(),
         }
     }

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use vectile_emulator::{CpuDevice, Recorder};
+use vectile_encodings::streams::RunLength;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
-use vectile_kernels::{INFLATE, RunLength};
+use vectile_kernels::{INFLATE, decode_runs};
 use vectile_pipeline::Output;
 
 use crate::catalog::{Case, Query, catalog};
@@ -201,7 +202,7 @@ fn kernels_of_orc_compile_without_spills() {
             "u32",
         ),
     ] {
-        kernels.push((format!("{of:?} of {value}"), of.kernel(value)));
+        kernels.push((format!("{of:?} of {value}"), decode_runs(of, value)));
     }
     let wrong: Mutex<Vec<String>> = Mutex::default();
     in_parallel(kernels.len() * ARCHITECTURES.len(), |job| {

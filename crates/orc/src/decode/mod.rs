@@ -14,6 +14,7 @@ pub(crate) mod varint;
 
 use arrow::buffer::BooleanBuffer;
 use bytes::Bytes;
+use vectile_encodings::streams::RunLength;
 
 use crate::error::{Fault, ensure};
 use crate::kind::{Encoding, RleVersion, StreamKind, TypeKind};
@@ -82,6 +83,21 @@ impl Decoder {
             (StreamKind::Secondary, Timestamp | TimestampInstant) => integers(Sign::Unsigned),
             (StreamKind::Secondary, Decimal) => integers(Sign::Signed),
             _ => return None,
+        })
+    }
+
+    /// The encoding of its runs, for decoders on a device; `None` if it has no runs.
+    pub fn run_length(self) -> Option<RunLength> {
+        Some(match self {
+            Self::Boolean | Self::ByteRle => RunLength::Bytes,
+            Self::RleV1(sign) => RunLength::V1 {
+                is_signed: sign == Sign::Signed,
+            },
+            Self::RleV2(sign) => RunLength::V2 {
+                is_signed: sign == Sign::Signed,
+            },
+            Self::Decimals => RunLength::Varints,
+            Self::Bytes => return None,
         })
     }
 

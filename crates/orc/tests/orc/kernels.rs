@@ -3,16 +3,17 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use flate2::read::DeflateDecoder;
 use vectile_emulator::CpuDevice;
+use vectile_encodings::streams::{ByteStream, RunLength, RunStream, StreamColumn, StreamValues};
 use vectile_gpu::{Driver, Kernel, Launch, Stream as DeviceStream};
-use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, RunLength};
-use vectile_orc::{
-    Codec, Compression, Decoder, File, PartedColumn, PartedStream, PartedValues, Sign, Stream,
-    Type, Values,
-};
+use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, decode_runs, decode_runs_warp_bytes};
+use vectile_orc::{Codec, Compression, Decoder, File, Sign, Stream, Type, Values};
+use vectile_scan::FileContainer;
 
 use crate::support::{data, files, open};
 
@@ -187,8 +188,10 @@ impl Kernels {
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let source = (of.kernel(value), "decode_runs");
-        let results = self.run(source, of.warp_bytes(), &jobs, 1).into_iter();
+        let source = (decode_runs(of, value), "decode_runs");
+        let results = self
+            .run(source, decode_runs_warp_bytes(of), &jobs, 1)
+            .into_iter();
         results.map(|(values, fault)| (values, fault[0])).collect()
     }
 }
@@ -213,24 +216,15 @@ fn width_of(value: &str) -> usize {
 
 /// The kernel equivalent to a decoder, and the type of its values.
 fn kernel_of(decoder: Decoder) -> Option<(RunLength, &'static str)> {
-    let is_signed = |sign| sign == Sign::Signed;
-    Some(match decoder {
-        Decoder::Boolean | Decoder::ByteRle => (RunLength::Bytes, "u8"),
-        Decoder::RleV1(sign) => (
-            RunLength::V1 {
-                is_signed: is_signed(sign),
-            },
-            "i64",
-        ),
-        Decoder::RleV2(sign) => (
-            RunLength::V2 {
-                is_signed: is_signed(sign),
-            },
-            "i64",
-        ),
-        Decoder::Decimals => (RunLength::Varints, "i64"),
-        Decoder::Bytes => return None,
-    })
+    let of = decoder.run_length()?;
+    Some((of, value_of(of)))
+}
+
+fn value_of(of: RunLength) -> &'static str {
+    match of {
+        RunLength::Bytes => "u8",
+        _ => "i64",
+    }
 }
 
 /// Values as a kernel writes them; `None` if there are fewer.
@@ -373,20 +367,52 @@ async fn runs_have_the_values_of_the_decoders() {
     assert!(compared.values().all(|count| *count >= 10), "{compared:?}");
 }
 
-/// The streams of a column split into parts.
-fn cut_streams(column: PartedColumn) -> Vec<PartedStream> {
+/// The streams of runs of a column.
+fn run_streams(column: StreamColumn) -> Vec<RunStream> {
     match column.values {
-        PartedValues::Integers(stream)
-        | PartedValues::Booleans(stream)
-        | PartedValues::Bytes(stream)
-        | PartedValues::Codes { codes: stream, .. } => vec![stream],
-        PartedValues::Decimals { digits, scales, .. } => vec![digits, scales],
-        PartedValues::Timestamps {
+        StreamValues::Integers(stream)
+        | StreamValues::Bits(stream)
+        | StreamValues::Bytes(stream)
+        | StreamValues::Codes { codes: stream, .. } => vec![stream],
+        StreamValues::Decimals { digits, scales, .. } => vec![digits, scales],
+        StreamValues::Timestamps {
             seconds,
             nanoseconds,
             ..
         } => vec![seconds, nanoseconds],
-        PartedValues::Floats(_) | PartedValues::Text { .. } => vec![],
+        StreamValues::Floats(_) | StreamValues::Strings { .. } => vec![],
+    }
+}
+
+fn inflate(stream: &ByteStream) -> Bytes {
+    if stream.deflated.is_none() {
+        return stream.bytes.as_slice().to_vec().into();
+    }
+    let mut inflated = vec![];
+    for chunk in stream.chunks() {
+        let bytes = &stream.bytes[chunk.bytes.clone()];
+        match chunk.is_original {
+            true => inflated.extend_from_slice(bytes),
+            false => {
+                let mut decoder = DeflateDecoder::new(bytes);
+                decoder.read_to_end(&mut inflated).unwrap();
+            }
+        }
+    }
+    inflated.into()
+}
+
+/// The decoder of the CPU for the same runs.
+fn decoder_of(of: RunLength) -> Decoder {
+    let sign = |is_signed| match is_signed {
+        true => Sign::Signed,
+        false => Sign::Unsigned,
+    };
+    match of {
+        RunLength::Bytes => Decoder::ByteRle,
+        RunLength::V1 { is_signed } => Decoder::RleV1(sign(is_signed)),
+        RunLength::V2 { is_signed } => Decoder::RleV2(sign(is_signed)),
+        RunLength::Varints => Decoder::Decimals,
     }
 }
 
@@ -400,29 +426,23 @@ async fn parts_meet_and_have_the_values_of_their_streams() {
         let file = open(fs::read(&path).unwrap()).await.unwrap();
         let columns: Vec<usize> = (0..file.metadata().root().children.len()).collect();
         for stripe in 0..file.metadata().stripes().len() {
-            let (parted, _) = file.parted(stripe, &columns, None).await.unwrap();
-            let parted = parted.into_iter().flatten();
-            for PartedStream {
-                stream,
-                decoder,
-                parts,
-            } in parted.flat_map(cut_streams)
-            {
-                let (of, value) = kernel_of(decoder).unwrap();
-                let (input, width) = (stream.inflate().unwrap(), width_of(value));
-                let last = parts.last().unwrap();
-                let Some(whole) = expected(decoder, &input, 0, last.first + last.count) else {
+            let data = file.stream_columns(stripe, &columns, None).await.unwrap();
+            let data = data.columns.into_iter().map(|(_, column)| column);
+            for runs in data.flat_map(run_streams) {
+                let (of, value, parts) = (runs.encoding, value_of(runs.encoding), &runs.parts);
+                let (input, width) = (inflate(&runs.stream), width_of(value));
+                let Some(whole) = expected(decoder_of(of), &input, 0, runs.values()) else {
                     continue;
                 };
                 let cut = |beside: u32| {
                     let parts = parts.iter().enumerate().map(|(number, part)| {
                         let next = parts.get(number + 1).map(|next| {
-                            let before = part.skip + next.first - part.first - next.skip;
-                            [(next.at - part.at) as u32 + beside, before as u32]
+                            let (byte, before) = part.meets(next).unwrap();
+                            [byte + beside, before]
                         });
                         CutPart {
                             input: input.clone(),
-                            at: part.at,
+                            at: part.offset,
                             skip: part.skip,
                             count: part.count,
                             next: next.unwrap_or(NO_NEXT),
@@ -433,15 +453,15 @@ async fn parts_meet_and_have_the_values_of_their_streams() {
                 for (part, (values, fault)) in
                     parts.iter().zip(kernels.decode_parts(of, value, cut(0)))
                 {
-                    let own = &whole[part.first * width..][..part.count * width];
+                    let own = &whole[part.start * width..][..part.count * width];
                     assert!(
                         values == own && fault == 0,
-                        "{path:?}: {part:?} of {stream:?}"
+                        "{path:?}: {part:?} of {runs:?}"
                     );
                 }
                 let wrong = kernels.decode_parts(of, value, cut(1));
                 let met_all = wrong.iter().rev().skip(1).all(|(_, fault)| *fault != 0);
-                assert!(met_all, "{path:?}: {parts:?} of {stream:?}");
+                assert!(met_all, "{path:?}: {runs:?}");
                 *met.entry(of).or_default() += parts.len() - 1;
             }
         }

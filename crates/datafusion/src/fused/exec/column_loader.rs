@@ -34,9 +34,8 @@ use object_store::ObjectMeta;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
-use vectile_gpu::{
-    Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident, StreamColumn,
-};
+use vectile_encodings::streams::StreamColumn;
+use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::object::{ReadBuffer, ReadBuffers};
 
 use super::metrics::GpuMetrics;
@@ -44,7 +43,6 @@ use crate::error;
 use crate::file::ScanFile;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::file_rows::FileRowGroup;
-use crate::fused::orc::stream_column;
 use crate::fused::pattern::fingerprint::file_key;
 use crate::fused::types::is_text;
 use crate::metrics::ScanMetrics;
@@ -162,7 +160,7 @@ impl Input {
 impl Reads<'_> {
     /// The columns in an open file. Returns [`Error::Unsupported`] if one is missing or stored in another way.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
-        let schema = scan.file.as_container().schema();
+        let schema = scan.file.schema();
         let columns = self.columns.iter().map(|&column| {
             let field = self.table.field(column);
             match schema.index_of(field.name()) {
@@ -182,7 +180,7 @@ impl Reads<'_> {
             texts.map(|(_, column)| *column).collect::<Vec<usize>>()
         };
         for column in of_file(self.coded) {
-            let row_groups = 0..scan.file.as_container().num_row_groups();
+            let row_groups = 0..scan.file.num_row_groups();
             let mut encodings = row_groups.filter_map(|at| scan.file.text_encoding(at, column));
             if let Some(encoding) = encodings.find(|encoding| is_in_splits(encoding)) {
                 let reason = format!("text is stored as {encoding}");
@@ -246,7 +244,7 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
 
 impl TableRowGroup {
     pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
-        let container = file.scan.file.as_container();
+        let container = &file.scan.file;
         let keys = file.text_keys.iter();
         let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(row_group, key));
         Self {
@@ -439,7 +437,7 @@ impl RowGroupChunks {
 
     /// Bytes in the file of the columns that are not on the device.
     pub(crate) fn missing_bytes(&self) -> u64 {
-        let file = self.part.file.scan.file.as_container();
+        let file = &self.part.file.scan.file;
         file.data_bytes(self.part.row_group, &self.missing()) as u64
     }
 
@@ -503,10 +501,9 @@ impl RowGroupChunks {
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
         let missing: Vec<usize> = missing.into_iter().collect();
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        let parted = file.scan.parted(part.row_group, &missing, staging).await;
-        let streams = parted.into_iter();
-        let streams =
-            streams.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
+        let read = file.scan.stream_columns(part.row_group, &missing, staging);
+        let streams = read.await.into_iter();
+        let streams = streams.map(|(column, streams)| (part.key(column), streams));
         streams.collect()
     }
 

@@ -1,10 +1,10 @@
 //! Serializes the kernels' descriptors of chunks, parts and columns, with the words that `kernels/orc` reads.
 
-use vectile_kernels::{DeviceChunk, RunLength};
+use vectile_encodings::streams::{RunLength, RunStream, StreamValues};
+use vectile_kernels::DeviceChunk;
 
 use super::job::{DecodeJob, JobAddresses, Layout, wrong};
 use crate::error::Result;
-use crate::exec::streams::{RunStream, StreamValues};
 
 /// Index of the word of a column's descriptor with its chunk's address; the reference of residuals follows.
 pub(super) const CHUNK_AT: usize = 7;
@@ -64,9 +64,9 @@ impl DecodeJob<'_> {
             let to = self.address(stream, at);
             let block = stream
                 .stream
-                .chunks
+                .deflated
                 .as_ref()
-                .map_or(0, |chunks| chunks.block_bytes);
+                .map_or(0, |deflated| deflated.block_bytes);
             // the body of strings has room for these bytes only
             let most = match &self.columns[stream.column].chunk {
                 Some((chunk, _)) => {
@@ -102,11 +102,11 @@ impl DecodeJob<'_> {
             let inflating = &self.streams[decoding.inflating];
             let from = self.address(inflating, at);
             // the result of the last chunk says how many bytes it has
-            let (known, last) = match &stream.chunks {
+            let (known, last) = match &stream.deflated {
                 None => (stream.bytes.len(), 0),
-                Some(chunks) => {
-                    let before = chunks.places.len().saturating_sub(1) * chunks.block_bytes;
-                    let last = if chunks.places.is_empty() {
+                Some(deflated) => {
+                    let before = deflated.chunks.len().saturating_sub(1) * deflated.block_bytes;
+                    let last = if deflated.chunks.is_empty() {
                         0
                     } else {
                         inflating.chunks.end
@@ -127,10 +127,10 @@ impl DecodeJob<'_> {
                 let Some((next_byte, next_values)) = next.unwrap_or(Some(NO_NEXT)) else {
                     return wrong("parts that do not follow each other");
                 };
-                let bytes = (known as i64 - part.at as i64) as i32;
+                let bytes = (known as i64 - part.offset as i64) as i32;
                 words.extend([
-                    from + part.at as u64,
-                    at.scratch + (decoding.values + part.first * decoding.width) as u64,
+                    from + part.offset as u64,
+                    at.scratch + (decoding.values + part.start * decoding.width) as u64,
                     pair(bytes as u32, part.skip as u32),
                     pair(part.count as u32, last as u32),
                     pair(next_byte, next_values),

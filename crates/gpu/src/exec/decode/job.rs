@@ -6,11 +6,12 @@ use std::time::Duration;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
 
 use crate::error::{Error, Result};
 use crate::exec::offsets::OffsetAllocator;
-use crate::exec::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
+use crate::exec::streams;
 use crate::runtime::{DeviceBuffer, Engine};
 
 /// Bytes before and behind streams that kernels may read.
@@ -178,7 +179,9 @@ pub(super) fn wrong<T>(reason: &str) -> Result<T> {
 
 impl<'a> DecodeJob<'a> {
     pub(super) fn new(engine: &'a Engine, columns: Vec<&'a StreamColumn>) -> Result<Self> {
-        columns.iter().try_for_each(|column| column.check())?;
+        columns
+            .iter()
+            .try_for_each(|column| streams::check(column))?;
         let mut job = Self {
             engine,
             streams: vec![],
@@ -207,7 +210,7 @@ impl<'a> DecodeJob<'a> {
             StreamValues::Strings { .. } => Kind::Binary,
         };
         let mut runs = vec![];
-        for (stream, width) in column.runs().into_iter().flatten() {
+        for (stream, width) in streams::runs(column).into_iter().flatten() {
             runs.push(self.runs.len());
             let inflating = self.inflate(number, &stream.stream);
             self.runs.push(Decoding {
@@ -287,7 +290,7 @@ impl<'a> DecodeJob<'a> {
         }
         for stream in &mut self.streams {
             let is_of_strings = self.columns[stream.column].chunk.is_some();
-            stream.source = match &stream.stream.chunks {
+            stream.source = match &stream.stream.deflated {
                 _ if is_of_strings => StreamSource::Body,
                 None => StreamSource::Inputs(stream.input_offset),
                 Some(_) => {

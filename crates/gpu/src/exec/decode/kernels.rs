@@ -4,7 +4,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use vectile_kernels::INFLATE_WARP_BYTES;
+use vectile_kernels::{INFLATE_WARP_BYTES, decode_runs_warp_bytes};
 
 use super::descriptors::{Decode, Descriptors};
 use crate::error::{Error, Result};
@@ -137,7 +137,7 @@ impl<'a> Launches<'a> {
     ) -> Result<()> {
         for (kernel, of) in self.decode.iter().zip(all) {
             let args = [of.descriptors, of.parts as u64, of.faults, inflated];
-            let shared = WARPS * of.encoding.warp_bytes();
+            let shared = WARPS * decode_runs_warp_bytes(of.encoding);
             // SAFETY: as the caller says.
             unsafe { self.launch(stream, &**kernel, of.parts, shared, &args) }?;
         }

@@ -19,10 +19,11 @@ mod results;
 use std::sync::Arc;
 use std::time::Duration;
 
+use vectile_encodings::streams::StreamColumn;
 use vectile_kernels::DeviceChunk;
 
 use super::offsets::OffsetAllocator;
-use super::streams::StreamColumn;
+use super::streams;
 use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::runtime::{ChunkKey, DeviceBuffer, Engine, Resident, StreamContext};
@@ -65,7 +66,7 @@ impl Engine {
             while !rest.is_empty() {
                 let mut bytes = 0usize;
                 let fits = rest.iter().take_while(|(_, column)| {
-                    bytes = bytes.saturating_add(column.scratch_bytes());
+                    bytes = bytes.saturating_add(streams::scratch_bytes(column));
                     bytes <= MOST_SCRATCH
                 });
                 let (portion, others) = rest.split_at(fits.count().max(1));
@@ -280,7 +281,7 @@ impl DecodeJob<'_> {
         let streams = self
             .streams
             .iter()
-            .filter(|stream| stream.stream.chunks.is_none());
+            .filter(|stream| stream.stream.deflated.is_none());
         let bodies = streams.filter_map(|stream| {
             let (chunk, memory) = self.columns[stream.column].chunk.as_ref()?;
             let most = chunk.info().bytes - chunk.front_bytes() - DeviceChunk::SLACK_BYTES;

@@ -3,12 +3,12 @@
 use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
+use vectile_encodings::streams::{StreamColumn, StreamValues};
 use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, UnwrittenValues};
 use vectile_pipeline::Type;
 
 use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
 use crate::error::Result;
-use crate::exec::streams::{StreamColumn, StreamValues};
 use crate::runtime::DeviceBuffer;
 
 impl DecodeJob<'_> {
@@ -21,7 +21,7 @@ impl DecodeJob<'_> {
             (word as u32 as usize, word >> 32)
         };
         for stream in &self.streams {
-            let mut bytes = match &stream.stream.chunks {
+            let mut bytes = match &stream.stream.deflated {
                 None => stream.stream.bytes.len(),
                 Some(_) => 0,
             };
@@ -29,9 +29,9 @@ impl DecodeJob<'_> {
                 let (written, error) = result(chunk);
                 let block = stream
                     .stream
-                    .chunks
+                    .deflated
                     .as_ref()
-                    .map_or(0, |chunks| chunks.block_bytes);
+                    .map_or(0, |deflated| deflated.block_bytes);
                 let is_last = chunk + 1 == stream.chunks.end;
                 if error != 0 || (!is_last && written != block) {
                     return wrong("damaged chunks, or some that are not full");
