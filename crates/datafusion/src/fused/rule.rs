@@ -26,14 +26,14 @@ use super::background::{Session, SessionEnd};
 use super::cost_model::{Missing, Work};
 use super::device::Gpu;
 use super::exec::auto::Auto;
-use super::exec::build_side::{self, Dimension};
+use super::exec::build_side::{self, BuildSide};
 use super::exec::column_loader::Input;
 use super::exec::cpu_fallback::CpuPlan;
-use super::exec::device_build::{BuildOutput, Building};
-use super::exec::fused_aggregate::{Fused, FusedAggregateExec, Replaced};
+use super::exec::device_build::{BuildOutput, DeviceBuild};
+use super::exec::fused_aggregate::{FusedAggregateExec, FusedParts, Replaced};
 use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
 use super::exec::scan::GpuScan;
-use super::exec::star_pipeline::{LookupKey, Star, StarLookup};
+use super::exec::star_pipeline::{LookupKey, StarLookup, StarTemplate};
 use super::fallback_reason::FallbackReason;
 use super::lowering::build_output::BuildColumns;
 use super::lowering::expression::{Lowering, Needs};
@@ -182,7 +182,7 @@ enum FusionTarget<'a> {
     /// The rows of a join; the plan has an estimate of their number.
     Rows(&'a Arc<dyn ExecutionPlan>),
     /// The key tables of a build side.
-    Tables(&'a Dimension),
+    Tables(&'a BuildSide),
 }
 
 /// The output columns of a kernel.
@@ -464,7 +464,7 @@ impl<'a> Fusing<'a> {
     /// The fused node that replaces `cpu`, or the reason why the CPU is used.
     fn fused_node(
         &self,
-        fused: Fused,
+        fused: FusedParts,
         replaced: Replaced,
         cpu: Arc<dyn ExecutionPlan>,
         pruning: Option<&GroupPruning>,
@@ -511,7 +511,7 @@ impl<'a> Fusing<'a> {
         target: &FusionTarget<'_>,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<(Fused, OutputColumns), FallbackReason> {
+    ) -> Result<(FusedParts, OutputColumns), FallbackReason> {
         let table = relation.source.table_schema().clone();
         let filters = relation.filters();
         let mut lowering = Lowering::over(&relation);
@@ -527,7 +527,7 @@ impl<'a> Fusing<'a> {
                 let keys = join.keys.iter().zip(parts);
                 let keys = keys.map(|(key, part)| match part.text {
                     Some(column) => Ok(lowering.key_text(column)?),
-                    None => lowering.value(&key.of_fact),
+                    None => lowering.value(&key.probe),
                 });
                 Ok(LookupKey::Computed(
                     keys.collect::<Result<_, FallbackReason>>()?,
@@ -635,9 +635,9 @@ impl<'a> Fusing<'a> {
         let text_keys = text_keys.map(|column| columns[column]).collect();
         let of_table = (!filters.of_table.is_empty()).then(|| conjunction(filters.of_table));
         let all: Vec<_> = of_table.iter().cloned().chain(filters.joined).collect();
-        let fused = Fused {
+        let fused = FusedParts {
             gpu: self.gpu.clone(),
-            star: Star {
+            star: StarTemplate {
                 template: Arc::new(template),
                 joined_filters,
                 dimensions,
@@ -665,9 +665,9 @@ impl<'a> Fusing<'a> {
     /// Plans how the device builds the key tables of a build side, or why it cannot; `None` if it is too small.
     fn plan_build(
         &self,
-        dimension: &Dimension,
+        dimension: &BuildSide,
         later: &Arc<[Rule]>,
-    ) -> Option<Result<Building, FallbackReason>> {
+    ) -> Option<Result<DeviceBuild, FallbackReason>> {
         let rows = dimension.scanned_rows()?;
         let is_large = rows >= self.options.gpu_build_from_rows;
         is_large.then(|| {
@@ -690,10 +690,10 @@ impl<'a> Fusing<'a> {
 
     fn build_from_rows(
         &self,
-        dimension: &Dimension,
+        dimension: &BuildSide,
         relation: Relation,
         later: &Arc<[Rule]>,
-    ) -> Result<Building, FallbackReason> {
+    ) -> Result<DeviceBuild, FallbackReason> {
         let (fused, columns) =
             self.lower_relation(&FusionTarget::Tables(dimension), relation, later)?;
         match columns {
@@ -714,9 +714,9 @@ impl<'a> Fusing<'a> {
 
     fn build_from_groups(
         &self,
-        dimension: &Dimension,
+        dimension: &BuildSide,
         later: &Arc<[Rule]>,
-    ) -> Result<Building, FallbackReason> {
+    ) -> Result<DeviceBuild, FallbackReason> {
         let no_groups = || FallbackReason::Join("it is no table, nor groups of one".into());
         let groups = AggregateOverGroups::below(&dimension.plan)?.ok_or_else(no_groups)?;
         let (inner, relation) = relation_of(&groups.inner)?.ok_or_else(no_groups)?;
@@ -868,13 +868,13 @@ impl<'a> Fusing<'a> {
 }
 
 /// Turns a fused pipeline into one from which the device builds key tables.
-fn into_building(fused: Fused, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> Building {
+fn into_building(fused: FusedParts, outputs: Vec<BuildOutput>, later: &Arc<[Rule]>) -> DeviceBuild {
     let mut star = fused.star;
     for dimension in &mut star.dimensions {
         // These build sides are in no plan, so that the optimizer does not reach them.
         dimension.rules = Arc::clone(later);
     }
-    Building {
+    DeviceBuild {
         input: fused.input,
         star,
         outputs,

@@ -154,7 +154,7 @@ impl BatchStream {
                 if let Some(batch) = loading.loads.next().await? {
                     return Ok(Some(batch));
                 }
-                self.note_loaded();
+                self.record_loaded();
             }
             let Some(window) = self.windows.next() else {
                 return Ok(None);
@@ -208,7 +208,7 @@ impl BatchStream {
         });
     }
 
-    fn note_loaded(&mut self) {
+    fn record_loaded(&mut self) {
         if let Some(loading) = self.loading.take()
             && let Some(costs) = &self.costs
         {

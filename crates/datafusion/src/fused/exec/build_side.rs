@@ -61,10 +61,10 @@ use crate::stack;
 
 /// Build side of a join.
 #[derive(Clone, Debug)]
-pub(crate) struct Dimension {
+pub(crate) struct BuildSide {
     pub(crate) plan: Arc<dyn ExecutionPlan>,
     /// The join keys.
-    keys: Vec<DimensionKey>,
+    keys: Vec<BuildKey>,
     /// True if the keys are packed into one integer, which kernels compute.
     is_packed: bool,
     pub(crate) kind: JoinKind,
@@ -72,7 +72,7 @@ pub(crate) struct Dimension {
     has_columns: bool,
     /// Fingerprint of the plan; `None` if another run may give another result.
     identity: Option<Arc<PlanIdentity>>,
-    lookups: Vec<DimensionLookup>,
+    lookups: Vec<BuildLookup>,
     /// Rows of the largest Vectile table that the plan reads.
     scanned_rows: Option<usize>,
     most_rows: usize,
@@ -112,7 +112,7 @@ pub(crate) struct Built {
 
 /// Payload of one lookup of a dimension.
 #[derive(Clone, Debug)]
-pub(crate) struct DimensionLookup {
+pub(crate) struct BuildLookup {
     /// Expressions over the plan's schema.
     pub(crate) payload: Vec<Arc<dyn PhysicalExpr>>,
     /// Determines which rows get distinct codes.
@@ -121,27 +121,27 @@ pub(crate) struct DimensionLookup {
 
 /// A join key, or a part of a composite one.
 #[derive(Clone, Debug)]
-struct DimensionKey {
+struct BuildKey {
     /// Expression over the plan's schema.
     expr: Arc<dyn PhysicalExpr>,
     /// The probe side's key, for `EXPLAIN`.
-    of_fact: String,
+    probe: String,
     /// Type of the probe side's key.
     data_type: DataType,
 }
 
-impl Dimension {
+impl BuildSide {
     /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
     pub(crate) fn new(
         join: &Join,
         found: &KeySource,
-        lookups: Vec<DimensionLookup>,
+        lookups: Vec<BuildLookup>,
         most_rows: usize,
     ) -> Result<Self, FallbackReason> {
         // normalized, as they are compared with those of other queries
         let lookups = lookups.into_iter().map(|lookup| {
             let payload = lookup.payload.iter().map(with_default_settings);
-            Ok::<_, DataFusionError>(DimensionLookup {
+            Ok::<_, DataFusionError>(BuildLookup {
                 payload: payload.collect::<Result<_>>()?,
                 ..lookup
             })
@@ -151,13 +151,13 @@ impl Dimension {
             KeySource::Packed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
         };
         let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
-            let of_fact = match key.of_fact.downcast_ref::<Column>() {
+            let probe = match key.probe.downcast_ref::<Column>() {
                 Some(column) => column.name().to_owned(),
-                None => key.of_fact.to_string(),
+                None => key.probe.to_string(),
             };
-            Ok(DimensionKey {
-                expr: with_default_settings(&key.of_dimension)?,
-                of_fact,
+            Ok(BuildKey {
+                expr: with_default_settings(&key.build)?,
+                probe,
                 data_type: data_type.clone(),
             })
         });
@@ -270,11 +270,11 @@ impl Dimension {
     /// The join condition, for `EXPLAIN`.
     pub(crate) fn on(&self) -> String {
         let keys = self.keys.iter().map(|key| {
-            let of_dimension = match key.expr.downcast_ref::<Column>() {
+            let build = match key.expr.downcast_ref::<Column>() {
                 Some(column) => column.name().to_owned(),
                 None => key.expr.to_string(),
             };
-            format!("{} = {of_dimension}", key.of_fact)
+            format!("{} = {build}", key.probe)
         });
         keys.collect::<Vec<_>>().join(" AND ")
     }
@@ -485,7 +485,7 @@ impl Dimension {
     }
 
     /// The cache key of a lookup's table; `None` if another run may give another table.
-    fn table_key(&self, lookup: &DimensionLookup) -> Result<Option<TableKey>> {
+    fn table_key(&self, lookup: &BuildLookup) -> Result<Option<TableKey>> {
         let keys = self.keys.iter();
         let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.payload);
         for expr in expressions.clone() {
@@ -620,7 +620,7 @@ impl Dimension {
 
     /// True if all keys are among `payload`, so that rows with distinct keys differ in them.
     fn are_all_different(&self, payload: &[Arc<dyn PhysicalExpr>]) -> bool {
-        let is_among = |key: &DimensionKey| payload.contains(&key.expr);
+        let is_among = |key: &BuildKey| payload.contains(&key.expr);
         self.has_columns && self.keys.iter().all(is_among)
     }
 
@@ -651,7 +651,7 @@ impl Dimension {
         &self,
         rows: &[RecordBatch],
         first: usize,
-        lookup: &DimensionLookup,
+        lookup: &BuildLookup,
         row_keys: &mut RowKeys,
     ) -> Result<Table> {
         let payload = &lookup.payload;
@@ -727,7 +727,7 @@ impl RowKeys {
 
 /// Rows of a dimension.
 struct BuildRows {
-    /// One result of [`Dimension::evaluate`] for each batch.
+    /// One result of [`BuildSide::evaluate`] for each batch.
     batches: Vec<RecordBatch>,
     /// True if the plan has any row, with or without a key.
     has_rows: bool,
@@ -787,15 +787,15 @@ pub(crate) fn dimensions(
     wanted: &[LookupSpec],
     found: &[KeySource],
     most_rows: usize,
-) -> Result<Vec<Dimension>, FallbackReason> {
+) -> Result<Vec<BuildSide>, FallbackReason> {
     let dimensions = joins.iter().zip(found).enumerate();
     let dimensions = dimensions.map(|(number, (join, found))| {
         let lookups = wanted.iter().filter(|wanted| wanted.join == number);
-        let lookups = lookups.map(|wanted| DimensionLookup {
+        let lookups = lookups.map(|wanted| BuildLookup {
             payload: wanted.attributes.clone(),
             purpose: wanted.purpose,
         });
-        Dimension::new(join, found, lookups.collect(), most_rows)
+        BuildSide::new(join, found, lookups.collect(), most_rows)
     });
     dimensions.collect()
 }
@@ -816,7 +816,7 @@ mod tests {
         columns: Vec<(&str, ArrayRef)>,
         key_type: DataType,
         lookups: &[&[usize]],
-    ) -> Dimension {
+    ) -> BuildSide {
         let columns = columns
             .into_iter()
             .map(|(name, values)| (name, values, true));
@@ -830,22 +830,22 @@ mod tests {
         let join = Join {
             plan: MemorySourceConfig::try_new_exec(&halves, Arc::clone(&schema), None).unwrap(),
             keys: vec![JoinKey {
-                of_fact: column(&0),
-                of_dimension: column(&0),
+                probe: column(&0),
+                build: column(&0),
             }],
             kind,
             first: 0,
             condition: None,
         };
-        let lookups = lookups.iter().map(|payload| DimensionLookup {
+        let lookups = lookups.iter().map(|payload| BuildLookup {
             payload: payload.iter().map(column).collect(),
             purpose: Purpose::Groups,
         });
         let found = KeySource::Column(0, key_type);
-        Dimension::new(&join, &found, lookups.collect(), 100).unwrap()
+        BuildSide::new(&join, &found, lookups.collect(), 100).unwrap()
     }
 
-    async fn tables(dimension: &Dimension) -> Result<Vec<Arc<Table>>> {
+    async fn tables(dimension: &BuildSide) -> Result<Vec<Arc<Table>>> {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         let cache = Arc::new(KeyTableCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
@@ -936,27 +936,27 @@ mod tests {
         let join = Join {
             plan,
             keys: vec![JoinKey {
-                of_fact: Arc::clone(&key),
-                of_dimension: key,
+                probe: Arc::clone(&key),
+                build: key,
             }],
             kind: JoinKind::Semi,
             first: 0,
             condition: None,
         };
         let found = KeySource::Column(0, DataType::Int32);
-        let keys = || DimensionLookup {
+        let keys = || BuildLookup {
             payload: vec![],
             purpose: Purpose::Groups,
         };
         // At planning, if the number of rows is known,
-        let dimension = Dimension::new(&join, &found, vec![keys()], 100).unwrap();
+        let dimension = BuildSide::new(&join, &found, vec![keys()], 100).unwrap();
         let reason = dimension.check_rows().unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
         );
         // else when the plan runs.
-        let mut dimension = Dimension::new(&join, &found, vec![keys()], 200).unwrap();
+        let mut dimension = BuildSide::new(&join, &found, vec![keys()], 200).unwrap();
         dimension.most_rows = 100;
         let error = tables(&dimension).await.unwrap_err().to_string();
         assert!(error.contains("max_build_rows = 100"), "{error}");

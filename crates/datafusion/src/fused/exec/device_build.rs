@@ -16,17 +16,17 @@ use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
 use super::column_loader::{Input, TableRowGroup, decline};
 use super::stage::BuildInput;
-use super::star_pipeline::Star;
+use super::star_pipeline::StarTemplate;
 use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
 
 /// How the device builds the tables of a dimension.
 #[derive(Clone, Debug)]
-pub(crate) struct Building {
+pub(crate) struct DeviceBuild {
     pub(crate) input: Input,
     /// The kernel whose output tables are built from.
-    pub(crate) star: Star,
+    pub(crate) star: StarTemplate,
     /// Alternative outputs: each one is tried if there is no kernel for those before it.
     pub(crate) outputs: Vec<BuildOutput>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct BuildOutput {
 }
 
 #[async_trait]
-impl BuildTables for Building {
+impl BuildTables for DeviceBuild {
     async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();

@@ -50,7 +50,7 @@ use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};
 use super::column_loader::{Input, RowGroupChunks, TableRowGroup, decline, look_up};
 use super::cpu_fallback::CpuPlan;
 use super::metrics::GpuMetrics;
-use super::star_pipeline::Star;
+use super::star_pipeline::StarTemplate;
 use crate::error;
 use crate::fresh::fresh;
 use crate::fused::background::{CORES_SHARE, Kind};
@@ -73,7 +73,7 @@ use crate::stack;
 pub(crate) struct FusedAggregateExec {
     gpu: Gpu,
     input: Input,
-    star: Star,
+    star: StarTemplate,
     /// `None` unless `vectile.gpu = auto`.
     auto: Option<Auto>,
     /// One for each aggregate function; empty for a join.
@@ -113,10 +113,10 @@ impl Replaced {
 }
 
 /// The parts of a [`FusedAggregateExec`] that run on the device.
-pub(crate) struct Fused {
+pub(crate) struct FusedParts {
     pub(crate) gpu: Gpu,
     pub(crate) input: Input,
-    pub(crate) star: Star,
+    pub(crate) star: StarTemplate,
     pub(crate) auto: Option<Auto>,
     pub(crate) functions: Vec<Function>,
     pub(crate) keys: Keys,
@@ -307,7 +307,7 @@ struct Answer {
 impl FusedAggregateExec {
     /// A node that runs `fused` instead of the plan in `cpu`.
     pub(crate) fn new(
-        fused: Fused,
+        fused: FusedParts,
         replaced: Replaced,
         cpu: CpuPlan,
         options: VectileOptions,
@@ -517,7 +517,7 @@ impl FusedAggregateExec {
     }
 
     /// Records the time of a CPU plan that includes this aggregate.
-    pub(crate) fn note_cpu(&self, took: Duration) {
+    pub(crate) fn record_cpu(&self, took: Duration) {
         if let Some(auto) = &self.auto {
             auto.costs.add_cpu_within(&self.identity(), took);
         }
@@ -554,7 +554,7 @@ impl FusedAggregateExec {
             let (costs, query) = (Arc::clone(&auto.costs), self.identity());
             let (work, gpu) = (self.clone().prepare(context), self.gpu.clone());
             let name = query.clone();
-            let work = work.inspect_err(move |error| note_refused(&gpu, &costs, &query, error));
+            let work = work.inspect_err(move |error| record_refused(&gpu, &costs, &query, error));
             background.start(Kind::Query, name, auto.session.clone(), work);
         }
     }
@@ -795,7 +795,7 @@ impl FusedAggregateExec {
             Err(error) => {
                 let error = self.gpu.left_to_cpu(error)?;
                 if let Some(auto) = &self.auto {
-                    note_refused(&self.gpu, &auto.costs, &query, &error);
+                    record_refused(&self.gpu, &auto.costs, &query, &error);
                 }
                 error.into()
             }
@@ -1061,7 +1061,7 @@ pub(super) fn at_end(
 }
 
 /// Records that the GPU cannot run a query, if `error` says so.
-fn note_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
+fn record_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
     if error::is_unsupported(error) || gpu.is_noted(error) {
         costs.add_refused(query);
     }

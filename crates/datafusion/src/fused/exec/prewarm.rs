@@ -122,7 +122,7 @@ impl ExecutionPlan for PrewarmExec {
         Ok(at_end(rows, move || {
             // The measured time is that of one node only if there are no others.
             if let [PrewarmCandidate { node, .. }] = &waiting[..] {
-                node.note_cpu(begun.elapsed());
+                node.record_cpu(begun.elapsed());
             }
             // only now: until here the query needs all cores
             for node in prepared(&waiting) {
