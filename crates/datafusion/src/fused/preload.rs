@@ -19,7 +19,8 @@ use vectile_gpu::{Error, Group};
 use vectile_pipeline::Type;
 
 use super::device::{Device, Gpu};
-use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, is_crowded, look_up_each};
+use super::exec::column_loader::{RowGroupChunks, is_crowded, look_up_each};
+use super::exec::input::{Input, TableRowGroup};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};

@@ -12,7 +12,8 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine};
 
-use super::column_loader::{Loads, RowGroupChunks, TableRowGroup, WindowLookup, look_up, windows};
+use super::column_loader::{Loads, RowGroupChunks, WindowLookup, look_up, windows};
+use super::input::TableRowGroup;
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::cost_model::Costs;

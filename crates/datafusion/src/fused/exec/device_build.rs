@@ -14,7 +14,7 @@ use vectile_pipeline::PostAggregation;
 
 use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
-use super::column_loader::{Input, TableRowGroup, decline};
+use super::input::{Input, TableRowGroup, decline};
 use super::stage::BuildInput;
 use super::star_pipeline::StarTemplate;
 use crate::error;

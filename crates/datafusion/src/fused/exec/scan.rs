@@ -34,7 +34,8 @@ use vectile_pipeline::{Output, Pipeline};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, look_up_each};
+use super::column_loader::{RowGroupChunks, look_up_each};
+use super::input::{GpuFile, Reads, TableRowGroup};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::background::Kind;

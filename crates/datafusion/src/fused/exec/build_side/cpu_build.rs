@@ -1,437 +1,41 @@
-//! The build side of a join: its plan, and the key tables built from its rows.
-//!
-//! ```text
-//!  plan ─▶ keys and payload ─▶ dense ids of distinct payload rows ─▶ a code for each key
-//!    │                                 └─▶ values of each code          │
-//!    └── cached by the plan's fingerprint ◀─────────────────────────────┘
-//! ```
+//! Builds the tables of a build side on the CPU, from the rows of its plan.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow::compute::{
     CastOptions, and, cast, cast_with_options, concat, filter, is_not_null, take,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, internal_err};
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
-use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::{
-    ExecutionPlan, ExecutionPlanProperties, StatisticsArgs, StatisticsContext,
-};
+use datafusion::physical_plan::ExecutionPlanProperties;
 use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::Error;
 use vectile_pipeline::KeyTable;
 
-use super::batch_stream::ExecEnvironment;
-use super::cpu_fallback::CpuPlan;
-use super::metrics::GpuMetrics;
-use super::stage::{BuildInput, Stage, TableOrigin};
+use super::{BuildKey, BuildLookup, BuildSide, DUPLICATE_KEYS, too_many, unsupported};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
 use crate::fused::dense_ids::{Numbered, concat_column};
-use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::exec::cpu_fallback::CpuPlan;
+use crate::fused::exec::metrics::GpuMetrics;
+use crate::fused::exec::stage::BuildInput;
 use crate::fused::key_table_cache::{KeyTableCache, TableKey};
-use crate::fused::lowering::build_output::{BuildColumns, BuildKeys, KeyTableSpec};
-use crate::fused::lowering::expression::Lowering;
-use crate::fused::lowering::probe::{LookupSpec, Purpose, missing_value};
+use crate::fused::lowering::probe::{Purpose, missing_value};
 use crate::fused::multimap::RowsByKey;
-use crate::fused::pattern::files::num_rows;
-use crate::fused::pattern::fingerprint::{PlanIdentity, is_fixed, with_default_settings};
-use crate::fused::pattern::join::{Join, JoinKind, KeySource};
 use crate::fused::table::Table;
-use crate::options::{GpuMode, VectileOptions};
-use crate::pushdown::Rule;
-use crate::source::VectileSource;
 use crate::stack;
 
-/// Build side of a join.
-#[derive(Clone, Debug)]
-pub(crate) struct BuildSide {
-    pub(crate) plan: Arc<dyn ExecutionPlan>,
-    /// The join keys.
-    keys: Vec<BuildKey>,
-    /// True if the keys are packed into one integer, which kernels compute.
-    is_packed: bool,
-    pub(crate) kind: JoinKind,
-    /// True if output or join condition need columns of this side; false if only the presence of keys counts.
-    has_columns: bool,
-    /// Fingerprint of the plan; `None` if another run may give another result.
-    identity: Option<Arc<PlanIdentity>>,
-    lookups: Vec<BuildLookup>,
-    /// Rows of the largest Vectile table that the plan reads.
-    scanned_rows: Option<usize>,
-    most_rows: usize,
-    /// How the device builds the tables, or why it cannot; `None` if that does not pay.
-    building: Option<Result<Arc<dyn BuildTables>, Arc<str>>>,
-    /// True if keys may be duplicate although the join needs columns.
-    may_repeat: bool,
-    /// Optimizer rules to apply to the plan before it runs.
-    pub(crate) rules: Arc<[Rule]>,
-}
-
-/// Maps an expression to that of a copied plan, whose subqueries have results of their own.
-pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
-
-/// Builds the tables of a dimension on the device.
-#[async_trait]
-pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
-    /// Builds the tables.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Unsupported`] or another error, after which the CPU may try.
-    async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built>;
-
-    /// The columns that the stage reads and its joins, for `EXPLAIN`.
-    fn stage(&self) -> String;
-}
-
-/// Tables built on the device.
-pub(crate) struct Built {
-    /// `None` if keys are duplicate and must not be.
-    pub(crate) tables: Option<Vec<Table>>,
-    pub(crate) read: BuildInput,
-    /// Stages of the dimensions that the build joined.
-    pub(crate) stages: Vec<Stage>,
-}
-
-/// Payload of one lookup of a dimension.
-#[derive(Clone, Debug)]
-pub(crate) struct BuildLookup {
-    /// Expressions over the plan's schema.
-    pub(crate) payload: Vec<Arc<dyn PhysicalExpr>>,
-    /// Determines which rows get distinct codes.
-    pub(crate) purpose: Purpose,
-}
-
-/// A join key, or a part of a composite one.
-#[derive(Clone, Debug)]
-struct BuildKey {
-    /// Expression over the plan's schema.
-    expr: Arc<dyn PhysicalExpr>,
-    /// The probe side's key, for `EXPLAIN`.
-    probe: String,
-    /// Type of the probe side's key.
-    data_type: DataType,
-}
-
 impl BuildSide {
-    /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
-    pub(crate) fn new(
-        join: &Join,
-        found: &KeySource,
-        lookups: Vec<BuildLookup>,
-        most_rows: usize,
-    ) -> Result<Self, FallbackReason> {
-        // normalized, as they are compared with those of other queries
-        let lookups = lookups.into_iter().map(|lookup| {
-            let payload = lookup.payload.iter().map(with_default_settings);
-            Ok::<_, DataFusionError>(BuildLookup {
-                payload: payload.collect::<Result<_>>()?,
-                ..lookup
-            })
-        });
-        let (is_packed, types) = match found {
-            KeySource::Column(_, data_type) => (false, vec![data_type]),
-            KeySource::Packed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
-        };
-        let keys = join.keys.iter().zip(types).map(|(key, data_type)| {
-            let probe = match key.probe.downcast_ref::<Column>() {
-                Some(column) => column.name().to_owned(),
-                None => key.probe.to_string(),
-            };
-            Ok(BuildKey {
-                expr: with_default_settings(&key.build)?,
-                probe,
-                data_type: data_type.clone(),
-            })
-        });
-        Ok(Self {
-            identity: PlanIdentity::of(&join.plan)?.map(Arc::new),
-            plan: Arc::clone(&join.plan),
-            keys: keys.collect::<Result<_>>()?,
-            is_packed,
-            kind: join.kind,
-            has_columns: join.has_columns(),
-            lookups: lookups.collect::<Result<_>>()?,
-            scanned_rows: scanned_rows(&join.plan)?,
-            most_rows,
-            building: None,
-            may_repeat: false,
-            rules: Arc::default(),
-        })
-    }
-
-    /// Sets if the kernel accepts duplicate keys.
-    pub(crate) fn may_repeat_keys(&mut self, may_repeat: bool) {
-        self.may_repeat = may_repeat;
-    }
-
-    /// Sets how the device builds the tables, or why it cannot.
-    pub(crate) fn built_by(&mut self, building: Result<Arc<dyn BuildTables>, FallbackReason>) {
-        self.building = Some(building.map_err(|reason| reason.to_string().into()));
-    }
-
-    /// Replaces keys and payload expressions by `other` of them.
-    pub(crate) fn with_exprs(mut self, other: OtherExpr<'_>) -> Result<Self> {
-        for key in &mut self.keys {
-            key.expr = other(&key.expr)?;
-        }
-        for lookup in &mut self.lookups {
-            for expr in &mut lookup.payload {
-                *expr = other(expr)?;
-            }
-        }
-        Ok(self)
-    }
-
-    /// Where the build table is created, for `EXPLAIN`; empty for small ones.
-    pub(crate) fn builder(&self) -> String {
-        match &self.building {
-            None => String::new(),
-            Some(Ok(building)) => format!(", built on the GPU {}", building.stage()),
-            Some(Err(reason)) => format!(", built on the CPU: {reason}"),
-        }
-    }
-
-    /// Returns an error if the plan is known to have too many rows for a build on the CPU.
-    pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
-        let statistics =
-            StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
-        match statistics.num_rows {
-            Precision::Exact(rows) if rows > self.most_rows && !self.is_built_on_gpu() => {
-                Err(FallbackReason::Join(too_many(self.most_rows)))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// True if another run of its plan gives the same rows.
-    pub(crate) fn is_fixed(&self) -> bool {
-        self.identity.is_some()
-    }
-
-    /// True if a key or a payload expression contains a subquery.
-    pub(crate) fn has_subqueries(&self) -> Result<bool> {
-        let keys = self.keys.iter().map(|key| &key.expr);
-        for expr in keys.chain(self.payload()) {
-            if expr.exists(|part| Ok(part.is::<ScalarSubqueryExpr>()))? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn is_built_on_gpu(&self) -> bool {
-        matches!(self.building, Some(Ok(_)))
-    }
-
-    /// The tables as outputs of a kernel. `over` maps an expression over the plan's schema to one over the kernel's
-    /// table.
-    pub(crate) fn build_columns(
-        &self,
-        over: impl Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>, FallbackReason>,
-        lowering: &mut Lowering<'_>,
-    ) -> Result<BuildColumns, FallbackReason> {
-        let keys = self.keys.iter().map(|key| (&key.expr, &key.data_type));
-        let keys = BuildKeys {
-            keys: keys.collect(),
-            is_packed: self.is_packed,
-        };
-        let tables = self.lookups.iter().map(|lookup| KeyTableSpec {
-            attributes: &lookup.payload,
-            is_by_value: lookup.purpose == Purpose::Groups,
-            is_unique: self.has_columns,
-        });
-        let tables: Vec<KeyTableSpec<'_>> = tables.collect();
-        BuildColumns::lower(&keys, &tables, &self.plan.schema(), over, lowering)
-    }
-
-    /// Rows of the largest Vectile table that the plan reads.
-    pub(crate) fn scanned_rows(&self) -> Option<usize> {
-        self.scanned_rows
-    }
-
-    /// The join condition, for `EXPLAIN`.
-    pub(crate) fn on(&self) -> String {
-        let keys = self.keys.iter().map(|key| {
-            let build = match key.expr.downcast_ref::<Column>() {
-                Some(column) => column.name().to_owned(),
-                None => key.expr.to_string(),
-            };
-            format!("{} = {build}", key.probe)
-        });
-        keys.collect::<Vec<_>>().join(" AND ")
-    }
-
-    /// The expected share of the fact table's rows that the join keeps, if the dimension has `keys` keys. Assumes that
-    /// without its filters the dimension has all keys of the fact table.
-    pub(crate) fn share_kept(&self, keys: usize) -> f64 {
-        let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
-        let found = keys as f64 / all as f64;
-        match self.kind {
-            JoinKind::Anti | JoinKind::NotIn => 1.0 - found,
-            _ => found,
-        }
-    }
-
-    /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
-    /// has all tables.
-    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
-        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
-        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let is_cached = |cache: &KeyTableCache| {
-            let mut keys = keys.iter();
-            keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
-        };
-        Ok(match cache.is_some_and(is_cached) {
-            true => 0,
-            false => {
-                let rows = self.scanned_rows.unwrap_or_default() as u64;
-                rows.saturating_mul(1 + joins_in(&self.plan)?)
-            }
-        })
-    }
-
-    /// Returns the table of each lookup, and the stage for `EXPLAIN ANALYZE`.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Error::Unsupported`] if no table can be built from the rows, and errors of the plan.
-    pub(crate) async fn tables(
-        &self,
-        environment: &ExecEnvironment<'_>,
-    ) -> Result<(Vec<Arc<Table>>, Stage)> {
-        let begun = Instant::now();
-        let (tables, origin) = self.cached_or_built(environment).await?;
-        let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
-        Ok((tables, stage))
-    }
-
-    /// Gets the tables from the cache or builds them.
-    async fn cached_or_built(
-        &self,
-        environment: &ExecEnvironment<'_>,
-    ) -> Result<(Vec<Arc<Table>>, TableOrigin)> {
-        let cache = &environment.device.key_tables;
-        let options = VectileOptions::of(environment.context.session_config().options());
-        let keys = self
-            .lookups
-            .iter()
-            .map(|lookup| match options.gpu_keep_lookups {
-                true => self.table_key(lookup),
-                false => Ok(None),
-            });
-        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let cached = keys.iter().map(|key| cache.get(key.as_ref()?));
-        if let Some(tables) = cached.collect::<Option<Vec<_>>>()
-            && self.are_usable(&tables)
-        {
-            environment.metrics.lookups_cached.add(tables.len());
-            let tables = tables.into_iter().map(|table| match table {
-                Ok(table) if table.multimap.is_some() && !self.may_repeat => {
-                    Err(unsupported(DUPLICATE_KEYS))
-                }
-                table => table.map_err(unsupported),
-            });
-            return Ok((tables.collect::<Result<_>>()?, TableOrigin::Kept));
-        }
-        let mut has_duplicate_keys = false;
-        if let Some(Ok(building)) = &self.building {
-            match building.tables(environment).await {
-                Ok(Built { tables: None, .. }) if self.may_repeat => {
-                    has_duplicate_keys = true;
-                    let metrics = environment.metrics;
-                    metrics.add_build_on_cpu(FallbackReason::from(unsupported(DUPLICATE_KEYS)));
-                }
-                Ok(Built {
-                    tables,
-                    read,
-                    stages,
-                }) => {
-                    let built = match tables {
-                        Some(tables) => Ok(tables.into_iter().map(Arc::new).collect()),
-                        None => Err(DUPLICATE_KEYS.to_owned()),
-                    };
-                    let tables = self.cache_built(built, keys, environment)?;
-                    return Ok((tables, TableOrigin::Gpu(read, stages)));
-                }
-                Err(error) if error::is_not_compiled(&error) => return Err(error),
-                Err(error) => {
-                    if options.gpu == GpuMode::Require && error::is_internal(&error) {
-                        return Err(error);
-                    }
-                    let error = environment.device.defects.left_to_cpu(error)?;
-                    environment
-                        .metrics
-                        .add_build_on_cpu(FallbackReason::from(error));
-                }
-            }
-        }
-        let (metrics, context) = (environment.metrics, environment.context);
-        let built = self.tables_of_rows(keys, has_duplicate_keys, cache, metrics, context);
-        let built = built.await;
-        built.map(|(tables, read)| (tables, TableOrigin::Cpu(read)))
-    }
-
-    /// True if cached tables are consistent with each other and sufficient for this join.
-    fn are_usable(&self, tables: &[Result<Arc<Table>, String>]) -> bool {
-        let has_duplicates =
-            |table: &Result<_, String>| matches!(table, Err(reason) if reason == DUPLICATE_KEYS);
-        if self.may_repeat && tables.iter().any(has_duplicates) {
-            return false;
-        }
-        let mut lists = tables.iter().flatten().map(|table| table.multimap.as_ref());
-        let first = lists.next().flatten();
-        lists.all(|other| match (first, other) {
-            (Some(first), Some(other)) => first.is_like(other),
-            (first, other) => first.is_none() && other.is_none(),
-        })
-    }
-
-    /// Caches tables built on the device, or the reason why there are none.
-    fn cache_built(
-        &self,
-        built: Result<Vec<Arc<Table>>, String>,
-        keys: Vec<Option<TableKey>>,
-        environment: &ExecEnvironment<'_>,
-    ) -> Result<Vec<Arc<Table>>> {
-        let cache = &environment.device.key_tables;
-        for (number, key) in keys.into_iter().enumerate() {
-            let Some(key) = key else {
-                continue;
-            };
-            match &built {
-                Ok(tables) => {
-                    if let Some(table) = tables.get(number) {
-                        cache.put(key, Ok(Arc::clone(table)));
-                    }
-                }
-                Err(reason) => cache.put(key, Err(reason.clone())),
-            }
-        }
-        let tables = built.map_err(unsupported)?;
-        environment.metrics.lookups_built.add(tables.len());
-        Ok(tables)
-    }
-
     /// Builds the tables on the CPU from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
-    async fn tables_of_rows(
+    pub(super) async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
         has_duplicate_keys: bool,
@@ -482,28 +86,6 @@ impl BuildSide {
         });
         let tables = build.join().await.map_err(error::interrupted)??;
         Ok((tables, read))
-    }
-
-    /// The cache key of a lookup's table; `None` if another run may give another table.
-    fn table_key(&self, lookup: &BuildLookup) -> Result<Option<TableKey>> {
-        let keys = self.keys.iter();
-        let expressions = keys.clone().map(|key| &key.expr).chain(&lookup.payload);
-        for expr in expressions.clone() {
-            if !is_fixed(expr)? {
-                return Ok(None);
-            }
-        }
-        Ok(self.identity.as_ref().map(|identity| TableKey {
-            identity: Arc::clone(identity),
-            expressions: expressions.cloned().collect(),
-            key_types: keys.map(|key| key.data_type.clone()).collect(),
-            is_packed: self.is_packed,
-            only_keys: !self.has_columns,
-            purpose: match lookup.payload.is_empty() {
-                true => Purpose::Groups,
-                false => lookup.purpose,
-            },
-        }))
     }
 
     /// Runs the plan and evaluates keys and payload expressions.
@@ -572,10 +154,6 @@ impl BuildSide {
             fields.push(Field::new("attribute", expr.data_type(&schema)?, true));
         }
         Ok(Arc::new(Schema::new(fields)))
-    }
-
-    fn payload(&self) -> impl Iterator<Item = &Arc<dyn PhysicalExpr>> {
-        self.lookups.iter().flat_map(|lookup| &lookup.payload)
     }
 
     /// Evaluates keys and, behind them, payload expressions for rows that may match. Also returns true if a key is null
@@ -736,30 +314,6 @@ struct BuildRows {
     read: BuildInput,
 }
 
-fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<usize>> {
-    let mut most = None;
-    plan.apply(|node| {
-        if let Some(scan) = node.downcast_ref::<DataSourceExec>()
-            && let Some((config, _)) = scan.downcast_to_file_source::<VectileSource>()
-        {
-            most = most.max(num_rows(config));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(most)
-}
-
-/// Why there is no table. Cached reasons are compared with it.
-const DUPLICATE_KEYS: &str = "a key that is there more than once";
-
-fn too_many(most: usize) -> String {
-    format!("more rows than vectile.gpu.max_build_rows = {most}")
-}
-
-fn unsupported(reason: impl Into<String>) -> DataFusionError {
-    error::gpu(Error::Unsupported(reason.into()))
-}
-
 /// The reason of an [`Error::Unsupported`]; returns other errors.
 fn unsupported_reason(error: DataFusionError) -> Result<String> {
     match &error {
@@ -771,45 +325,17 @@ fn unsupported_reason(error: DataFusionError) -> Result<String> {
     }
 }
 
-/// Number of hash joins in a plan.
-fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
-    let mut joins = 0;
-    plan.apply(|node| {
-        joins += u64::from(node.is::<HashJoinExec>());
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(joins)
-}
-
-/// The dimensions of `joins`, each with the lookups in `wanted` that refer to it.
-pub(crate) fn dimensions(
-    joins: &[Join],
-    wanted: &[LookupSpec],
-    found: &[KeySource],
-    most_rows: usize,
-) -> Result<Vec<BuildSide>, FallbackReason> {
-    let dimensions = joins.iter().zip(found).enumerate();
-    let dimensions = dimensions.map(|(number, (join, found))| {
-        let lookups = wanted.iter().filter(|wanted| wanted.join == number);
-        let lookups = lookups.map(|wanted| BuildLookup {
-            payload: wanted.attributes.clone(),
-            purpose: wanted.purpose,
-        });
-        BuildSide::new(join, found, lookups.collect(), most_rows)
-    });
-    dimensions.collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::fused::pattern::join::JoinKey;
     use arrow::array::{AsArray, Float64Array, Int32Array, Int64Array, StringArray};
     use arrow::datatypes::Int64Type;
     use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::expressions::Column;
     use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
     use datafusion::prelude::SessionContext;
 
     use super::*;
+    use crate::fused::pattern::join::{Join, JoinKey, JoinKind, KeySource};
 
     fn dimension(
         kind: JoinKind,
