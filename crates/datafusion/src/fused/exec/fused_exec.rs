@@ -82,7 +82,7 @@ impl<O: Operation> FusedExec<O> {
 /// of outer joins are hidden, so its constants may be wrong.
 fn properties_of<O: Operation>(plan: &FusedPlan<O>) -> PlanProperties {
     // Row groups come in the order in which they are loaded. Filters show constants, but no operator has needed them.
-    let no_order = EquivalenceProperties::new(plan.operation.schema());
+    let equivalence = EquivalenceProperties::new(plan.operation.schema());
     let is_bounded = |child: &Arc<dyn ExecutionPlan>| !child.boundedness().is_unbounded();
     let boundedness = match plan.children().into_iter().all(is_bounded) {
         true => Boundedness::Bounded,
@@ -93,7 +93,7 @@ fn properties_of<O: Operation>(plan: &FusedPlan<O>) -> PlanProperties {
     let one_partition = Partitioning::UnknownPartitioning(1);
     // The CPU may have to take over until the last batch is computed, so all are collected before the first is put out.
     let emission = EmissionType::Final;
-    let properties = PlanProperties::new(no_order, one_partition, emission, boundedness);
+    let properties = PlanProperties::new(equivalence, one_partition, emission, boundedness);
     // Blocking work runs on other threads; then the batches are ready.
     properties.with_scheduling_type(SchedulingType::Cooperative)
 }
