@@ -1,6 +1,6 @@
 //! Builds a join's tables on the device, from the output of another kernel.
 //!
-//! If the device cannot, the CPU runs the dimension's plan instead.
+//! If the device cannot, the CPU runs the build side's plan instead.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
 
-/// How the device builds the tables of a dimension.
+/// How the device builds the tables of a build side.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceBuild {
     pub(crate) input: Input,

@@ -38,6 +38,7 @@ pub(super) struct GroupOutputs {
 }
 
 impl FusionTarget for GroupTarget<'_> {
+    const IS_AGGREGATED: bool = true;
     type Outputs = GroupOutputs;
 
     fn lower(
@@ -75,10 +76,6 @@ impl FusionTarget for GroupTarget<'_> {
             false => 0.0,
         };
         Ok(Some(Work { passing, ..work }))
-    }
-
-    fn is_aggregated(&self) -> bool {
-        true
     }
 }
 

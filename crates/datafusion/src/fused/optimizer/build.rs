@@ -22,6 +22,7 @@ use crate::fused::pattern::relation::Relation;
 struct TableTarget<'a>(&'a BuildSide);
 
 impl FusionTarget for TableTarget<'_> {
+    const IS_AGGREGATED: bool = false;
     type Outputs = BuildColumns;
 
     fn lower(
@@ -37,10 +38,6 @@ impl FusionTarget for TableTarget<'_> {
 
     fn work(&self, _: &Relation, _: Work) -> Result<Option<Work>, FallbackReason> {
         Ok(None)
-    }
-
-    fn is_aggregated(&self) -> bool {
-        false
     }
 }
 

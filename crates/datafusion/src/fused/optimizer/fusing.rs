@@ -66,7 +66,7 @@ pub(super) struct Fusing<'a> {
     pub(super) waiting: RefCell<Vec<PrewarmCandidate>>,
 }
 
-/// What replaces an operator; `None` if the operator is none that can be fused.
+/// The node that replaces an operator; `None` if it is not an operator that can be fused.
 pub(super) type Fused = Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason>;
 
 impl<'a> Fusing<'a> {

@@ -30,6 +30,7 @@ const TEXT_BYTES: usize = 32;
 struct RowTarget<'a>(&'a Arc<dyn ExecutionPlan>);
 
 impl FusionTarget for RowTarget<'_> {
+    const IS_AGGREGATED: bool = false;
     type Outputs = RowColumns;
 
     fn lower(
@@ -45,10 +46,6 @@ impl FusionTarget for RowTarget<'_> {
     fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason> {
         let returned = output_bytes(self.0, &relation.config)?;
         Ok(Some(Work { returned, ..work }))
-    }
-
-    fn is_aggregated(&self) -> bool {
-        false
     }
 }
 

@@ -1,5 +1,5 @@
-//! Lowers the relation below an operator to the template of a kernel: a scan, its joins and its filters, and the outputs
-//! that the operator asks for.
+//! Lowers the relation below an operator, a scan with joins and filters, to the template of a kernel with the outputs
+//! of the operator.
 
 use std::sync::Arc;
 
@@ -29,7 +29,10 @@ use crate::options::VectileOptions;
 
 /// An operator over a relation, whose outputs a kernel computes.
 pub(super) trait FusionTarget {
-    /// What is made of the kernel's outputs.
+    /// True if rows are aggregated. Kernels then combine a row with any number of matches.
+    const IS_AGGREGATED: bool;
+
+    /// How the operator reads the kernel's outputs.
     type Outputs;
 
     /// Lowers the outputs. Returns those of the kernel, too.
@@ -42,9 +45,6 @@ pub(super) trait FusionTarget {
     /// The work of the kernel, completed by what only the operator knows; `None` if the cost is that of another kernel,
     /// which uses this one's outputs.
     fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason>;
-
-    /// True if rows are aggregated. Kernels then combine a row with any number of matches.
-    fn is_aggregated(&self) -> bool;
 }
 
 /// The parts of a fused node that run on the device.
@@ -114,13 +114,7 @@ impl Fusing<'_> {
             Some(work) => self.estimated(work)?,
             None => None,
         };
-        let build_sides = self.build_sides(
-            target.is_aggregated(),
-            &relation,
-            &lookups,
-            &keys,
-            &conditions,
-        )?;
+        let build_sides = self.build_sides::<T>(&relation, &lookups, &keys, &conditions)?;
         let template = Pipeline {
             columns: types_of(schema, &columns),
             lookups: vec![],
@@ -158,9 +152,8 @@ impl Fusing<'_> {
     }
 
     /// The build sides of the joins, each with the lookups that kernels have of it.
-    fn build_sides(
+    fn build_sides<T: FusionTarget>(
         &self,
-        is_aggregated: bool,
         relation: &Relation,
         lookups: &[LookupSpec],
         keys: &JoinKeys,
@@ -168,11 +161,11 @@ impl Fusing<'_> {
     ) -> Result<Vec<BuildSide>, FallbackReason> {
         let most_rows = self.options.gpu_max_build_rows;
         let mut build_sides =
-            build_side::dimensions(&relation.joins, lookups, &keys.sources, most_rows)?;
+            build_side::build_sides(&relation.joins, lookups, &keys.sources, most_rows)?;
         let joins = relation.joins.iter().zip(conditions);
         for (build_side, (join, condition)) in build_sides.iter_mut().zip(joins) {
             let has_kernel = join.condition.is_some() == condition.is_some();
-            build_side.may_repeat_keys(has_kernel && (is_aggregated || join.reads_matches()));
+            build_side.may_repeat_keys(has_kernel && (T::IS_AGGREGATED || join.reads_matches()));
             if let Some(build) = self.plan_build(build_side) {
                 build_side.built_by(build.map(|build| Arc::new(build) as _));
             }

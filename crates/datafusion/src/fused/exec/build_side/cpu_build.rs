@@ -34,7 +34,7 @@ use crate::fused::table::Table;
 use crate::stack;
 
 impl BuildSide {
-    /// Builds the tables on the CPU from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
+    /// Builds the tables from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
     pub(super) async fn tables_of_rows(
         &self,
         keys: Vec<Option<TableKey>>,
@@ -215,7 +215,7 @@ impl BuildSide {
         let (packing, keys) = match (packed, keys.pop()) {
             (Some((packing, keys)), _) => (Some(packing), keys),
             (None, Some(keys)) => (None, keys),
-            (None, None) => return internal_err!("a dimension without a key"),
+            (None, None) => return internal_err!("a build side without a key"),
         };
         Ok(RowKeys {
             packing,
@@ -289,7 +289,7 @@ struct RowKeys {
     packing: Option<CompositeKey>,
     /// Composite keys are packed.
     keys: ArrayRef,
-    /// Rows by key, shared by all lookups of the dimension. Computed lazily.
+    /// Rows by key, shared by all lookups of the build side. Computed lazily.
     rows_by_key: Option<RowsByKey>,
 }
 
@@ -303,7 +303,7 @@ impl RowKeys {
     }
 }
 
-/// Rows of a dimension.
+/// Rows of a build side.
 struct BuildRows {
     /// One result of [`BuildSide::evaluate`] for each batch.
     batches: Vec<RecordBatch>,
@@ -337,7 +337,7 @@ mod tests {
     use super::*;
     use crate::fused::pattern::join::{Join, JoinKey, JoinKind, KeySource};
 
-    fn dimension(
+    fn build_side(
         kind: JoinKind,
         columns: Vec<(&str, ArrayRef)>,
         key_type: DataType,
@@ -367,16 +367,16 @@ mod tests {
             payload: payload.iter().map(column).collect(),
             purpose: Purpose::Groups,
         });
-        let found = KeySource::Column(0, key_type);
-        BuildSide::new(&join, &found, lookups.collect(), 100).unwrap()
+        let key_source = KeySource::Column(0, key_type);
+        BuildSide::new(&join, &key_source, lookups.collect(), 100).unwrap()
     }
 
-    async fn tables(dimension: &BuildSide) -> Result<Vec<Arc<Table>>> {
+    async fn tables(build_side: &BuildSide) -> Result<Vec<Arc<Table>>> {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
         let cache = Arc::new(KeyTableCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
-        let keys = vec![None; dimension.lookups.len()];
-        let tables = dimension.tables_of_rows(keys, false, &cache, &metrics, &context);
+        let keys = vec![None; build_side.lookups.len()];
+        let tables = build_side.tables_of_rows(keys, false, &cache, &metrics, &context);
         let tables = tables.await.map(|(tables, _)| tables);
         assert_eq!(context.memory_pool().reserved(), 0);
         tables
@@ -397,8 +397,8 @@ mod tests {
             ("long", Arc::new(long)),
         ];
         let lookups: [&[usize]; 3] = [&[1, 2], &[2], &[]];
-        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &lookups);
-        let tables = tables(&dimension).await.unwrap();
+        let build_side = build_side(JoinKind::Inner, columns, DataType::Int32, &lookups);
+        let tables = tables(&build_side).await.unwrap();
         let counts: Vec<u32> = tables.iter().map(|table| table.codes.count()).collect();
         assert_eq!(counts, [5, 2, 1]);
         assert!(tables.iter().all(|table| table.codes.len() == 5));
@@ -415,13 +415,13 @@ mod tests {
     async fn duplicate_keys_are_allowed_for_semi_joins_only() {
         let columns = || vec![("key", numbers(vec![Some(1), Some(2), Some(1), None]))];
         for kind in [JoinKind::Inner, JoinKind::Outer] {
-            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
-            let error = tables(&dimension).await.unwrap_err().to_string();
+            let build_side = build_side(kind, columns(), DataType::Int32, &[&[]]);
+            let error = tables(&build_side).await.unwrap_err().to_string();
             assert!(error.contains("more than once"), "{error}");
         }
         for kind in [JoinKind::Semi, JoinKind::Anti] {
-            let dimension = dimension(kind, columns(), DataType::Int32, &[&[]]);
-            let tables = tables(&dimension).await.unwrap();
+            let build_side = build_side(kind, columns(), DataType::Int32, &[&[]]);
+            let tables = tables(&build_side).await.unwrap();
             assert_eq!((tables[0].codes.len(), tables[0].width()), (2, 0));
         }
     }
@@ -429,8 +429,8 @@ mod tests {
     #[tokio::test]
     async fn build_sides_may_be_empty() {
         let columns = vec![("key", numbers(vec![])), ("value", numbers(vec![]))];
-        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
-        let tables = tables(&dimension).await.unwrap();
+        let build_side = build_side(JoinKind::Inner, columns, DataType::Int32, &[&[1], &[]]);
+        let tables = tables(&build_side).await.unwrap();
         assert!(tables.iter().all(|table| table.codes.is_empty()));
         assert_eq!(tables[0].all_values(0).len(), 1);
     }
@@ -439,8 +439,8 @@ mod tests {
     async fn keys_beyond_the_other_type_have_no_match() {
         let keys = Int64Array::from(vec![1, i64::MAX, -3]);
         let columns: Vec<(&str, ArrayRef)> = vec![("key", Arc::new(keys))];
-        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[]]);
-        assert_eq!(tables(&dimension).await.unwrap()[0].codes.len(), 2);
+        let build_side = build_side(JoinKind::Inner, columns, DataType::Int32, &[&[]]);
+        assert_eq!(tables(&build_side).await.unwrap()[0].codes.len(), 2);
     }
 
     #[tokio::test]
@@ -448,8 +448,8 @@ mod tests {
         let floats = Float64Array::from(vec![0.0, -0.0, f64::NAN]);
         let keys = numbers(vec![Some(1), Some(2), Some(3)]);
         let columns: Vec<(&str, ArrayRef)> = vec![("key", keys), ("float", Arc::new(floats))];
-        let dimension = dimension(JoinKind::Inner, columns, DataType::Int32, &[&[1]]);
-        assert_eq!(tables(&dimension).await.unwrap()[0].codes.count(), 3);
+        let build_side = build_side(JoinKind::Inner, columns, DataType::Int32, &[&[1]]);
+        assert_eq!(tables(&build_side).await.unwrap()[0].codes.count(), 3);
     }
 
     #[tokio::test]
@@ -469,22 +469,22 @@ mod tests {
             first: 0,
             condition: None,
         };
-        let found = KeySource::Column(0, DataType::Int32);
+        let key_source = KeySource::Column(0, DataType::Int32);
         let keys = || BuildLookup {
             payload: vec![],
             purpose: Purpose::Groups,
         };
         // At planning, if the number of rows is known,
-        let dimension = BuildSide::new(&join, &found, vec![keys()], 100).unwrap();
-        let reason = dimension.check_rows().unwrap_err();
+        let build_side = BuildSide::new(&join, &key_source, vec![keys()], 100).unwrap();
+        let reason = build_side.check_rows().unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
         );
         // else when the plan runs.
-        let mut dimension = BuildSide::new(&join, &found, vec![keys()], 200).unwrap();
-        dimension.most_rows = 100;
-        let error = tables(&dimension).await.unwrap_err().to_string();
+        let mut build_side = BuildSide::new(&join, &key_source, vec![keys()], 200).unwrap();
+        build_side.most_rows = 100;
+        let error = tables(&build_side).await.unwrap_err().to_string();
         assert!(error.contains("max_build_rows = 100"), "{error}");
     }
 }

@@ -69,7 +69,7 @@ pub(crate) struct BuildSide {
 /// Maps an expression to that of a copied plan, whose subqueries have results of their own.
 pub(crate) type OtherExpr<'a> = &'a dyn Fn(&Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
 
-/// Builds the tables of a dimension on the device.
+/// Builds the tables of a build side on the device.
 #[async_trait]
 pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
     /// Builds the tables.
@@ -88,11 +88,11 @@ pub(crate) struct Built {
     /// `None` if keys are duplicate and must not be.
     pub(crate) tables: Option<Vec<Table>>,
     pub(crate) read: BuildInput,
-    /// Stages of the dimensions that the build joined.
+    /// Stages of the build sides that the build joined.
     pub(crate) stages: Vec<Stage>,
 }
 
-/// Payload of one lookup of a dimension.
+/// Payload of one lookup of a build side.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildLookup {
     /// Expressions over the plan's schema.
@@ -113,10 +113,10 @@ struct BuildKey {
 }
 
 impl BuildSide {
-    /// The build side of `join`. `found` says how the kernel computes keys, and `lookups` which payload it needs.
+    /// The build side of `join`. `key_source` says how the kernel computes keys, and `lookups` which payload it needs.
     pub(crate) fn new(
         join: &Join,
-        found: &KeySource,
+        key_source: &KeySource,
         lookups: Vec<BuildLookup>,
         most_rows: usize,
     ) -> Result<Self, FallbackReason> {
@@ -128,7 +128,7 @@ impl BuildSide {
                 ..lookup
             })
         });
-        let (is_packed, types) = match found {
+        let (is_packed, types) = match key_source {
             KeySource::Column(_, data_type) => (false, vec![data_type]),
             KeySource::Packed(parts) => (true, parts.iter().map(|part| &part.data_type).collect()),
         };
@@ -261,14 +261,14 @@ impl BuildSide {
         keys.collect::<Vec<_>>().join(" AND ")
     }
 
-    /// The expected share of the fact table's rows that the join keeps, if the dimension has `keys` keys. Assumes that
-    /// without its filters the dimension has all keys of the fact table.
+    /// The expected share of the probe side's rows that the join keeps, if the build side has `keys` keys. Assumes that
+    /// without its filters the build side has all keys of the probe side.
     pub(crate) fn share_kept(&self, keys: usize) -> f64 {
         let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
-        let found = keys as f64 / all as f64;
+        let matched = keys as f64 / all as f64;
         match self.kind {
-            JoinKind::Anti | JoinKind::NotIn => 1.0 - found,
-            _ => found,
+            JoinKind::Anti | JoinKind::NotIn => 1.0 - matched,
+            _ => matched,
         }
     }
 
@@ -351,21 +351,21 @@ fn joins_in(plan: &Arc<dyn ExecutionPlan>) -> Result<u64> {
     Ok(joins)
 }
 
-/// The dimensions of `joins`, each with the lookups in `wanted` that refer to it.
-pub(crate) fn dimensions(
+/// The build sides of `joins`, each with the lookups of `specs` that refer to it.
+pub(crate) fn build_sides(
     joins: &[Join],
-    wanted: &[LookupSpec],
-    found: &[KeySource],
+    specs: &[LookupSpec],
+    key_sources: &[KeySource],
     most_rows: usize,
 ) -> Result<Vec<BuildSide>, FallbackReason> {
-    let dimensions = joins.iter().zip(found).enumerate();
-    let dimensions = dimensions.map(|(number, (join, found))| {
-        let lookups = wanted.iter().filter(|wanted| wanted.join == number);
-        let lookups = lookups.map(|wanted| BuildLookup {
-            payload: wanted.attributes.clone(),
-            purpose: wanted.purpose,
+    let joins = joins.iter().zip(key_sources).enumerate();
+    let build_sides = joins.map(|(number, (join, key_source))| {
+        let specs = specs.iter().filter(|spec| spec.join == number);
+        let lookups = specs.map(|spec| BuildLookup {
+            payload: spec.attributes.clone(),
+            purpose: spec.purpose,
         });
-        BuildSide::new(join, found, lookups.collect(), most_rows)
+        BuildSide::new(join, key_source, lookups.collect(), most_rows)
     });
-    dimensions.collect()
+    build_sides.collect()
 }
