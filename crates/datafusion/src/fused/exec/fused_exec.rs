@@ -16,8 +16,8 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties, SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
+    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
+    SendableRecordBatchStream, StatisticsArgs, StatisticsContext,
 };
 use futures::stream::{StreamExt, TryStreamExt};
 
@@ -64,7 +64,7 @@ impl<O: Operation> FusedExec<O> {
 
     fn with_statistics(plan: FusedPlan<O>, statistics: Arc<OnceLock<Arc<Statistics>>>) -> Self {
         Self {
-            properties: Arc::new(properties_of(&plan)),
+            properties: Arc::new(properties_of(&plan.operation)),
             plan: Arc::new(plan),
             statistics,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -78,22 +78,17 @@ impl<O: Operation> FusedExec<O> {
     }
 }
 
-/// The properties of a node. They follow from what it does, not from the CPU plan: that one is planned before constants
-/// of outer joins are hidden, so its constants may be wrong.
-fn properties_of<O: Operation>(plan: &FusedPlan<O>) -> PlanProperties {
+/// The properties of a node that does `operation`. They follow from what it does, not from the CPU plan: that one is
+/// planned before constants of outer joins are hidden, so its constants may be wrong.
+fn properties_of<O: Operation>(operation: &O) -> PlanProperties {
     // Row groups come in the order in which they are loaded. Filters show constants, but no operator has needed them.
-    let equivalence = EquivalenceProperties::new(plan.operation.schema());
-    let is_bounded = |child: &Arc<dyn ExecutionPlan>| !child.boundedness().is_unbounded();
-    let boundedness = match plan.children().into_iter().all(is_bounded) {
-        true => Boundedness::Bounded,
-        false => Boundedness::Unbounded {
-            requires_infinite_memory: true,
-        },
-    };
+    let equivalence = EquivalenceProperties::new(operation.schema());
     let one_partition = Partitioning::UnknownPartitioning(1);
     // The CPU may have to take over until the last batch is computed, so all are collected before the first is put out.
     let emission = EmissionType::Final;
-    let properties = PlanProperties::new(equivalence, one_partition, emission, boundedness);
+    // Files and build sides have an end; others are not fused.
+    let bounded = Boundedness::Bounded;
+    let properties = PlanProperties::new(equivalence, one_partition, emission, bounded);
     // Blocking work runs on other threads; then the batches are ready.
     properties.with_scheduling_type(SchedulingType::Cooperative)
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
+use datafusion::physical_plan::ExecutionPlanProperties;
 use vectile_gpu::coded_columns;
 use vectile_pipeline::{Expr, Output, Pipeline};
 
@@ -164,6 +165,10 @@ impl Fusing<'_> {
             build_side::build_sides(&relation.joins, lookups, &keys.sources, most_rows)?;
         let joins = relation.joins.iter().zip(conditions);
         for (build_side, (join, condition)) in build_sides.iter_mut().zip(joins) {
+            if build_side.plan.boundedness().is_unbounded() {
+                let reason = "the table it looks up has no end";
+                return Err(FallbackReason::Join(reason.into()));
+            }
             let has_kernel = join.condition.is_some() == condition.is_some();
             build_side.may_repeat_keys(has_kernel && (T::IS_AGGREGATED || join.reads_matches()));
             if let Some(build) = self.plan_build(build_side) {
