@@ -54,8 +54,8 @@ const WINDOW_SHARE: u64 = 4;
 
 /// Divides row groups into windows that are looked up together, in order: one if they fit `memory`, else windows that
 /// leave memory for the next one and for other queries.
-pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
-    let all: u64 = parts.iter().map(|part| part.bytes).sum();
+pub(crate) fn windows(row_groups: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
+    let all: u64 = row_groups.iter().map(|row_group| row_group.bytes).sum();
     let most = if all <= memory {
         all
     } else {
@@ -63,13 +63,13 @@ pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRo
     };
     let mut windows: Vec<Vec<TableRowGroup>> = Vec::new();
     let mut bytes = 0;
-    for part in parts {
-        bytes += part.bytes;
+    for row_group in row_groups {
+        bytes += row_group.bytes;
         match windows.last_mut() {
-            Some(window) if bytes <= most => window.push(part),
+            Some(window) if bytes <= most => window.push(row_group),
             _ => {
-                bytes = part.bytes;
-                windows.push(vec![part]);
+                bytes = row_group.bytes;
+                windows.push(vec![row_group]);
             }
         }
     }
@@ -86,12 +86,12 @@ pub(crate) struct WindowLookup {
     pub(crate) missing: Vec<RowGroupChunks>,
 }
 
-/// Looks up all of `parts` at once. Blocks, as chunks in host memory are copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<WindowLookup> {
-    let runs = runs_of(&parts);
-    let rows = parts.iter().map(|part| part.rows).collect();
+/// Looks up all of `row_groups` at once. Blocks, as chunks in host memory are copied to the device.
+pub(crate) fn look_up(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Result<WindowLookup> {
+    let runs = runs_of(&row_groups);
+    let rows = row_groups.iter().map(|row_group| row_group.rows).collect();
     if let Some(batch) = engine.batch(rows, &runs) {
-        let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+        let bytes: u64 = row_groups.iter().map(|row_group| row_group.bytes).sum();
         return Ok(WindowLookup {
             batch,
             bytes: bytes as usize,
@@ -99,7 +99,7 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<Wind
         });
     }
     let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for chunks in look_up_each(engine, parts) {
+    for chunks in look_up_each(engine, row_groups) {
         match chunks.group() {
             Some(group) => {
                 bytes += chunks.bytes();
@@ -120,36 +120,43 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<Wind
 }
 
 /// The chunk runs of each column of the pipeline.
-fn runs_of(parts: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
-    let width = parts.first().map_or(0, |part| part.file.columns.len());
+fn runs_of(row_groups: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
+    let width = row_groups
+        .first()
+        .map_or(0, |row_group| row_group.file.columns.len());
     let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
     let same = |a: &TableRowGroup, b: &TableRowGroup| {
-        Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
+        Arc::ptr_eq(&a.file, &b.file) && a.index.checked_add(1) == Some(b.index)
     };
-    for parts in parts.chunk_by(same) {
-        let Some(first) = parts.first() else { continue };
+    for row_groups in row_groups.chunk_by(same) {
+        let Some(first) = row_groups.first() else {
+            continue;
+        };
         for (&column, runs) in first.file.columns.iter().zip(&mut runs) {
             runs.push(ChunkRun {
                 file: Arc::clone(&first.file.key),
                 column,
-                row_groups: first.row_group..first.row_group + parts.len(),
+                row_groups: first.index..first.index + row_groups.len(),
             });
         }
     }
     runs
 }
 
-/// Looks up the columns of each of `parts`. Blocks as [`look_up`].
-pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
-    let keys = parts.iter().flat_map(|part| {
-        let columns = part.file.columns.iter();
-        columns.map(|&column| part.key(column))
+/// Looks up the columns of each of `row_groups`. Blocks as [`look_up`].
+pub(crate) fn look_up_each(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
+    let keys = row_groups.iter().flat_map(|row_group| {
+        let columns = row_group.file.columns.iter();
+        columns.map(|&column| row_group.key(column))
     });
     let keys: Vec<ChunkKey> = keys.collect();
     let mut columns = engine.lookup_all(&keys).into_iter();
-    let chunks = parts.into_iter().map(|part| {
-        let columns = columns.by_ref().take(part.file.columns.len()).collect();
-        RowGroupChunks { part, columns }
+    let chunks = row_groups.into_iter().map(|row_group| {
+        let columns = columns
+            .by_ref()
+            .take(row_group.file.columns.len())
+            .collect();
+        RowGroupChunks { row_group, columns }
     });
     chunks.collect()
 }
@@ -157,7 +164,7 @@ pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<Ro
 /// A row group and its resident columns, in the order of the pipeline.
 #[derive(Clone)]
 pub(crate) struct RowGroupChunks {
-    part: TableRowGroup,
+    row_group: TableRowGroup,
     columns: Vec<Option<Arc<Resident>>>,
 }
 
@@ -169,20 +176,20 @@ pub(crate) struct Loaded {
 
 impl RowGroupChunks {
     /// Index in the file.
-    pub(crate) fn row_group(&self) -> usize {
-        self.part.row_group
+    pub(crate) fn index(&self) -> usize {
+        self.row_group.index
     }
 
     /// Bytes of its columns in the file.
     pub(crate) fn bytes(&self) -> usize {
-        self.part.bytes as usize
+        self.row_group.bytes as usize
     }
 
     /// The row group, if all of its columns are on the device.
     pub(crate) fn group(&self) -> Option<Group> {
         let columns = self.columns.iter().cloned().collect::<Option<_>>()?;
         Some(Group {
-            rows: self.part.rows,
+            rows: self.row_group.rows,
             columns,
         })
     }
@@ -194,15 +201,15 @@ impl RowGroupChunks {
 
     /// The columns that are not on the device, by index in the file.
     fn missing(&self) -> Vec<usize> {
-        let columns = self.part.file.columns.iter().zip(&self.columns);
+        let columns = self.row_group.file.columns.iter().zip(&self.columns);
         let missing = columns.filter(|(_, resident)| resident.is_none());
         missing.map(|(&column, _)| column).collect()
     }
 
     /// Bytes in the file of the columns that are not on the device.
     pub(crate) fn missing_bytes(&self) -> u64 {
-        let file = self.part.file.scan.file.as_container();
-        file.data_bytes(self.part.row_group, &self.missing()) as u64
+        let file = self.row_group.file.scan.file.as_container();
+        file.data_bytes(self.row_group.index, &self.missing()) as u64
     }
 
     /// Loads the missing columns. Fails if that takes a decode kernel that is not compiled and `may_compile` is false.
@@ -214,7 +221,7 @@ impl RowGroupChunks {
     ) -> Result<Loaded> {
         // The columns as read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
-        let copy = match self.part.file.scan.file.reads_on_thread() {
+        let copy = match self.row_group.file.scan.file.reads_on_thread() {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
@@ -245,15 +252,15 @@ impl RowGroupChunks {
 
     /// Counts bytes of resident columns as cached.
     fn count_cached(&self, metrics: &GpuMetrics) {
-        let cached = self.part.bytes.saturating_sub(self.missing_bytes());
+        let cached = self.row_group.bytes.saturating_sub(self.missing_bytes());
         metrics.bytes_cached.add(cached as usize);
     }
 
     /// Looks up columns that another query has loaded meanwhile. Blocks as [`look_up`].
     fn refresh(&mut self) {
-        let columns = self.part.file.columns.iter();
-        let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
-        let now = self.part.file.engine.lookup_all(&keys);
+        let columns = self.row_group.file.columns.iter();
+        let keys: Vec<ChunkKey> = columns.map(|&column| self.row_group.key(column)).collect();
+        let now = self.row_group.file.engine.lookup_all(&keys);
         for (column, now) in self.columns.iter_mut().zip(now) {
             *column = column.take().or(now);
         }
@@ -261,14 +268,14 @@ impl RowGroupChunks {
 
     /// Reads the streams of missing columns that the device can decode.
     async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
-        let (file, part) = (&self.part.file, &self.part);
+        let (file, row_group) = (&self.row_group.file, &self.row_group);
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
         let missing: Vec<usize> = missing.into_iter().collect();
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        let parted = file.scan.parted(part.row_group, &missing, staging).await;
+        let parted = file.scan.parted(row_group.index, &missing, staging).await;
         let streams = parted.into_iter();
-        let streams =
-            streams.filter_map(|(column, parted)| Some((part.key(column), stream_column(parted)?)));
+        let streams = streams
+            .filter_map(|(column, parted)| Some((row_group.key(column), stream_column(parted)?)));
         streams.collect()
     }
 
@@ -280,11 +287,11 @@ impl RowGroupChunks {
         metrics: &GpuMetrics,
         may_compile: bool,
     ) -> Result<usize> {
-        let engine = &self.part.file.engine;
+        let engine = &self.row_group.file.engine;
         let assembled = engine.assemble_all(streams, may_compile);
         let assembled = assembled.map_err(error::gpu)?;
         metrics.add_assembled(&assembled);
-        let columns = self.part.file.columns.iter().zip(&mut self.columns);
+        let columns = self.row_group.file.columns.iter().zip(&mut self.columns);
         for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
             let mut decoded = streams.iter().zip(&assembled.chunks);
             let decoded = decoded.find(|((key, _), _)| key.column == *column);
@@ -301,21 +308,21 @@ impl RowGroupChunks {
         }
         missing.sort_unstable();
         missing.dedup();
-        let (file, row_group) = (&self.part.file, self.part.row_group);
+        let (file, index) = (&self.row_group.file, self.row_group.index);
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        Ok(file.scan.read(row_group, missing, staging).await?.columns)
+        Ok(file.scan.read(index, missing, staging).await?.columns)
     }
 
     /// Copies columns to the device. Blocks.
     fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
-        let part = self.part.clone();
+        let row_group = self.row_group.clone();
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
             let chunk = DeviceChunk::build(values).map_err(error::gpu)?;
             bytes += chunk.info().bytes;
-            chunks.push((part.key(column), chunk));
+            chunks.push((row_group.key(column), chunk));
         }
         drop(columns);
         let start = Instant::now();
@@ -323,7 +330,11 @@ impl RowGroupChunks {
             .iter()
             .map(|(key, chunk)| (key.clone(), chunk))
             .collect();
-        let loaded = part.file.engine.load_all(&chunks).map_err(error::gpu)?;
+        let loaded = row_group
+            .file
+            .engine
+            .load_all(&chunks)
+            .map_err(error::gpu)?;
         metrics.copy_time.add_elapsed(start);
         metrics.bytes_sent.add(bytes);
         let slots = self.columns.iter_mut().filter(|slot| slot.is_none());
@@ -370,7 +381,7 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let on_thread = |chunks: &RowGroupChunks| chunks.part.file.scan.file.reads_on_thread();
+        let on_thread = |chunks: &RowGroupChunks| chunks.row_group.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
             // waiting for a response takes no core

@@ -44,17 +44,17 @@ impl BuildTables for DeviceBuild {
     async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();
-        let parts = self.input.open(engine, context, &metrics).await?;
-        if parts.is_empty() {
+        let row_groups = self.input.open(engine, context, &metrics).await?;
+        if row_groups.is_empty() {
             return Err(unsupported("it has no rows"));
         }
-        if let Some(reason) = decline(&parts, engine.memory_limit()) {
+        if let Some(reason) = decline(&row_groups, engine.memory_limit()) {
             return Err(unsupported(reason));
         }
         let file_rows = |output: &BuildOutput| {
             let of_files = output.columns.file_schema();
             let has_some = !of_files.fields().is_empty();
-            let of_file = || parts.iter().map(TableRowGroup::of_file).collect();
+            let of_file = || row_groups.iter().map(TableRowGroup::of_file).collect();
             let rows = has_some.then(|| FileRows::new(of_file(), &of_files));
             Ok::<_, DataFusionError>(rows.transpose()?.map(Arc::new))
         };
@@ -62,10 +62,13 @@ impl BuildTables for DeviceBuild {
         let outputs = outputs.map(|output| Ok((file_rows(&output)?, output)));
         let outputs: Vec<_> = outputs.collect::<Result<_>>()?;
         let read = BuildInput {
-            rows: parts.iter().map(TableRowGroup::rows).sum(),
-            bytes: parts.iter().map(|part| part.bytes() as usize).sum(),
+            rows: row_groups.iter().map(TableRowGroup::rows).sum(),
+            bytes: row_groups
+                .iter()
+                .map(|row_group| row_group.bytes() as usize)
+                .sum(),
         };
-        let mut batch_stream = BatchStream::new(parts, environment, None);
+        let mut batch_stream = BatchStream::new(row_groups, environment, None);
         let tables = self.star.tables(environment);
         let ((tables, stages), ()) = try_join(tables, batch_stream.begin()).await?;
         let pipeline = self.star.pipeline(&tables)?;

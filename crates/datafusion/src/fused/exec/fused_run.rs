@@ -53,13 +53,6 @@ struct Answer {
     kernels_compiled: usize,
 }
 
-/// Conditions of a run on the device.
-struct RunConditions {
-    limits: LoadLimits,
-    /// The reason for the CPU if a kernel is not compiled.
-    if_not_compiled: Option<FallbackReason>,
-}
-
 impl<O: Operation> FusedRun<O> {
     /// A run that reports to `metrics`.
     pub(super) fn new(
@@ -171,39 +164,34 @@ impl<O: Operation> FusedRun<O> {
         let device = &plan.gpu.device(&plan.options).await?;
         let engine = &device.engine;
         let opened = plan.input.open(engine, &self.context, &self.metrics);
-        let parts = opened.await?;
-        if parts.is_empty() {
+        let row_groups = opened.await?;
+        if row_groups.is_empty() {
             return Ok(Ok(self.of_no_rows()?));
         }
         if plan.options.gpu != GpuMode::Require
-            && let Some(reason) = decline(&parts, engine.memory_limit())
+            && let Some(reason) = decline(&row_groups, engine.memory_limit())
         {
             return Ok(Err(reason));
         }
-        let conditions = match &plan.auto {
-            Some(auto) => {
-                let work = *work.insert(work_for(auto, &parts));
-                match self.conditions(auto, query, work, device, &parts).await? {
-                    Ok(conditions) => conditions,
-                    Err(reason) => return Ok(Err(reason)),
-                }
+        let mut if_not_compiled = None;
+        if let Some(auto) = &plan.auto {
+            let work = *work.insert(work_for(auto, &row_groups));
+            match self.decided(auto, query, work, device, &row_groups).await? {
+                Ok(reason) => if_not_compiled = reason,
+                Err(reason) => return Ok(Err(reason)),
             }
-            None => RunConditions {
-                limits: LoadLimits {
-                    loads: self.cores(),
-                    may_compile: true,
-                },
-                if_not_compiled: None,
-            },
-        };
+        }
         let environment = ExecEnvironment {
             device,
             metrics,
             context: &self.context,
-            limits: conditions.limits,
+            limits: LoadLimits {
+                loads: self.cores(),
+                may_compile: if_not_compiled.is_none(),
+            },
         };
-        let answer = self.computed(&environment, &parts).await;
-        match conditions.if_not_compiled {
+        let answer = self.computed(&environment, &row_groups).await;
+        match if_not_compiled {
             Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
             _ => answer.map(Ok),
         }
@@ -213,22 +201,23 @@ impl<O: Operation> FusedRun<O> {
         self.context.session_config().target_partitions()
     }
 
-    /// Decides by the estimates of `auto` if and how the device runs `query`.
-    async fn conditions(
+    /// Decides by the estimates of `auto` if the device runs `query`. Returns the reason for the CPU, or else the one
+    /// that there is if a kernel is not compiled.
+    async fn decided(
         &self,
         auto: &Auto,
         query: &str,
         work: Work,
         device: &Device,
-        parts: &[TableRowGroup],
-    ) -> Result<Result<RunConditions, FallbackReason>> {
+        row_groups: &[TableRowGroup],
+    ) -> Result<Result<Option<FallbackReason>, FallbackReason>> {
         let cores = self.cores();
         let cpu_is_faster = |missing| auto.cpu_is_faster(Some(query), work, missing, cores);
         let mut missing = Missing::default();
         if let Some(reason) = cpu_is_faster(missing) {
             return Ok(Err(reason));
         }
-        missing.bytes = missing_bytes(&device.engine, parts).await?;
+        missing.bytes = missing_bytes(&device.engine, row_groups).await?;
         missing.rows = self.plan.star.rows_to_read(Some(&device.key_tables))?;
         // doing the same work here at the same time would slow down both
         let is_being_prepared = auto.is_being_prepared(query);
@@ -239,15 +228,7 @@ impl<O: Operation> FusedRun<O> {
             return Ok(Err(reason));
         }
         missing.kernel = true;
-        let if_not_compiled = cpu_is_faster(missing).or_else(not_ready);
-        let limits = LoadLimits {
-            loads: cores,
-            may_compile: if_not_compiled.is_none(),
-        };
-        Ok(Ok(RunConditions {
-            limits,
-            if_not_compiled,
-        }))
+        Ok(Ok(cpu_is_faster(missing).or_else(not_ready)))
     }
 
     fn of_no_rows(&self) -> Result<Answer> {
@@ -257,16 +238,16 @@ impl<O: Operation> FusedRun<O> {
         })
     }
 
-    /// Computes the rows of `parts`.
+    /// Computes the rows of `row_groups`.
     async fn computed(
         &self,
         environment: &ExecEnvironment<'_>,
-        parts: &[TableRowGroup],
+        row_groups: &[TableRowGroup],
     ) -> Result<Answer> {
         let star = &self.plan.star;
         let batch_stream = || {
             let costs = self.plan.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
-            BatchStream::new(parts.to_vec(), environment, costs)
+            BatchStream::new(row_groups.to_vec(), environment, costs)
         };
         // row groups are loaded while build sides are read
         let mut first = batch_stream();
@@ -355,7 +336,7 @@ impl<O: Operation> FusedRun<O> {
         let opened = plan
             .input
             .open(&device.engine, &self.context, &self.metrics);
-        let parts = opened.await?;
+        let row_groups = opened.await?;
         let limits = LoadLimits {
             loads: (self.cores() / CORES_SHARE).max(1),
             may_compile: true,
@@ -366,9 +347,9 @@ impl<O: Operation> FusedRun<O> {
             context: &self.context,
             limits,
         };
-        self.computed(&environment, &parts).await?;
+        self.computed(&environment, &row_groups).await?;
         // the next run has all row groups in one batch, for which the kernel may differ
-        self.computed(&environment, &parts).await.map(drop)
+        self.computed(&environment, &row_groups).await.map(drop)
     }
 }
 
@@ -439,25 +420,28 @@ impl<C: Collector> KernelRun<C> {
     }
 }
 
-/// The work for `parts`.
-fn work_for(auto: &Auto, parts: &[TableRowGroup]) -> Work {
-    let rows = parts.iter().map(|part| part.rows() as u64).sum();
+/// The work for `row_groups`.
+fn work_for(auto: &Auto, row_groups: &[TableRowGroup]) -> Work {
+    let rows = row_groups
+        .iter()
+        .map(|row_group| row_group.rows() as u64)
+        .sum();
     let planned = auto.planned;
     // row groups that were ruled out had no matching rows
     let fewer = planned.rows as f64 / f64::max(rows as f64, 1.0);
     Work {
         rows,
-        bytes: parts.iter().map(TableRowGroup::bytes).sum(),
-        strings: parts.iter().map(TableRowGroup::strings).sum(),
+        bytes: row_groups.iter().map(TableRowGroup::bytes).sum(),
+        strings: row_groups.iter().map(TableRowGroup::strings).sum(),
         passing: (planned.passing * fewer).min(1.0),
         ..planned
     }
 }
 
-/// Bytes of columns of `parts` that are not on the device. Starts copying those in host memory.
-async fn missing_bytes(engine: &Arc<Engine>, parts: &[TableRowGroup]) -> Result<u64> {
-    let (engine, parts) = (Arc::clone(engine), parts.to_vec());
-    let task = SpawnedTask::spawn_blocking(move || look_up(&engine, parts));
+/// Bytes of columns of `row_groups` that are not on the device. Starts copying those in host memory.
+async fn missing_bytes(engine: &Arc<Engine>, row_groups: &[TableRowGroup]) -> Result<u64> {
+    let (engine, row_groups) = (Arc::clone(engine), row_groups.to_vec());
+    let task = SpawnedTask::spawn_blocking(move || look_up(&engine, row_groups));
     let lookup = task.join().await.map_err(error::interrupted).flatten()?;
     let missing = lookup.missing.iter();
     Ok(missing.map(RowGroupChunks::missing_bytes).sum())

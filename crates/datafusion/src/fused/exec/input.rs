@@ -54,7 +54,7 @@ pub(crate) struct Reads<'a> {
 pub(crate) struct TableRowGroup {
     pub(super) file: Arc<GpuFile>,
     /// Index in the file.
-    pub(super) row_group: usize,
+    pub(super) index: usize,
     pub(super) rows: usize,
     /// Bytes of its columns in the file.
     pub(super) bytes: u64,
@@ -94,7 +94,7 @@ impl Input {
         let opener = &opener;
         let options = context.session_config().options();
         let concurrency = options.execution.meta_fetch_concurrency.get();
-        let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
+        let row_groups = futures::stream::iter(whole_files(&self.config)).map(async |file| {
             let object = file.object_meta.clone();
             let Some((file, scan)) = opener.scan(file).await? else {
                 return Ok(Vec::new());
@@ -107,15 +107,16 @@ impl Input {
                 coded: &self.coded,
                 keys: &self.keys,
             };
-            let row_groups = scan.row_groups_left().await;
-            let row_groups = row_groups.map_err(|error| file.error(error))?;
+            let left = scan.row_groups_left().await;
+            let left = left.map_err(|error| file.error(error))?;
             let file = Arc::new(reads.of_file(file, &object)?);
-            let parts = row_groups.into_iter();
-            let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&file), row_group));
-            Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
+            let left = left.into_iter();
+            let row_groups = left.map(|index| TableRowGroup::new(Arc::clone(&file), index));
+            Ok::<_, DataFusionError>(row_groups.filter(|row_group| row_group.rows > 0).collect())
         });
-        let parts: Vec<Vec<TableRowGroup>> = parts.buffered(concurrency).try_collect().await?;
-        Ok(parts.into_iter().flatten().collect())
+        let row_groups: Vec<Vec<TableRowGroup>> =
+            row_groups.buffered(concurrency).try_collect().await?;
+        Ok(row_groups.into_iter().flatten().collect())
     }
 }
 
@@ -205,15 +206,15 @@ fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
 }
 
 impl TableRowGroup {
-    pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
+    pub(crate) fn new(file: Arc<GpuFile>, index: usize) -> Self {
         let container = file.scan.file.as_container();
         let keys = file.text_keys.iter();
-        let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(row_group, key));
+        let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(index, key));
         Self {
             text_keys: encodings.filter(|encoding| is_in_splits(encoding)).count(),
-            rows: container.rows(row_group),
-            bytes: container.data_bytes(row_group, &file.columns) as u64,
-            row_group,
+            rows: container.rows(index),
+            bytes: container.data_bytes(index, &file.columns) as u64,
+            index,
             file,
         }
     }
@@ -226,7 +227,7 @@ impl TableRowGroup {
     pub(crate) fn of_file(&self) -> FileRowGroup {
         FileRowGroup {
             scan: Arc::clone(&self.file.scan),
-            row_group: self.row_group,
+            row_group: self.index,
         }
     }
 
@@ -244,14 +245,14 @@ impl TableRowGroup {
     pub(super) fn key(&self, column: usize) -> ChunkKey {
         ChunkKey {
             file: Arc::clone(&self.file.key),
-            row_group: self.row_group,
+            row_group: self.index,
             column,
         }
     }
 }
-/// Returns why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[TableRowGroup], memory: u64) -> Option<FallbackReason> {
-    let bytes = parts.iter().map(|part| part.bytes).sum();
+/// Returns why a query over `row_groups` would not pay, if so.
+pub(crate) fn decline(row_groups: &[TableRowGroup], memory: u64) -> Option<FallbackReason> {
+    let bytes = row_groups.iter().map(|row_group| row_group.bytes).sum();
     (bytes > memory).then_some(FallbackReason::TooLarge {
         bytes,
         limit: memory,
