@@ -79,7 +79,7 @@ mod types;
 pub use compressor::compressor;
 pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
-pub(crate) use exec::fused_nodes::{on_cpu, with_subqueries};
+pub(crate) use exec::fused_nodes::as_fused;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
 pub use preload::PinnedColumn;
