@@ -82,5 +82,5 @@ pub use device::Gpu;
 pub(crate) use exec::fused_nodes::as_fused;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
-pub use preload::PinnedColumn;
 pub(crate) use optimizer::insert_rules;
+pub use preload::PinnedColumn;
