@@ -30,7 +30,7 @@ TABLES = {
     "c": "SELECT 1 AS k, value AS y FROM generate_series(0, 2047)",
 }
 
-FUSED = ("FusedAggregateExec", "GpuJoinExec")
+FUSED = ("FusedAggregateExec", "FusedJoinExec")
 
 # what the CPU answers, too
 SMALL = [

@@ -33,7 +33,7 @@ TABLES = {"l": "lineitem", "o": "orders", "c": "customer", "p": "part", "ps": "p
 TABLES |= {"n": "nation", "r": "region"}
 METRICS = ["kernel_time", "bytes_cached", "bytes_sent", "gpu_rows", "launches", "copy_time", "compile_time"]
 METRICS += ["build_time", "build_rows", "lookups_cached", "lookups_built_on_gpu", "fallbacks"]
-FUSED = ("FusedAggregateExec", "GpuJoinExec")
+FUSED = ("FusedAggregateExec", "FusedJoinExec")
 PLANS = ["Plan with Metrics", "Plan with Full Metrics"]
 # what reasons say of text, or which columns of text they name
 TEXT = r"\b(text|strings|dictionary|Utf8\w*|[a-z]+_(name|address|phone|comment|type|brand|container|mfgr))\b"

@@ -62,7 +62,7 @@ impl PhysicalOptimizerRule for InterruptibleJoins {
 impl InterruptibleJoins {
     fn rewrite(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         // The GPU's pipelines were compiled from the plan as it is.
-        if ["FusedAggregateExec", "GpuJoinExec"].contains(&plan.name()) {
+        if ["FusedAggregateExec", "FusedJoinExec"].contains(&plan.name()) {
             return Ok(Transformed::no(plan));
         }
         let plan = plan.map_children(|child| self.rewrite(child))?;

@@ -1,12 +1,11 @@
-//! Expressions, evaluated per row.
+//! Expressions, evaluated per row, and the codes that they are made of.
 
 use std::sync::Arc;
 use std::{fmt, ops};
 
 use arrow::array::{ArrayRef, BooleanArray};
 
-use crate::code::Code;
-use crate::join::PayloadColumn;
+use crate::join::{KeyTable, PayloadColumn};
 use crate::op::{Arithmetic, Comparison, DatePart, Op};
 use crate::text::Automaton;
 use crate::types::{Literal, Type};
@@ -40,6 +39,25 @@ pub enum Expr {
     DenseId(usize),
     /// The row's index in the batch, an `I64`. Only as an output from which tables are built.
     RowNumber,
+}
+
+/// How a row gets a code of a build table. A row without a match has none.
+///
+/// A code is no value: it says neither that a payload is null nor that two payloads differ. A payload column turns it
+/// into one ([`Expr::Payload`]), and [`Expr::Unmatched`] asks if there is any.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Code {
+    /// The code of a row's key in one of [`Pipeline::lookups`](crate::Pipeline::lookups).
+    Lookup(usize),
+    /// The code of a computed integer key in a table. A null key has none.
+    Probe(Box<Expr>, Arc<KeyTable>),
+    /// Index of the current match, among the matches of all codes. The number selects an element of
+    /// [`Pipeline::matches`](crate::Pipeline::matches) or the enclosing [`Exists`](crate::Exists).
+    Match(usize),
+    /// The code that a column of codes (`UInt32`) has for another code.
+    Listed(Box<Code>, Arc<PayloadColumn>),
+    /// A code for rows for which a boolean is true.
+    If(Box<Expr>, Box<Code>),
 }
 
 /// A row's matches in a build table with duplicate keys: an offset and a count per code.
@@ -239,6 +257,57 @@ impl Expr {
             Self::Exists(some) => {
                 some.matches.code.for_exprs(&mut f);
                 f(&some.condition);
+            }
+        }
+    }
+}
+
+impl Code {
+    /// Replaces expressions within the code, as [`Expr::replaced`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of `other`.
+    pub fn replaced<E>(
+        &self,
+        other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
+    ) -> Result<Self, E> {
+        Ok(match self {
+            Self::Lookup(_) | Self::Match(_) => self.clone(),
+            Self::Probe(key, table) => Self::Probe(key.replaced(other)?.into(), Arc::clone(table)),
+            Self::Listed(code, codes) => {
+                Self::Listed(code.replaced(other)?.into(), Arc::clone(codes))
+            }
+            Self::If(condition, code) => {
+                let condition = condition.replaced(other)?;
+                Self::If(condition.into(), code.replaced(other)?.into())
+            }
+        })
+    }
+
+    /// Calls `f` with this code, then with those that it is made of and those in its expressions.
+    pub fn visit(&self, f: &mut impl FnMut(&Self)) {
+        f(self);
+        match self {
+            Self::Lookup(_) | Self::Match(_) => {}
+            Self::Probe(key, _) => key.visit_codes(f),
+            Self::Listed(code, _) => code.visit(f),
+            Self::If(condition, code) => {
+                condition.visit_codes(f);
+                code.visit(f);
+            }
+        }
+    }
+
+    /// Calls `f` with each expression that the code is computed from.
+    pub fn for_exprs<'a>(&'a self, f: &mut impl FnMut(&'a Expr)) {
+        match self {
+            Self::Lookup(_) | Self::Match(_) => {}
+            Self::Probe(key, _) => f(key),
+            Self::Listed(code, _) => code.for_exprs(f),
+            Self::If(condition, code) => {
+                f(condition);
+                code.for_exprs(f);
             }
         }
     }

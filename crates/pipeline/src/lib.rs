@@ -7,7 +7,7 @@
 //! of decimals, units of timestamps). Values may be null, with SQL's rules.
 //!
 //! ```text
-//! post_aggregation ──▶ pipeline ──▶ expr, code ──▶ op, join, text, types
+//! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, text, types
 //! results
 //! ```
 //!
@@ -34,7 +34,6 @@
 //! assert_eq!(pipeline.most_combinations(), 1);
 //! ```
 
-mod code;
 mod error;
 mod expr;
 pub mod join;
@@ -45,9 +44,8 @@ mod results;
 mod text;
 mod types;
 
-pub use code::Code;
 pub use error::{Error, Result};
-pub use expr::{Exists, Expr, Matches, ValueFunction, ValueTest};
+pub use expr::{Code, Exists, Expr, Matches, ValueFunction, ValueTest};
 pub use join::{KeyTable, PayloadColumn};
 pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};

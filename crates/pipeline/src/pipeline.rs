@@ -5,8 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use crate::code::Code;
-use crate::expr::{Expr, Matches, ValueTest};
+use crate::expr::{Code, Expr, Matches, ValueTest};
 use crate::join::KeyTable;
 use crate::op::{Arithmetic, Comparison};
 use crate::types::{Literal, Type};

@@ -5,17 +5,25 @@
 //! ```text
 //!  functions  load and unload columns: table functions and Rust calls
 //!  preload    implements these
-//!  rule       finds fusible parts of plans, decides by cost, and reports why others are not fused
+//!  optimizer  finds fusible parts of plans, decides by cost, and reports why others are not fused
+//!    aggregate, join, scan  a file for each operator
+//!    relation, build        what they have in common: the relation below, and tables of build sides
 //!  exec       execution
-//!    fused_aggregate  node of an aggregate or star join: loads columns, runs the kernel, builds states or rows
+//!    prewarm          node of a CPU plan during which the GPU is prepared
+//!    fused_aggregate  FusedAggregateExec: groups, states and results
+//!    fused_join       FusedJoinExec: rows
+//!      fused_exec       the node, its properties and statistics
+//!      fused_run        one run: decides between CPU and GPU, loads columns, runs the kernel
+//!      fused_plan       the plan: scan, joins, operation, CPU plan
+//!      operation        how aggregates and joins differ
 //!    star_pipeline    the kernel's pipeline, once its key tables are built
 //!      build_side       key tables of a join's build side
 //!      device_build     builds large ones on the device
 //!      cpu_fallback     the CPU plan if the device fails
-//!    prewarm          node of a CPU plan during which the GPU is prepared
 //!    scan             filters of a scan, for the stream that otherwise evaluates them
 //!    batch_stream     batches of row groups for a kernel
 //!    column_loader    loads columns of row groups to the device
+//!    input            the row groups that a kernel reads
 //!    auto             decides between CPU and GPU at execution
 //!    stage, metrics   statistics for EXPLAIN ANALYZE
 //!  compressor compresses strings of written files
@@ -58,10 +66,10 @@ mod functions;
 mod key_table_cache;
 mod lowering;
 mod multimap;
+mod optimizer;
 mod pattern;
 mod pins;
 mod preload;
-mod rule;
 mod scalar;
 mod table;
 mod types;
@@ -69,8 +77,8 @@ mod types;
 pub use compressor::compressor;
 pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
-pub(crate) use exec::fused_aggregate::{on_cpu, with_subqueries};
+pub(crate) use exec::fused_nodes::as_fused;
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
+pub(crate) use optimizer::insert_rules;
 pub use preload::PinnedColumn;
-pub(crate) use rule::insert_rules;

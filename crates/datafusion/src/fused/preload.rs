@@ -19,7 +19,8 @@ use vectile_gpu::{Error, Group};
 use vectile_pipeline::Type;
 
 use super::device::{Device, Gpu};
-use super::exec::column_loader::{Input, RowGroupChunks, TableRowGroup, is_crowded, look_up_each};
+use super::exec::column_loader::{RowGroupChunks, is_crowded, look_up_each};
+use super::exec::input::{Input, TableRowGroup};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};
@@ -153,7 +154,7 @@ impl Load {
             };
             return Ok(Some(reason.to_string()));
         }
-        match self.parts(device, vec![column], context).await {
+        match self.row_groups(device, vec![column], context).await {
             Ok(_) => Ok(None),
             Err(DataFusionError::External(error)) => match error.downcast_ref() {
                 Some(Error::Unsupported(reason)) => Ok(Some(reason.clone())),
@@ -164,7 +165,7 @@ impl Load {
     }
 
     /// The row groups of the table, with these columns.
-    async fn parts(
+    async fn row_groups(
         &self,
         device: &Device,
         columns: Vec<usize>,
@@ -189,12 +190,12 @@ impl Load {
         context: &TaskContext,
     ) -> Result<Vec<Pin>> {
         let mut pins: Vec<Pin> = columns.iter().map(|&column| self.pin(column)).collect();
-        let parts = self.parts(device, columns, context).await?;
-        let needed: u64 = parts.iter().map(TableRowGroup::bytes).sum();
+        let row_groups = self.row_groups(device, columns, context).await?;
+        let needed: u64 = row_groups.iter().map(TableRowGroup::bytes).sum();
         if needed > device.engine.memory_limit() {
             return Err(self.no_room(device, needed));
         }
-        let chunks = look_up_and_unpin(device.clone(), parts, pins.clone()).await?;
+        let chunks = look_up_and_unpin(device.clone(), row_groups, pins.clone()).await?;
         let consumer = MemoryConsumer::new("VectileGpu");
         let reservation = consumer.register(context.memory_pool());
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
@@ -299,15 +300,15 @@ async fn table_of(
     plan_err!("table '{name}' not found")
 }
 
-/// Looks up `parts` on the device, and releases pins of `columns` for other versions of their files.
+/// Looks up `row_groups` on the device, and releases pins of `columns` for other versions of their files.
 async fn look_up_and_unpin(
     device: Device,
-    parts: Vec<TableRowGroup>,
+    row_groups: Vec<TableRowGroup>,
     columns: Vec<Pin>,
 ) -> Result<Vec<RowGroupChunks>> {
     let Device { engine, pins, .. } = device;
     blocking(move || {
-        let chunks = look_up_each(&engine, parts);
+        let chunks = look_up_each(&engine, row_groups);
         let current = chunks.iter().flat_map(RowGroupChunks::resident);
         let current: HashSet<usize> = current.map(address).collect();
         pins.release(&engine, |pin, chunk| {

@@ -38,14 +38,14 @@ struct TablePayload {
     of_codes: Arc<PayloadColumn>,
     /// The value for rows without a match.
     missing: ArrayRef,
-    stands_for: StandsFor,
+    meaning: PayloadMeaning,
     /// The value of each code, and behind them the missing one; only of tables built on the CPU.
     values: Option<ArrayRef>,
 }
 
 /// Meaning of the values in a payload column.
 #[derive(Clone, Debug)]
-pub(crate) enum StandsFor {
+pub(crate) enum PayloadMeaning {
     /// The values themselves.
     Values,
     /// Codes of another table, for its payload column of that index.
@@ -59,7 +59,7 @@ pub(crate) struct BuiltPayload {
     pub(crate) of_codes: Arc<PayloadColumn>,
     /// The value for rows without a match, of the output type.
     pub(crate) missing: ArrayRef,
-    pub(crate) stands_for: StandsFor,
+    pub(crate) meaning: PayloadMeaning,
 }
 
 impl Table {
@@ -75,7 +75,7 @@ impl Table {
             TablePayload {
                 of_codes: PayloadColumn::new(all.slice(0, count)),
                 missing: all.slice(count, all.len() - count),
-                stands_for: StandsFor::Values,
+                meaning: PayloadMeaning::Values,
                 values: Some(all),
             }
         });
@@ -99,7 +99,7 @@ impl Table {
         let payload = payload.map(|payload| TablePayload {
             of_codes: payload.of_codes,
             missing: payload.missing,
-            stands_for: payload.stands_for,
+            meaning: payload.meaning,
             values: None,
         });
         Self {
@@ -142,7 +142,7 @@ impl Table {
     /// The values of a payload column for each code; `None` if it has codes or row numbers instead.
     pub(crate) fn payload_column(&self, number: usize) -> Option<Arc<PayloadColumn>> {
         let payload = self.payload.get(number)?;
-        let are_values = matches!(payload.stands_for, StandsFor::Values);
+        let are_values = matches!(payload.meaning, PayloadMeaning::Values);
         are_values.then(|| Arc::clone(&payload.of_codes))
     }
 
@@ -166,15 +166,15 @@ impl Table {
         }
         let data_type = payload.missing.data_type();
         let values = payload.of_codes.take(codes).map_err(error::gpu)?;
-        let values = match &payload.stands_for {
-            StandsFor::Values if values.data_type().is_primitive() => {
+        let values = match &payload.meaning {
+            PayloadMeaning::Values if values.data_type().is_primitive() => {
                 reinterpret(&values, data_type)?
             }
-            StandsFor::Values => cast(&values, data_type)?,
-            StandsFor::KeyTable(table, number) => {
+            PayloadMeaning::Values => cast(&values, data_type)?,
+            PayloadMeaning::KeyTable(table, number) => {
                 cast(&table.values(*number, &values)?, data_type)?
             }
-            StandsFor::Rows(rows, column) => {
+            PayloadMeaning::Rows(rows, column) => {
                 let numbers = values.as_primitive_opt::<Int64Type>();
                 let numbers = numbers.ok_or_else(|| internal_datafusion_err!("no rows"))?;
                 cast(&rows.values(*column, numbers)?, data_type)?

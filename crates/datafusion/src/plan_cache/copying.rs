@@ -79,7 +79,7 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// True for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    fused::on_cpu(plan).is_some_and(can_be_copied)
+    fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -120,11 +120,11 @@ tokio::task_local! {
 
 /// Records the plan to be cached. Rules behind this one are applied whenever a plan is used.
 #[derive(Debug)]
-struct NotePlan;
+struct RecordPlan;
 
-const NOTE_PLAN: &str = "note_plan";
+const RECORD_PLAN: &str = "record_plan";
 
-impl PhysicalOptimizerRule for NotePlan {
+impl PhysicalOptimizerRule for RecordPlan {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -136,7 +136,7 @@ impl PhysicalOptimizerRule for NotePlan {
     }
 
     fn name(&self) -> &str {
-        NOTE_PLAN
+        RECORD_PLAN
     }
 
     fn schema_check(&self) -> bool {
@@ -147,18 +147,18 @@ impl PhysicalOptimizerRule for NotePlan {
 /// Inserts the rule that records plans, before dynamic filters are pushed down. If there is no such rule, no plan is
 /// cached.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    rules.retain(|rule| rule.name() != NOTE_PLAN);
+    rules.retain(|rule| rule.name() != RECORD_PLAN);
     let dynamic = FilterPushdown::new_post_optimization();
     let is_dynamic = |rule: &Rule| rule.name() == dynamic.name();
     if let Some(index) = rules.iter().rposition(is_dynamic) {
-        rules.insert(index, Arc::new(NotePlan));
+        rules.insert(index, Arc::new(RecordPlan));
     }
 }
 
-/// Applies the rules behind [`NotePlan`] to `plan`.
+/// Applies the rules behind [`RecordPlan`] to `plan`.
 fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
     let rules = state.physical_optimizers().iter();
-    let mut last = rules.skip_while(|rule| rule.name() != NOTE_PLAN).skip(1);
+    let mut last = rules.skip_while(|rule| rule.name() != RECORD_PLAN).skip(1);
     last.try_fold(plan, |plan, rule| rule.optimize_with_context(plan, state))
 }
 

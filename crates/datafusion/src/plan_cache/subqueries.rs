@@ -69,9 +69,12 @@ impl SubqueryCopier {
             }
         }
         #[cfg(feature = "gpu")]
-        if fused::on_cpu(plan).is_some() {
-            let (copied, expr) = (|plan: &Plan| self.copy(plan), |expr: &Expr| self.expr(expr));
-            return fused::with_subqueries(plan, children, copied, expr);
+        if let Some(node) = fused::as_fused(plan) {
+            let Some(cpu) = self.copy(node.cpu())? else {
+                return Ok(None);
+            };
+            let copy = node.with_exprs(children, cpu, &|expr| self.expr(expr));
+            return copy.map(Some);
         }
         if let Some(filter) = plan.downcast_ref::<FilterExec>()
             && let [input] = &children[..]

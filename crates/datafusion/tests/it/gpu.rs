@@ -623,7 +623,7 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT f.text, d.name FROM packed f JOIN plain d ON f.id = d.id WHERE f.int > 3",
-            "GpuJoinExec: rows=[text, name], joins=[id = id (inner)]",
+            "FusedJoinExec: rows=[text, name], joins=[id = id (inner)]",
         ),
         (
             "SELECT count(*) FROM packed f \

@@ -45,7 +45,7 @@ impl Auto {
         background.is_some_and(|background| background.is_pending(query))
     }
 
-    /// Like [`Self::cpu_is_faster`] for the planned work, with `rows` to read for dimensions, if the device is not
+    /// Like [`Self::cpu_is_faster`] for the planned work, with `rows` to read for build sides, if the device is not
     /// open.
     pub(crate) fn cpu_is_faster_than_opening(
         &self,

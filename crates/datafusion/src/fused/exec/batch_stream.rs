@@ -12,7 +12,8 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine};
 
-use super::column_loader::{Loads, RowGroupChunks, TableRowGroup, WindowLookup, look_up, windows};
+use super::column_loader::{Loads, RowGroupChunks, WindowLookup, look_up, windows};
+use super::input::TableRowGroup;
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::cost_model::Costs;
@@ -36,7 +37,7 @@ pub(crate) struct BatchStream {
     /// Records load times, if set.
     costs: Option<Arc<Costs>>,
     rows: u64,
-    parts: Vec<TableRowGroup>,
+    row_groups: Vec<TableRowGroup>,
     windows: Peekable<IntoIter<Vec<TableRowGroup>>>,
     /// Lookup of the next window.
     prefetched: Option<SpawnedTask<Result<WindowLookup>>>,
@@ -64,7 +65,7 @@ pub(crate) struct LoadLimits {
 
 impl BatchStream {
     pub(crate) fn new(
-        parts: Vec<TableRowGroup>,
+        row_groups: Vec<TableRowGroup>,
         environment: &ExecEnvironment<'_>,
         costs: Option<Arc<Costs>>,
     ) -> Self {
@@ -75,11 +76,11 @@ impl BatchStream {
             limits,
         } = *environment;
         let engine = &device.engine;
-        Self::of(parts, engine, metrics, context, limits, costs)
+        Self::of(row_groups, engine, metrics, context, limits, costs)
     }
 
     fn of(
-        parts: Vec<TableRowGroup>,
+        row_groups: Vec<TableRowGroup>,
         engine: &Arc<Engine>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
@@ -87,11 +88,14 @@ impl BatchStream {
         costs: Option<Arc<Costs>>,
     ) -> Self {
         Self {
-            rows: parts.iter().map(|part| part.rows() as u64).sum(),
-            windows: windows(parts.clone(), engine.memory_limit())
+            rows: row_groups
+                .iter()
+                .map(|row_group| row_group.rows() as u64)
+                .sum(),
+            windows: windows(row_groups.clone(), engine.memory_limit())
                 .into_iter()
                 .peekable(),
-            parts,
+            row_groups,
             engine: Arc::clone(engine),
             metrics: metrics.clone(),
             context: Arc::clone(context),
@@ -115,9 +119,9 @@ impl BatchStream {
 
     /// Restarts with the same row groups.
     pub(crate) fn restarted(&self) -> Self {
-        let (parts, engine) = (self.parts.clone(), &self.engine);
+        let (row_groups, engine) = (self.row_groups.clone(), &self.engine);
         let (metrics, context) = (&self.metrics, &self.context);
-        Self::of(parts, engine, metrics, context, self.limits, None)
+        Self::of(row_groups, engine, metrics, context, self.limits, None)
     }
 
     /// Returns all row groups, resident together, in one batch; `None` if they do not fit.
@@ -154,7 +158,7 @@ impl BatchStream {
                 if let Some(batch) = loading.loads.next().await? {
                     return Ok(Some(batch));
                 }
-                self.note_loaded();
+                self.record_loaded();
             }
             let Some(window) = self.windows.next() else {
                 return Ok(None);
@@ -208,7 +212,7 @@ impl BatchStream {
         });
     }
 
-    fn note_loaded(&mut self) {
+    fn record_loaded(&mut self) {
         if let Some(loading) = self.loading.take()
             && let Some(costs) = &self.costs
         {

@@ -12,25 +12,18 @@
 //! when the query is dropped.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use arrow::datatypes::Schema;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::datasource::listing::{FileRange, PartitionedFile};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::FutureExt;
-use futures::stream::{BoxStream, Peekable, StreamExt, TryStreamExt};
-use object_store::ObjectMeta;
+use futures::stream::{BoxStream, Peekable, StreamExt};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use vectile_encodings::Column;
@@ -38,15 +31,9 @@ use vectile_encodings::streams::StreamColumn;
 use vectile_gpu::{Batch, ChunkKey, ChunkRun, DeviceChunk, Engine, Error, Group, Resident};
 use vectile_scan::object::{ReadBuffer, ReadBuffers};
 
+use super::input::TableRowGroup;
 use super::metrics::GpuMetrics;
 use crate::error;
-use crate::file::ScanFile;
-use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::file_rows::FileRowGroup;
-use crate::fused::pattern::fingerprint::file_key;
-use crate::fused::types::is_text;
-use crate::metrics::ScanMetrics;
-use crate::source::VectileSource;
 
 /// Bytes of device layouts for a launch of the kernel. The first batches are small, so that the kernel is compiled
 /// while others load. Sizes do not depend on arrival times, because the kernel depends on what is in a batch.
@@ -63,235 +50,10 @@ const AHEAD: usize = 16;
 /// Divisor of the device's memory for chunks: the size of a window if a query needs more than all of it.
 const WINDOW_SHARE: u64 = 4;
 
-/// A table scan of a kernel: columns by their index in the table's schema.
-#[derive(Clone, Debug)]
-pub(crate) struct Input {
-    pub(crate) config: FileScanConfig,
-    /// Prunes row groups by the kernel's filters.
-    pub(crate) source: VectileSource,
-    pub(crate) columns: Vec<usize>,
-    /// Columns that, if they are text, the kernel reads only as dictionary codes.
-    pub(crate) coded: Vec<usize>,
-    /// Columns that are keys of groups or joins.
-    pub(crate) keys: Vec<usize>,
-}
-
-/// The columns of a table that a kernel reads.
-pub(crate) struct Reads<'a> {
-    pub(crate) engine: &'a Arc<Engine>,
-    pub(crate) store: &'a ObjectStoreUrl,
-    pub(crate) table: &'a Schema,
-    pub(crate) columns: &'a [usize],
-    /// Columns that, if they are text, the kernel reads only as dictionary codes.
-    pub(crate) coded: &'a [usize],
-    /// Columns that are keys of groups or joins.
-    pub(crate) keys: &'a [usize],
-}
-
-/// A row group for a kernel to read.
-#[derive(Clone)]
-pub(crate) struct TableRowGroup {
-    file: Arc<GpuFile>,
-    row_group: usize,
-    rows: usize,
-    /// Bytes of its columns in the file.
-    bytes: u64,
-    /// Number of text key columns without a dictionary.
-    text_keys: usize,
-}
-
-/// An open file, and the name of its chunks on the device.
-pub(crate) struct GpuFile {
-    scan: Arc<ScanFile>,
-    engine: Arc<Engine>,
-    key: Arc<str>,
-    /// Indices in the file's schema, in the order of the pipeline.
-    columns: Vec<usize>,
-    /// The text keys among `columns`.
-    text_keys: Vec<usize>,
-}
-
-/// True if text in the encoding of that name has no dictionary.
-fn is_in_splits(encoding: &str) -> bool {
-    let names = ["plain", "fsst", "onpair"];
-    names.into_iter().any(|name| encoding.starts_with(name))
-}
-
-impl Input {
-    /// Opens the files and returns the row groups that zone maps and Bloom filters leave.
-    pub(crate) async fn open(
-        &self,
-        engine: &Arc<Engine>,
-        context: &TaskContext,
-        metrics: &ExecutionPlanMetricsSet,
-    ) -> Result<Vec<TableRowGroup>> {
-        let url = &self.config.object_store_url;
-        let store = context.runtime_env().object_store(url)?;
-        let metrics = ScanMetrics::new(metrics, 0);
-        let opener = self.source.opener(store, &self.config, 0, metrics);
-        let opener = &opener;
-        let options = context.session_config().options();
-        let concurrency = options.execution.meta_fetch_concurrency.get();
-        let parts = futures::stream::iter(whole_files(&self.config)).map(async |file| {
-            let object = file.object_meta.clone();
-            let Some((file, scan)) = opener.scan(file).await? else {
-                return Ok(Vec::new());
-            };
-            let reads = Reads {
-                engine,
-                store: url,
-                table: self.source.table_schema().table_schema(),
-                columns: &self.columns,
-                coded: &self.coded,
-                keys: &self.keys,
-            };
-            let row_groups = scan.row_groups_left().await;
-            let row_groups = row_groups.map_err(|error| file.error(error))?;
-            let file = Arc::new(reads.of_file(file, &object)?);
-            let parts = row_groups.into_iter();
-            let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&file), row_group));
-            Ok::<_, DataFusionError>(parts.filter(|part| part.rows > 0).collect())
-        });
-        let parts: Vec<Vec<TableRowGroup>> = parts.buffered(concurrency).try_collect().await?;
-        Ok(parts.into_iter().flatten().collect())
-    }
-}
-
-impl Reads<'_> {
-    /// The columns in an open file. Returns [`Error::Unsupported`] if one is missing or stored in another way.
-    pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
-        let schema = scan.file.schema();
-        let columns = self.columns.iter().map(|&column| {
-            let field = self.table.field(column);
-            match schema.index_of(field.name()) {
-                Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
-                _ => {
-                    let (file, name) = (scan.file.location(), field.name());
-                    let reason = format!("{file} has no {name} of type {}", field.data_type());
-                    Err(error::gpu(Error::Unsupported(reason)))
-                }
-            }
-        });
-        let columns: Vec<usize> = columns.collect::<Result<_>>()?;
-        let of_file = |of_table: &[usize]| {
-            let both = self.columns.iter().zip(&columns);
-            let listed = both.filter(|(column, _)| of_table.contains(column));
-            let texts = listed.filter(|(_, column)| is_text(schema.field(**column).data_type()));
-            texts.map(|(_, column)| *column).collect::<Vec<usize>>()
-        };
-        for column in of_file(self.coded) {
-            let row_groups = 0..scan.file.num_row_groups();
-            let mut encodings = row_groups.filter_map(|at| scan.file.text_encoding(at, column));
-            if let Some(encoding) = encodings.find(|encoding| is_in_splits(encoding)) {
-                let reason = format!("text is stored as {encoding}");
-                return Err(error::gpu(Error::Unsupported(reason)));
-            }
-        }
-        let text_keys = of_file(self.keys);
-        // A rewritten file may have the same size and time.
-        let checksum = scan.file.checksum();
-        Ok(GpuFile {
-            key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
-            engine: Arc::clone(self.engine),
-            columns,
-            text_keys,
-            scan,
-        })
-    }
-}
-
-/// The name of its chunks.
-impl fmt::Display for GpuFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.key)
-    }
-}
-
-/// Column names, for `EXPLAIN`.
-impl fmt::Display for Input {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = self.source.table_schema().table_schema();
-        for (i, &column) in self.columns.iter().enumerate() {
-            let separator = if i == 0 { "" } else { ", " };
-            write!(f, "{separator}{}", table.field(column).name())?;
-        }
-        Ok(())
-    }
-}
-
-/// The files of all partitions, with adjacent byte ranges joined.
-fn whole_files(config: &FileScanConfig) -> Vec<PartitionedFile> {
-    let mut whole: Vec<PartitionedFile> = Vec::new();
-    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
-        let joins = |before: &&mut PartitionedFile| {
-            let ends = before.range.as_ref().map(|range| range.end);
-            before.object_meta.location == file.object_meta.location
-                && ends.is_some()
-                && ends == file.range.as_ref().map(|range| range.start)
-        };
-        match (whole.last_mut().filter(joins), &file.range) {
-            (Some(before), Some(range)) => {
-                before.range = before.range.as_ref().map(|joined| FileRange {
-                    start: joined.start,
-                    end: range.end,
-                });
-            }
-            _ => whole.push(file.clone()),
-        }
-    }
-    whole
-}
-
-impl TableRowGroup {
-    pub(crate) fn new(file: Arc<GpuFile>, row_group: usize) -> Self {
-        let container = &file.scan.file;
-        let keys = file.text_keys.iter();
-        let encodings = keys.filter_map(|&key| file.scan.file.text_encoding(row_group, key));
-        Self {
-            text_keys: encodings.filter(|encoding| is_in_splits(encoding)).count(),
-            rows: container.rows(row_group),
-            bytes: container.data_bytes(row_group, &file.columns) as u64,
-            row_group,
-            file,
-        }
-    }
-
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// The row group, for readers of other columns.
-    pub(crate) fn of_file(&self) -> FileRowGroup {
-        FileRowGroup {
-            scan: Arc::clone(&self.file.scan),
-            row_group: self.row_group,
-        }
-    }
-
-    /// Bytes of its columns in the file.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Number of strings in text keys without a dictionary.
-    pub(crate) fn strings(&self) -> u64 {
-        self.rows as u64 * self.text_keys as u64
-    }
-
-    /// The key of a column's chunk.
-    fn key(&self, column: usize) -> ChunkKey {
-        ChunkKey {
-            file: Arc::clone(&self.file.key),
-            row_group: self.row_group,
-            column,
-        }
-    }
-}
-
 /// Divides row groups into windows that are looked up together, in order: one if they fit `memory`, else windows that
 /// leave memory for the next one and for other queries.
-pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
-    let all: u64 = parts.iter().map(|part| part.bytes).sum();
+pub(crate) fn windows(row_groups: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRowGroup>> {
+    let all: u64 = row_groups.iter().map(|row_group| row_group.bytes).sum();
     let most = if all <= memory {
         all
     } else {
@@ -299,13 +61,13 @@ pub(crate) fn windows(parts: Vec<TableRowGroup>, memory: u64) -> Vec<Vec<TableRo
     };
     let mut windows: Vec<Vec<TableRowGroup>> = Vec::new();
     let mut bytes = 0;
-    for part in parts {
-        bytes += part.bytes;
+    for row_group in row_groups {
+        bytes += row_group.bytes;
         match windows.last_mut() {
-            Some(window) if bytes <= most => window.push(part),
+            Some(window) if bytes <= most => window.push(row_group),
             _ => {
-                bytes = part.bytes;
-                windows.push(vec![part]);
+                bytes = row_group.bytes;
+                windows.push(vec![row_group]);
             }
         }
     }
@@ -322,12 +84,12 @@ pub(crate) struct WindowLookup {
     pub(crate) missing: Vec<RowGroupChunks>,
 }
 
-/// Looks up all of `parts` at once. Blocks, as chunks in host memory are copied to the device.
-pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<WindowLookup> {
-    let runs = runs_of(&parts);
-    let rows = parts.iter().map(|part| part.rows).collect();
+/// Looks up all of `row_groups` at once. Blocks, as chunks in host memory are copied to the device.
+pub(crate) fn look_up(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Result<WindowLookup> {
+    let runs = runs_of(&row_groups);
+    let rows = row_groups.iter().map(|row_group| row_group.rows).collect();
     if let Some(batch) = engine.batch(rows, &runs) {
-        let bytes: u64 = parts.iter().map(|part| part.bytes).sum();
+        let bytes: u64 = row_groups.iter().map(|row_group| row_group.bytes).sum();
         return Ok(WindowLookup {
             batch,
             bytes: bytes as usize,
@@ -335,7 +97,7 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<Wind
         });
     }
     let (mut groups, mut missing, mut bytes) = (Vec::new(), Vec::new(), 0);
-    for chunks in look_up_each(engine, parts) {
+    for chunks in look_up_each(engine, row_groups) {
         match chunks.group() {
             Some(group) => {
                 bytes += chunks.bytes();
@@ -356,36 +118,43 @@ pub(crate) fn look_up(engine: &Engine, parts: Vec<TableRowGroup>) -> Result<Wind
 }
 
 /// The chunk runs of each column of the pipeline.
-fn runs_of(parts: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
-    let width = parts.first().map_or(0, |part| part.file.columns.len());
+fn runs_of(row_groups: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
+    let width = row_groups
+        .first()
+        .map_or(0, |row_group| row_group.file.columns.len());
     let mut runs: Vec<Vec<ChunkRun>> = vec![Vec::new(); width];
     let same = |a: &TableRowGroup, b: &TableRowGroup| {
-        Arc::ptr_eq(&a.file, &b.file) && a.row_group.checked_add(1) == Some(b.row_group)
+        Arc::ptr_eq(&a.file, &b.file) && a.index.checked_add(1) == Some(b.index)
     };
-    for parts in parts.chunk_by(same) {
-        let Some(first) = parts.first() else { continue };
+    for row_groups in row_groups.chunk_by(same) {
+        let Some(first) = row_groups.first() else {
+            continue;
+        };
         for (&column, runs) in first.file.columns.iter().zip(&mut runs) {
             runs.push(ChunkRun {
                 file: Arc::clone(&first.file.key),
                 column,
-                row_groups: first.row_group..first.row_group + parts.len(),
+                row_groups: first.index..first.index + row_groups.len(),
             });
         }
     }
     runs
 }
 
-/// Looks up the columns of each of `parts`. Blocks as [`look_up`].
-pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
-    let keys = parts.iter().flat_map(|part| {
-        let columns = part.file.columns.iter();
-        columns.map(|&column| part.key(column))
+/// Looks up the columns of each of `row_groups`. Blocks as [`look_up`].
+pub(crate) fn look_up_each(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
+    let keys = row_groups.iter().flat_map(|row_group| {
+        let columns = row_group.file.columns.iter();
+        columns.map(|&column| row_group.key(column))
     });
     let keys: Vec<ChunkKey> = keys.collect();
     let mut columns = engine.lookup_all(&keys).into_iter();
-    let chunks = parts.into_iter().map(|part| {
-        let columns = columns.by_ref().take(part.file.columns.len()).collect();
-        RowGroupChunks { part, columns }
+    let chunks = row_groups.into_iter().map(|row_group| {
+        let columns = columns
+            .by_ref()
+            .take(row_group.file.columns.len())
+            .collect();
+        RowGroupChunks { row_group, columns }
     });
     chunks.collect()
 }
@@ -393,7 +162,7 @@ pub(crate) fn look_up_each(engine: &Engine, parts: Vec<TableRowGroup>) -> Vec<Ro
 /// A row group and its resident columns, in the order of the pipeline.
 #[derive(Clone)]
 pub(crate) struct RowGroupChunks {
-    part: TableRowGroup,
+    row_group: TableRowGroup,
     columns: Vec<Option<Arc<Resident>>>,
 }
 
@@ -405,20 +174,20 @@ pub(crate) struct Loaded {
 
 impl RowGroupChunks {
     /// Index in the file.
-    pub(crate) fn row_group(&self) -> usize {
-        self.part.row_group
+    pub(crate) fn index(&self) -> usize {
+        self.row_group.index
     }
 
     /// Bytes of its columns in the file.
     pub(crate) fn bytes(&self) -> usize {
-        self.part.bytes as usize
+        self.row_group.bytes as usize
     }
 
     /// The row group, if all of its columns are on the device.
     pub(crate) fn group(&self) -> Option<Group> {
         let columns = self.columns.iter().cloned().collect::<Option<_>>()?;
         Some(Group {
-            rows: self.part.rows,
+            rows: self.row_group.rows,
             columns,
         })
     }
@@ -430,15 +199,15 @@ impl RowGroupChunks {
 
     /// The columns that are not on the device, by index in the file.
     fn missing(&self) -> Vec<usize> {
-        let columns = self.part.file.columns.iter().zip(&self.columns);
+        let columns = self.row_group.file.columns.iter().zip(&self.columns);
         let missing = columns.filter(|(_, resident)| resident.is_none());
         missing.map(|(&column, _)| column).collect()
     }
 
     /// Bytes in the file of the columns that are not on the device.
     pub(crate) fn missing_bytes(&self) -> u64 {
-        let file = &self.part.file.scan.file;
-        file.data_bytes(self.part.row_group, &self.missing()) as u64
+        let file = &self.row_group.file.scan.file;
+        file.data_bytes(self.row_group.index, &self.missing()) as u64
     }
 
     /// Loads the missing columns. Fails if that takes a decode kernel that is not compiled and `may_compile` is false.
@@ -450,7 +219,7 @@ impl RowGroupChunks {
     ) -> Result<Loaded> {
         // The columns as read, and their device layouts.
         reservation.try_grow(2 * self.missing_bytes() as usize)?;
-        let copy = match self.part.file.scan.file.reads_on_thread() {
+        let copy = match self.row_group.file.scan.file.reads_on_thread() {
             true => {
                 let runtime = Handle::current();
                 SpawnedTask::spawn_blocking(move || {
@@ -481,15 +250,15 @@ impl RowGroupChunks {
 
     /// Counts bytes of resident columns as cached.
     fn count_cached(&self, metrics: &GpuMetrics) {
-        let cached = self.part.bytes.saturating_sub(self.missing_bytes());
+        let cached = self.row_group.bytes.saturating_sub(self.missing_bytes());
         metrics.bytes_cached.add(cached as usize);
     }
 
     /// Looks up columns that another query has loaded meanwhile. Blocks as [`look_up`].
     fn refresh(&mut self) {
-        let columns = self.part.file.columns.iter();
-        let keys: Vec<ChunkKey> = columns.map(|&column| self.part.key(column)).collect();
-        let now = self.part.file.engine.lookup_all(&keys);
+        let columns = self.row_group.file.columns.iter();
+        let keys: Vec<ChunkKey> = columns.map(|&column| self.row_group.key(column)).collect();
+        let now = self.row_group.file.engine.lookup_all(&keys);
         for (column, now) in self.columns.iter_mut().zip(now) {
             *column = column.take().or(now);
         }
@@ -497,13 +266,13 @@ impl RowGroupChunks {
 
     /// Reads the streams of missing columns that the device can decode.
     async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
-        let (file, part) = (&self.part.file, &self.part);
+        let (file, row_group) = (&self.row_group.file, &self.row_group);
         let missing: BTreeSet<usize> = self.missing().into_iter().collect();
         let missing: Vec<usize> = missing.into_iter().collect();
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        let read = file.scan.stream_columns(part.row_group, &missing, staging);
+        let read = file.scan.stream_columns(row_group.index, &missing, staging);
         let streams = read.await.into_iter();
-        let streams = streams.map(|(column, streams)| (part.key(column), streams));
+        let streams = streams.map(|(column, streams)| (row_group.key(column), streams));
         streams.collect()
     }
 
@@ -515,11 +284,11 @@ impl RowGroupChunks {
         metrics: &GpuMetrics,
         may_compile: bool,
     ) -> Result<usize> {
-        let engine = &self.part.file.engine;
+        let engine = &self.row_group.file.engine;
         let assembled = engine.assemble_all(streams, may_compile);
         let assembled = assembled.map_err(error::gpu)?;
         metrics.add_assembled(&assembled);
-        let columns = self.part.file.columns.iter().zip(&mut self.columns);
+        let columns = self.row_group.file.columns.iter().zip(&mut self.columns);
         for (column, slot) in columns.filter(|(_, slot)| slot.is_none()) {
             let mut decoded = streams.iter().zip(&assembled.chunks);
             let decoded = decoded.find(|((key, _), _)| key.column == *column);
@@ -536,21 +305,21 @@ impl RowGroupChunks {
         }
         missing.sort_unstable();
         missing.dedup();
-        let (file, row_group) = (&self.part.file, self.part.row_group);
+        let (file, index) = (&self.row_group.file, self.row_group.index);
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
-        Ok(file.scan.read(row_group, missing, staging).await?.columns)
+        Ok(file.scan.read(index, missing, staging).await?.columns)
     }
 
     /// Copies columns to the device. Blocks.
     fn copy(mut self, columns: Vec<Option<Column>>, metrics: &GpuMetrics) -> Result<Loaded> {
-        let part = self.part.clone();
+        let row_group = self.row_group.clone();
         let (mut chunks, mut bytes) = (Vec::new(), 0);
         for column in self.missing() {
             let values = columns.get(column).and_then(Option::as_ref);
             let values = values.ok_or_else(|| error::missing_column(column))?;
             let chunk = DeviceChunk::build(values).map_err(error::gpu)?;
             bytes += chunk.info().bytes;
-            chunks.push((part.key(column), chunk));
+            chunks.push((row_group.key(column), chunk));
         }
         drop(columns);
         let start = Instant::now();
@@ -558,7 +327,11 @@ impl RowGroupChunks {
             .iter()
             .map(|(key, chunk)| (key.clone(), chunk))
             .collect();
-        let loaded = part.file.engine.load_all(&chunks).map_err(error::gpu)?;
+        let loaded = row_group
+            .file
+            .engine
+            .load_all(&chunks)
+            .map_err(error::gpu)?;
         metrics.copy_time.add_elapsed(start);
         metrics.bytes_sent.add(bytes);
         let slots = self.columns.iter_mut().filter(|slot| slot.is_none());
@@ -578,15 +351,6 @@ impl ReadBuffers for Staging {
     fn take(&self, bytes: usize) -> Option<Box<dyn ReadBuffer>> {
         Some(Box::new(self.0.staging(bytes)?))
     }
-}
-
-/// Returns why a query over `parts` would not pay, if so.
-pub(crate) fn decline(parts: &[TableRowGroup], memory: u64) -> Option<FallbackReason> {
-    let bytes = parts.iter().map(|part| part.bytes).sum();
-    (bytes > memory).then_some(FallbackReason::TooLarge {
-        bytes,
-        limit: memory,
-    })
 }
 
 /// Row groups being loaded, in batches.
@@ -614,7 +378,7 @@ impl Loads {
         let reservation = consumer.register(context.memory_pool());
         let (counted, reserved) = (metrics.clone(), reservation.new_empty());
         let concurrency = concurrency.max(1);
-        let on_thread = |chunks: &RowGroupChunks| chunks.part.file.scan.file.reads_on_thread();
+        let on_thread = |chunks: &RowGroupChunks| chunks.row_group.file.scan.file.reads_on_thread();
         let at_a_time = match missing.iter().all(on_thread) {
             true => concurrency,
             // waiting for a response takes no core

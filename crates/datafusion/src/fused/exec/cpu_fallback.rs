@@ -21,7 +21,7 @@ pub(crate) struct CpuPlan {
 impl CpuPlan {
     /// Optimizes the plan and merges its partitions into one.
     pub(crate) fn optimized(&self, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        // It shares operators with dimensions that may have run.
+        // It shares operators with build sides that may have run.
         let plan = fresh(&self.plan)?;
         let mut rules = self.rules.iter();
         let plan = rules.try_fold(plan, |plan, rule| rule.optimize(plan, config))?;

@@ -1,6 +1,6 @@
 //! Builds a join's tables on the device, from the output of another kernel.
 //!
-//! If the device cannot, the CPU runs the dimension's plan instead.
+//! If the device cannot, the CPU runs the build side's plan instead.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use vectile_pipeline::PostAggregation;
 
 use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
-use super::column_loader::{Input, TableRowGroup, decline};
+use super::input::{Input, TableRowGroup, decline};
 use super::stage::BuildInput;
-use super::star_pipeline::Star;
+use super::star_pipeline::StarTemplate;
 use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
 
-/// How the device builds the tables of a dimension.
+/// How the device builds the tables of a build side.
 #[derive(Clone, Debug)]
-pub(crate) struct Building {
+pub(crate) struct DeviceBuild {
     pub(crate) input: Input,
     /// The kernel whose output tables are built from.
-    pub(crate) star: Star,
+    pub(crate) star: StarTemplate,
     /// Alternative outputs: each one is tried if there is no kernel for those before it.
     pub(crate) outputs: Vec<BuildOutput>,
 }
@@ -40,21 +40,21 @@ pub(crate) struct BuildOutput {
 }
 
 #[async_trait]
-impl BuildTables for Building {
+impl BuildTables for DeviceBuild {
     async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built> {
         let (engine, context) = (&environment.device.engine, environment.context);
         let metrics = ExecutionPlanMetricsSet::new();
-        let parts = self.input.open(engine, context, &metrics).await?;
-        if parts.is_empty() {
+        let row_groups = self.input.open(engine, context, &metrics).await?;
+        if row_groups.is_empty() {
             return Err(unsupported("it has no rows"));
         }
-        if let Some(reason) = decline(&parts, engine.memory_limit()) {
+        if let Some(reason) = decline(&row_groups, engine.memory_limit()) {
             return Err(unsupported(reason));
         }
         let file_rows = |output: &BuildOutput| {
             let of_files = output.columns.file_schema();
             let has_some = !of_files.fields().is_empty();
-            let of_file = || parts.iter().map(TableRowGroup::of_file).collect();
+            let of_file = || row_groups.iter().map(TableRowGroup::of_file).collect();
             let rows = has_some.then(|| FileRows::new(of_file(), &of_files));
             Ok::<_, DataFusionError>(rows.transpose()?.map(Arc::new))
         };
@@ -62,10 +62,13 @@ impl BuildTables for Building {
         let outputs = outputs.map(|output| Ok((file_rows(&output)?, output)));
         let outputs: Vec<_> = outputs.collect::<Result<_>>()?;
         let read = BuildInput {
-            rows: parts.iter().map(TableRowGroup::rows).sum(),
-            bytes: parts.iter().map(|part| part.bytes() as usize).sum(),
+            rows: row_groups.iter().map(TableRowGroup::rows).sum(),
+            bytes: row_groups
+                .iter()
+                .map(|row_group| row_group.bytes() as usize)
+                .sum(),
         };
-        let mut batch_stream = BatchStream::new(parts, environment, None);
+        let mut batch_stream = BatchStream::new(row_groups, environment, None);
         let tables = self.star.tables(environment);
         let ((tables, stages), ()) = try_join(tables, batch_stream.begin()).await?;
         let pipeline = self.star.pipeline(&tables)?;

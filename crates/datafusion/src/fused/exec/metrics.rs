@@ -18,13 +18,13 @@ pub(crate) struct GpuMetrics {
     pub(crate) bytes_sent: Count,
     /// Rows that kernels read.
     pub(crate) rows: Count,
-    /// Tables of dimensions that an earlier query has cached.
+    /// Tables of build sides that an earlier query has cached.
     pub(crate) lookups_cached: Count,
-    /// Rows of dimensions that tables were built from.
+    /// Rows of build sides that tables were built from.
     pub(crate) build_rows: Count,
-    /// Tables of dimensions that were built on the device.
+    /// Tables of build sides that were built on the device.
     pub(crate) lookups_built: Count,
-    /// Time for reading dimensions and building their tables.
+    /// Time for reading build sides and building their tables.
     pub(crate) build_time: Time,
     /// Kernel launches.
     launches: Count,
@@ -80,7 +80,7 @@ impl GpuMetrics {
         self.bytes_sent.add(assembled.sent);
     }
 
-    /// Reports the stages of the node's dimensions.
+    /// Reports the stages of the node's build sides.
     pub(crate) fn add_stages(&self, stages: Vec<Stage>) {
         if !stages.is_empty() {
             let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
@@ -92,7 +92,7 @@ impl GpuMetrics {
         }
     }
 
-    /// Records why the CPU builds tables of a dimension that the device should have built.
+    /// Records why the CPU builds tables of a build side that the device should have built.
     pub(crate) fn add_build_on_cpu(&self, reason: impl ToString) {
         let summary = MetricBuilder::new(&self.set).with_type(MetricType::Summary);
         let name = format!("builds_on_cpu ({})", reason.to_string());

@@ -1,4 +1,4 @@
-//! Execution: the fused aggregate node, filters of scans, and their shared input.
+//! Execution: the fused nodes, filters of scans, and their shared input.
 
 pub(crate) mod auto;
 mod batch_stream;
@@ -7,7 +7,14 @@ pub(crate) mod column_loader;
 pub(crate) mod cpu_fallback;
 pub(crate) mod device_build;
 pub(crate) mod fused_aggregate;
+pub(crate) mod fused_exec;
+pub(crate) mod fused_join;
+pub(crate) mod fused_nodes;
+pub(crate) mod fused_plan;
+mod fused_run;
+pub(crate) mod input;
 pub(crate) mod metrics;
+pub(crate) mod operation;
 pub(crate) mod prewarm;
 pub(crate) mod scan;
 mod stage;

@@ -14,7 +14,9 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions, SendableRecordBatchStream,
 };
 
-use super::fused_aggregate::{FusedAggregateExec, at_end};
+use super::fused_exec::FusedNode;
+use super::fused_nodes::as_fused;
+use super::fused_run::at_end;
 use crate::fused::fallback_reason::FallbackReason;
 
 /// Passes on the rows of its input. When it runs, it prepares the GPU for the next run, if that is enabled and would
@@ -29,7 +31,8 @@ pub(crate) struct PrewarmExec {
 /// A part of a query that could run on the GPU.
 #[derive(Clone, Debug)]
 pub(crate) struct PrewarmCandidate {
-    pub(crate) node: Arc<FusedAggregateExec>,
+    /// A fused node.
+    pub(crate) node: Arc<dyn ExecutionPlan>,
     /// Why it runs on the CPU.
     pub(crate) reason: FallbackReason,
 }
@@ -45,10 +48,10 @@ impl PrewarmExec {
 }
 
 /// The nodes that can be prepared.
-fn prepared(waiting: &[PrewarmCandidate]) -> impl Iterator<Item = &FusedAggregateExec> {
+fn prepared(waiting: &[PrewarmCandidate]) -> impl Iterator<Item = &dyn FusedNode> {
     let waiting = waiting.iter();
     let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
-    waiting.map(|waiting| waiting.node.as_ref())
+    waiting.filter_map(|waiting| as_fused(&waiting.node))
 }
 
 impl DisplayAs for PrewarmExec {
@@ -121,8 +124,10 @@ impl ExecutionPlan for PrewarmExec {
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
             // The measured time is that of one node only if there are no others.
-            if let [PrewarmCandidate { node, .. }] = &waiting[..] {
-                node.note_cpu(begun.elapsed());
+            if let [PrewarmCandidate { node, .. }] = &waiting[..]
+                && let Some(node) = as_fused(node)
+            {
+                node.record_cpu(begun.elapsed());
             }
             // only now: until here the query needs all cores
             for node in prepared(&waiting) {

@@ -34,7 +34,8 @@ use vectile_pipeline::{Output, Pipeline};
 use vectile_scan::{Selected, SelectedRows, Selector};
 
 use super::auto::Auto;
-use super::column_loader::{GpuFile, Reads, RowGroupChunks, TableRowGroup, look_up_each};
+use super::column_loader::{RowGroupChunks, look_up_each};
+use super::input::{GpuFile, Reads, TableRowGroup};
 use super::metrics::GpuMetrics;
 use crate::error;
 use crate::fused::background::Kind;
@@ -264,14 +265,14 @@ impl GpuSelector {
         only_ready: bool,
     ) -> Result<Vec<(usize, Selected)>> {
         let reservation = self.reservation.new_empty();
-        let parts = row_groups.into_iter();
-        let parts = parts.map(|row_group| TableRowGroup::new(Arc::clone(&self.file), row_group));
+        let row_groups = row_groups.into_iter();
+        let row_groups = row_groups.map(|index| TableRowGroup::new(Arc::clone(&self.file), index));
         let room = self.engine.memory_limit() / WINDOW_SHARE;
-        let parts = first_within(parts.collect(), room);
-        let requested = parts.len();
+        let row_groups = first_within(row_groups.collect(), room);
+        let requested = row_groups.len();
         // if this fails, continue with windows of one
         let before = self.window.swap(1, Ordering::Relaxed);
-        let mut groups = self.on_device(parts, only_ready, &reservation).await?;
+        let mut groups = self.on_device(row_groups, only_ready, &reservation).await?;
         let run = self.run(groups.clone(), only_ready, reservation.new_empty());
         let selected = match run.await {
             // Any of them may have caused it. The others are retried when they are requested.
@@ -296,12 +297,12 @@ impl GpuSelector {
     /// before it.
     async fn on_device(
         &self,
-        parts: Vec<TableRowGroup>,
+        row_groups: Vec<TableRowGroup>,
         only_ready: bool,
         reservation: &MemoryReservation,
     ) -> Result<Vec<(usize, Group)>> {
         let engine = Arc::clone(&self.engine);
-        let lookup = SpawnedTask::spawn_blocking(move || look_up_each(&engine, parts));
+        let lookup = SpawnedTask::spawn_blocking(move || look_up_each(&engine, row_groups));
         let mut chunks = lookup.join().await.map_err(error::interrupted)?;
         if only_ready {
             let ready = chunks.iter().take_while(|chunks| chunks.group().is_some());
@@ -338,7 +339,7 @@ impl GpuSelector {
         chunks: RowGroupChunks,
         reservation: MemoryReservation,
     ) -> Result<(usize, Group)> {
-        let row_group = chunks.row_group();
+        let row_group = chunks.index();
         if let Some(group) = chunks.group() {
             self.metrics.bytes_cached.add(chunks.bytes());
             return Ok((row_group, group));
@@ -404,16 +405,16 @@ fn next_window(before: usize, taken: usize, bytes: usize) -> usize {
     before.max(2 * taken).min(MAX_WINDOW).min(fit).max(1)
 }
 
-/// The first of `parts`, and those behind it as long as all fit `memory` bytes.
-fn first_within(mut parts: Vec<TableRowGroup>, memory: u64) -> Vec<TableRowGroup> {
+/// The first of `row_groups`, and those behind it as long as all fit `memory` bytes.
+fn first_within(mut row_groups: Vec<TableRowGroup>, memory: u64) -> Vec<TableRowGroup> {
     let mut bytes = 0;
-    let fits = parts.iter().take_while(|part| {
-        bytes += part.bytes();
+    let fits = row_groups.iter().take_while(|row_group| {
+        bytes += row_group.bytes();
         bytes <= memory
     });
     let fits = fits.count().max(1);
-    parts.truncate(fits);
-    parts
+    row_groups.truncate(fits);
+    row_groups
 }
 
 /// Casts values of machine types to the schema's types; strings have them already.

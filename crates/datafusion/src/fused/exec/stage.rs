@@ -1,6 +1,6 @@
 //! The stages of a fused node with their rows, bytes and time, for `EXPLAIN ANALYZE`.
 //!
-//! A stage builds the tables of a dimension. The stages of a node are one metric, in the order of its joins. So they
+//! A stage builds the tables of a build side. The stages of a node are one metric, in the order of its joins. So they
 //! are shown with the other metrics, and a copy of the node that has not run has none.
 
 use std::any::Any;
@@ -17,7 +17,7 @@ use datafusion::physical_plan::metrics::{CustomMetricValue, MetricsSet};
 
 use crate::fused::table::Table;
 
-/// How the tables of a dimension were obtained.
+/// How the tables of a build side were obtained.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Stage {
     /// The join condition, as in `EXPLAIN`.

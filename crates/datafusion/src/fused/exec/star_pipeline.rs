@@ -14,7 +14,7 @@ use vectile_pipeline::{
 use vectile_pipeline::{Code, KeyTable};
 
 use super::batch_stream::ExecEnvironment;
-use super::build_side::{Dimension, OtherExpr};
+use super::build_side::{BuildSide, OtherExpr};
 use super::stage::Stage;
 use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
@@ -25,12 +25,12 @@ use crate::fused::table::{Table, Tables};
 
 /// The pipeline of a query, without its key tables.
 #[derive(Clone, Debug)]
-pub(crate) struct Star {
+pub(crate) struct StarTemplate {
     /// Has no lookups, and placeholders for payload columns.
     pub(crate) template: Arc<Pipeline>,
     /// Filters that need lookups. Rows have to pass them, too.
     pub(crate) joined_filters: Vec<JoinedFilter>,
-    pub(crate) dimensions: Vec<Dimension>,
+    pub(crate) dimensions: Vec<BuildSide>,
     /// Join filters evaluated per match, by dimension: conditions of semi, anti and outer joins.
     pub(crate) conditions: Vec<Option<Expr>>,
     /// The pipeline's lookups.
@@ -107,7 +107,7 @@ impl StarLookup {
     }
 }
 
-impl Star {
+impl StarTemplate {
     /// Reads all dimensions concurrently. Returns the table of each lookup, and a stage for each dimension.
     pub(crate) async fn tables(
         &self,
@@ -222,7 +222,7 @@ impl Star {
     }
 }
 
-impl Star {
+impl StarTemplate {
     /// The join filter of a dimension, evaluated per match.
     fn condition(&self, dimension: usize) -> Option<&Expr> {
         self.conditions.get(dimension).and_then(Option::as_ref)

@@ -23,7 +23,7 @@ use crate::fused::composite_key::CompositeKey;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::file_rows::FileRows;
 use crate::fused::scalar::reinterpret;
-use crate::fused::table::{BuiltPayload, StandsFor, Table, Tables};
+use crate::fused::table::{BuiltPayload, PayloadMeaning, Table, Tables};
 use crate::stack;
 
 /// Minimum number of rows for each thread.
@@ -237,29 +237,32 @@ impl BuildPayload {
             .columns
             .iter()
             .filter_map(|&column| columns.get(column));
-        let (of_codes, stands_for) = match &self.source {
+        let (of_codes, meaning) = match &self.source {
             PayloadSource::Computed(expr, schema) => {
                 let values = own.map(|column| column.values().map_err(error::gpu));
                 let values = values.collect::<Result<Vec<_>>>()?;
                 let computed = PayloadColumn::new(evaluated(expr, schema, &values)?);
-                (Some(computed), StandsFor::Values)
+                (Some(computed), PayloadMeaning::Values)
             }
-            PayloadSource::Column => (own.next().cloned(), StandsFor::Values),
+            PayloadSource::Column => (own.next().cloned(), PayloadMeaning::Values),
             PayloadSource::Code(lookup, column) => {
                 let table = tables.get(*lookup).cloned();
                 let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                (own.next().cloned(), StandsFor::KeyTable(table, *column))
+                (
+                    own.next().cloned(),
+                    PayloadMeaning::KeyTable(table, *column),
+                )
             }
             PayloadSource::Row(column) => {
                 let rows = rows.cloned();
                 let rows = rows.ok_or_else(|| internal_datafusion_err!("no rows of files"))?;
-                (own.next().cloned(), StandsFor::Rows(rows, *column))
+                (own.next().cloned(), PayloadMeaning::Rows(rows, *column))
             }
         };
         Ok(BuiltPayload {
             of_codes: of_codes.ok_or_else(|| internal_datafusion_err!("no such column"))?,
             missing: Arc::clone(&self.missing),
-            stands_for,
+            meaning,
         })
     }
 }

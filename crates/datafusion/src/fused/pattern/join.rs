@@ -75,9 +75,9 @@ impl fmt::Display for JoinKind {
 #[derive(Clone, Debug)]
 pub(crate) struct JoinKey {
     /// The probe side's expression, over the relation's schema.
-    pub(crate) of_fact: Arc<dyn PhysicalExpr>,
+    pub(crate) probe: Arc<dyn PhysicalExpr>,
     /// The build side's expression, over its schema.
-    pub(crate) of_dimension: Arc<dyn PhysicalExpr>,
+    pub(crate) build: Arc<dyn PhysicalExpr>,
 }
 
 /// A join of the probe side with one build side.
@@ -294,22 +294,22 @@ impl Join {
         table: &Schema,
     ) -> Result<KeySource, FallbackReason> {
         if let [key] = &self.keys[..]
-            && let Some((column, data_type)) = key_column(&key.of_fact, table)?
+            && let Some((column, data_type)) = key_column(&key.probe, table)?
         {
             return Ok(KeySource::Column(column, data_type));
         }
         let parts = self.keys.iter().map(|key| {
-            let data_type = key.of_fact.data_type(schema)?;
+            let data_type = key.probe.data_type(schema)?;
             if is_packed_key(&data_type) {
                 let text = None;
                 return Ok(KeyPart { data_type, text });
             }
-            match key_column(&key.of_fact, table)? {
+            match key_column(&key.probe, table)? {
                 Some((column, data_type)) if is_text(&data_type) => Ok(KeyPart {
                     data_type,
                     text: Some(column),
                 }),
-                _ => Err(unsupported_key(&key.of_fact)),
+                _ => Err(unsupported_key(&key.probe)),
             }
         });
         Ok(KeySource::Packed(
@@ -406,8 +406,8 @@ mod tests {
             |name: &str, index| Arc::new(Column::new(name, index)) as Arc<dyn PhysicalExpr>;
         let key_source = |keys: &[Arc<dyn PhysicalExpr>]| {
             let keys = keys.iter().map(|key| JoinKey {
-                of_fact: Arc::clone(key),
-                of_dimension: column("other", 0),
+                probe: Arc::clone(key),
+                build: column("other", 0),
             });
             let join = Join {
                 plan: Arc::new(EmptyExec::new(Arc::new(table.clone()))),

@@ -146,8 +146,7 @@ impl Relation {
 
     fn join(mut self, join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         let keys = sides.keys.iter();
-        let keys =
-            keys.map(|(key, of_dimension)| Ok((self.over_table(key)?, Arc::clone(of_dimension))));
+        let keys = keys.map(|(key, build)| Ok((self.over_table(key)?, Arc::clone(build))));
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
         let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
         let added = match self
@@ -253,10 +252,7 @@ impl Relation {
         let added = columns_from(&plan.schema(), first);
         let keys = looked_up
             .into_iter()
-            .map(|(of_fact, of_dimension)| JoinKey {
-                of_fact,
-                of_dimension,
-            });
+            .map(|(probe, build)| JoinKey { probe, build });
         let join = Join {
             plan,
             keys: keys.collect(),
@@ -294,11 +290,11 @@ impl Relation {
             let column = key.downcast_ref::<Column>()?;
             let index = column.index().checked_sub(join.first)?;
             let is_key = |of: &&JoinKey| {
-                let own = of.of_dimension.downcast_ref::<Column>();
+                let own = of.build.downcast_ref::<Column>();
                 own.is_some_and(|own| own.index() == index)
             };
             let joined = join.kind == JoinKind::Inner && join.has_column(column.index());
-            let equal = &join.keys.iter().find(is_key).filter(|_| joined)?.of_fact;
+            let equal = &join.keys.iter().find(is_key).filter(|_| joined)?.probe;
             let types = [&key, equal].map(|expr| expr.data_type(&self.schema));
             match types {
                 [Ok(of), Ok(other)] if of == other => Some(Arc::clone(equal)),
@@ -329,8 +325,8 @@ impl Relation {
         kind: JoinKind,
         keys: JoinOn,
     ) -> Result<(Vec<ProjectionExpr>, Arc<dyn PhysicalExpr>), FallbackReason> {
-        let of_fact = keys.into_iter().map(|(of_fact, _)| of_fact);
-        let keys = of_fact.zip(conditional.keys.iter().cloned()).collect();
+        let probe = keys.into_iter().map(|(probe, _)| probe);
+        let keys = probe.zip(conditional.keys.iter().cloned()).collect();
         let added = self.join_table(&conditional.plan, kind, keys)?;
         let condition = conditional.condition(&self.columns, &added)?;
         Ok((added, condition))
@@ -378,7 +374,7 @@ impl Relation {
         }
         for join in &mut self.joins {
             for key in &mut join.keys {
-                key.of_fact = before.renumbered(&key.of_fact, first)?;
+                key.probe = before.renumbered(&key.probe, first)?;
             }
             if let Some(condition) = &mut join.condition {
                 *condition = before.renumbered(condition, first)?;

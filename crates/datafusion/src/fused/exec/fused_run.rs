@@ -1,0 +1,482 @@
+//! One run of a fused node.
+//!
+//! ```text
+//!  open files ─▶ worth it? ─▶ build sides ─▶ row groups in memory, others ─▶ kernel, a batch at a time
+//!       │            │             │                 │                          │            │
+//!       │            │             │                 │                          │     rows or groups
+//!       └────────────┴─────────────┴── an error, or too little ─▶ the plan for the CPU
+//!                                                                (or, required, the error)
+//! ```
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use arrow::array::RecordBatch;
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::{TryFutureExt, try_join};
+use futures::stream::{StreamExt, TryStreamExt};
+use vectile_gpu::{Batch, Engine, Execution, Statistics};
+
+use super::auto::Auto;
+use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};
+use super::column_loader::{RowGroupChunks, look_up};
+use super::fused_plan::FusedPlan;
+use super::input::{TableRowGroup, decline};
+use super::metrics::GpuMetrics;
+use super::operation::{CollectedRows, Collector, Operation};
+use crate::error;
+use crate::fused::background::{CORES_SHARE, Kind};
+use crate::fused::cost_model::{Costs, Missing, Work};
+use crate::fused::device::{Device, Gpu};
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::table::Tables;
+use crate::options::{GpuMode, VectileOptions};
+
+/// A run of a fused node.
+pub(super) struct FusedRun<O> {
+    plan: Arc<FusedPlan<O>>,
+    metrics: ExecutionPlanMetricsSet,
+    context: Arc<TaskContext>,
+}
+
+/// Result of a run on the device.
+struct Answer {
+    rows: CollectedRows,
+    /// Kernels that had to be compiled.
+    kernels_compiled: usize,
+}
+
+impl<O: Operation> FusedRun<O> {
+    /// A run that reports to `metrics`.
+    pub(super) fn new(
+        plan: Arc<FusedPlan<O>>,
+        metrics: &ExecutionPlanMetricsSet,
+        context: Arc<TaskContext>,
+    ) -> Self {
+        Self {
+            plan,
+            metrics: metrics.clone(),
+            context,
+        }
+    }
+
+    /// Returns a stream of the rows, or of the CPU plan if the GPU does not run the query.
+    pub(super) async fn rows(self) -> Result<SendableRecordBatchStream> {
+        let metrics = GpuMetrics::new(&self.metrics, 0);
+        let begun = Instant::now();
+        let query = self.plan.auto.as_ref().map(|_| self.plan.identity());
+        let query = query.unwrap_or_default();
+        let mut work = None;
+        let reason = match self.answer(&query, &mut work, &metrics).await {
+            Ok(Ok(answer)) => {
+                let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
+                let rows = self.stream(answer.rows)?;
+                return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
+                    Some(auto) => at_end(rows, move || auto.costs.add_gpu(&query, begun.elapsed())),
+                    None => rows,
+                });
+            }
+            Err(error) if self.plan.options.gpu == GpuMode::Require => {
+                return Err(error::required(error));
+            }
+            Ok(Err(reason)) => reason,
+            Err(error) => {
+                let error = self.plan.gpu.left_to_cpu(error)?;
+                if let Some(auto) = &self.plan.auto {
+                    record_refused(&self.plan.gpu, &auto.costs, &query, &error);
+                }
+                error.into()
+            }
+        };
+        metrics.add_fallback(&reason);
+        self.on_cpu(reason, query, work)
+    }
+
+    /// The node's rows, as a stream that holds their memory reservation.
+    fn stream(&self, rows: CollectedRows) -> Result<SendableRecordBatchStream> {
+        let CollectedRows {
+            batches,
+            are_states,
+            memory,
+        } = rows;
+        let batches = in_batches(batches, self.context.session_config().batch_size());
+        let operation = &self.plan.operation;
+        let rows = operation.stream(batches, are_states, Arc::clone(&self.context))?;
+        let baseline = BaselineMetrics::new(&self.metrics, 0);
+        let rows = rows.inspect_ok(move |batch| {
+            let _covered = &memory;
+            baseline.record_output(batch.num_rows());
+        });
+        let rows = RecordBatchStreamAdapter::new(operation.schema(), rows);
+        Ok(Box::pin(rows))
+    }
+
+    /// Runs the CPU plan and records its time for `query`, and for `work` if that is known.
+    fn on_cpu(
+        self,
+        reason: FallbackReason,
+        query: String,
+        work: Option<Work>,
+    ) -> Result<SendableRecordBatchStream> {
+        let mut config = Arc::clone(self.context.session_config().options());
+        if reason.is_of_cost() {
+            // if this does not pay, neither do filters on the GPU
+            let options = &mut Arc::make_mut(&mut config).extensions;
+            if let Some(options) = options.get_mut::<VectileOptions>() {
+                options.gpu = GpuMode::Off;
+            }
+        }
+        let rows = self.plan.cpu.optimized(&config)?;
+        let begun = Instant::now();
+        let rows = rows.execute(0, Arc::clone(&self.context))?;
+        let Some(auto) = self.plan.auto.clone() else {
+            return Ok(rows);
+        };
+        let cores = config.execution.target_partitions;
+        Ok(at_end(rows, move || {
+            let took = begun.elapsed();
+            if let Some(work) = work {
+                auto.costs.add_work(work, cores, took);
+            }
+            auto.costs.add_cpu(&query, took);
+            // only now: until here the query needs all cores
+            if reason.can_be_prepared() {
+                prepare_in_background(&self.plan, self.context);
+            }
+        }))
+    }
+
+    /// Computes the rows of all row groups, or says why not. Sets `work` once the amount of work is known.
+    async fn answer(
+        &self,
+        query: &str,
+        work: &mut Option<Work>,
+        metrics: &GpuMetrics,
+    ) -> Result<Result<Answer, FallbackReason>> {
+        let plan = &self.plan;
+        let device = &plan.gpu.device(&plan.options).await?;
+        let engine = &device.engine;
+        let opened = plan.input.open(engine, &self.context, &self.metrics);
+        let row_groups = opened.await?;
+        if row_groups.is_empty() {
+            return Ok(Ok(self.of_no_rows()?));
+        }
+        if plan.options.gpu != GpuMode::Require
+            && let Some(reason) = decline(&row_groups, engine.memory_limit())
+        {
+            return Ok(Err(reason));
+        }
+        let mut if_not_compiled = None;
+        if let Some(auto) = &plan.auto {
+            let work = *work.insert(work_for(auto, &row_groups));
+            match self.decided(auto, query, work, device, &row_groups).await? {
+                Ok(reason) => if_not_compiled = reason,
+                Err(reason) => return Ok(Err(reason)),
+            }
+        }
+        let environment = ExecEnvironment {
+            device,
+            metrics,
+            context: &self.context,
+            limits: LoadLimits {
+                loads: self.cores(),
+                may_compile: if_not_compiled.is_none(),
+            },
+        };
+        let answer = self.computed(&environment, &row_groups).await;
+        match if_not_compiled {
+            Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
+            _ => answer.map(Ok),
+        }
+    }
+
+    fn cores(&self) -> usize {
+        self.context.session_config().target_partitions()
+    }
+
+    /// Decides by the estimates of `auto` if the device runs `query`. Returns the reason for the CPU, or else the one
+    /// that there is if a kernel is not compiled.
+    async fn decided(
+        &self,
+        auto: &Auto,
+        query: &str,
+        work: Work,
+        device: &Device,
+        row_groups: &[TableRowGroup],
+    ) -> Result<Result<Option<FallbackReason>, FallbackReason>> {
+        let cores = self.cores();
+        let cpu_is_faster = |missing| auto.cpu_is_faster(Some(query), work, missing, cores);
+        let mut missing = Missing::default();
+        if let Some(reason) = cpu_is_faster(missing) {
+            return Ok(Err(reason));
+        }
+        missing.bytes = missing_bytes(&device.engine, row_groups).await?;
+        missing.rows = self.plan.star.rows_to_read(Some(&device.key_tables))?;
+        // doing the same work here at the same time would slow down both
+        let is_being_prepared = auto.is_being_prepared(query);
+        let not_ready = || is_being_prepared.then_some(FallbackReason::BeingPrepared);
+        if (missing.bytes > 0 || missing.rows > 0)
+            && let Some(reason) = cpu_is_faster(missing).or_else(not_ready)
+        {
+            return Ok(Err(reason));
+        }
+        missing.kernel = true;
+        Ok(Ok(cpu_is_faster(missing).or_else(not_ready)))
+    }
+
+    fn of_no_rows(&self) -> Result<Answer> {
+        Ok(Answer {
+            rows: self.plan.operation.of_no_rows()?,
+            kernels_compiled: 0,
+        })
+    }
+
+    /// Computes the rows of `row_groups`.
+    async fn computed(
+        &self,
+        environment: &ExecEnvironment<'_>,
+        row_groups: &[TableRowGroup],
+    ) -> Result<Answer> {
+        let star = &self.plan.star;
+        let batch_stream = || {
+            let costs = self.plan.auto.as_ref().map(|auto| Arc::clone(&auto.costs));
+            BatchStream::new(row_groups.to_vec(), environment, costs)
+        };
+        // row groups are loaded while build sides are read
+        let mut first = batch_stream();
+        let tables = star.tables(environment);
+        let ((tables, stages), ()) = try_join(tables, first.begin()).await?;
+        environment.metrics.add_stages(stages);
+        if star.is_empty(&tables) {
+            return self.of_no_rows();
+        }
+        let (mut operation, mut first) = (self.plan.operation.clone(), Some(first));
+        loop {
+            let batch_stream = first.take().unwrap_or_else(batch_stream);
+            let answer = self.attempt(&mut operation, environment, batch_stream, &tables);
+            let answer = answer.await;
+            let has_kernel = !answer.as_ref().is_err_and(error::is_unsupported);
+            if !operation.change_for_retry(has_kernel)? {
+                return answer;
+            }
+        }
+    }
+
+    /// Computes the rows of all row groups once. `operation` may require another attempt.
+    async fn attempt(
+        &self,
+        operation: &mut O,
+        environment: &ExecEnvironment<'_>,
+        mut batch_stream: BatchStream,
+        tables: &Tables,
+    ) -> Result<Answer> {
+        let ExecEnvironment {
+            device: Device { engine, .. },
+            metrics,
+            context,
+            limits,
+        } = *environment;
+        let plan = &self.plan;
+        let mut pipeline = plan.star.pipeline(tables)?;
+        operation.replace_outputs(&plan.operation, &mut pipeline.output);
+        let rows = batch_stream.rows();
+        let mut run = KernelRun {
+            execution: engine.start(Arc::new(pipeline)),
+            metrics: GpuMetrics::clone(metrics),
+            collector: operation.clone().collector(tables, rows, context),
+        };
+        run.collector.begin(&mut run.execution, plan.options.gpu);
+        run.execution.expect_rows(rows);
+        if !limits.may_compile {
+            run.execution.without_compiler();
+        }
+        // a running task is not cancelled by dropping this future
+        let _cancel = run.execution.cancel_on_drop();
+        if operation.needs_single_batch() && batch_stream.fit_device() {
+            let mut next = batch_stream.next().await?;
+            match next.take_if(|batch| batch.num_rows() as u64 == rows) {
+                Some(all) => run = run.with(all).await?,
+                None => {
+                    while let Some(batch) = next {
+                        run = run.compiled(batch).await?;
+                        next = batch_stream.next().await?;
+                    }
+                    batch_stream = batch_stream.restarted();
+                }
+            }
+        }
+        while let Some(batch) = batch_stream.next().await? {
+            run = run.with(batch).await?;
+        }
+        let (changed, rows, statistics) = run.finished().await?;
+        *operation = changed;
+        metrics.add(&statistics);
+        let kernels_compiled = statistics.kernels_compiled;
+        if let Some(auto) = &plan.auto {
+            auto.costs.add_compile(kernels_compiled, statistics.compile);
+        }
+        Ok(Answer {
+            rows,
+            kernels_compiled,
+        })
+    }
+
+    /// Computes the rows and drops them. Afterwards columns, tables and kernels are on the device.
+    async fn prepare(self) -> Result<()> {
+        let plan = &self.plan;
+        let metrics = GpuMetrics::new(&self.metrics, 0);
+        let device = plan.gpu.device(&plan.options).await?;
+        let opened = plan
+            .input
+            .open(&device.engine, &self.context, &self.metrics);
+        let row_groups = opened.await?;
+        let limits = LoadLimits {
+            loads: (self.cores() / CORES_SHARE).max(1),
+            may_compile: true,
+        };
+        let environment = ExecEnvironment {
+            device: &device,
+            metrics: &metrics,
+            context: &self.context,
+            limits,
+        };
+        self.computed(&environment, &row_groups).await?;
+        // the next run has all row groups in one batch, for which the kernel may differ
+        self.computed(&environment, &row_groups).await.map(drop)
+    }
+}
+
+/// Prepares the device for the next run of a query, if the session has a background worker.
+pub(super) fn prepare_in_background<O: Operation>(
+    plan: &Arc<FusedPlan<O>>,
+    context: Arc<TaskContext>,
+) {
+    if let Some(auto) = &plan.auto
+        && let Some(background) = &auto.background
+    {
+        let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
+        let (plan, name) = (Arc::clone(plan), query.clone());
+        let work = async move {
+            let metrics = ExecutionPlanMetricsSet::new();
+            let plan = Arc::new(plan.fresh()?);
+            FusedRun::new(plan, &metrics, context).prepare().await
+        };
+        let work = work.inspect_err(move |error| record_refused(&gpu, &costs, &query, error));
+        background.start(Kind::Query, name, auto.session.clone(), work);
+    }
+}
+
+/// A running execution of a kernel, and what it has returned so far. Work is done on threads that may block.
+struct KernelRun<C> {
+    execution: Execution,
+    metrics: GpuMetrics,
+    collector: C,
+}
+
+impl<C: Collector> KernelRun<C> {
+    /// Compiles a kernel for `batch`.
+    async fn compiled(self, batch: Batch) -> Result<Self> {
+        self.on_thread(move |run| run.collector.compile(&mut run.execution, &batch))
+            .await
+    }
+
+    /// Adds the rows of `batch`.
+    async fn with(self, batch: Batch) -> Result<Self> {
+        self.on_thread(move |run| {
+            if batch.is_empty() {
+                return Ok(());
+            }
+            run.metrics.rows.add(batch.num_rows());
+            run.collector.add(&mut run.execution, &batch)
+        })
+        .await
+    }
+
+    async fn on_thread(
+        mut self,
+        work: impl FnOnce(&mut Self) -> Result<()> + Send + 'static,
+    ) -> Result<Self> {
+        let task = SpawnedTask::spawn_blocking(move || work(&mut self).map(|()| self));
+        task.join().await.map_err(error::interrupted).flatten()
+    }
+
+    /// Returns the operation as it was left, the rows, and the statistics of the execution.
+    async fn finished(self) -> Result<(C::Operation, CollectedRows, Statistics)>
+    where
+        C::Operation: Send + 'static,
+    {
+        let task = SpawnedTask::spawn_blocking(move || {
+            let (operation, rows) = self.collector.finish(&self.execution)?;
+            Ok((operation, rows, self.execution.statistics()))
+        });
+        task.join().await.map_err(error::interrupted).flatten()
+    }
+}
+
+/// The work for `row_groups`.
+fn work_for(auto: &Auto, row_groups: &[TableRowGroup]) -> Work {
+    let rows = row_groups
+        .iter()
+        .map(|row_group| row_group.rows() as u64)
+        .sum();
+    let planned = auto.planned;
+    // row groups that were ruled out had no matching rows
+    let fewer = planned.rows as f64 / f64::max(rows as f64, 1.0);
+    Work {
+        rows,
+        bytes: row_groups.iter().map(TableRowGroup::bytes).sum(),
+        strings: row_groups.iter().map(TableRowGroup::strings).sum(),
+        passing: (planned.passing * fewer).min(1.0),
+        ..planned
+    }
+}
+
+/// Bytes of columns of `row_groups` that are not on the device. Starts copying those in host memory.
+async fn missing_bytes(engine: &Arc<Engine>, row_groups: &[TableRowGroup]) -> Result<u64> {
+    let (engine, row_groups) = (Arc::clone(engine), row_groups.to_vec());
+    let task = SpawnedTask::spawn_blocking(move || look_up(&engine, row_groups));
+    let lookup = task.join().await.map_err(error::interrupted).flatten()?;
+    let missing = lookup.missing.iter();
+    Ok(missing.map(RowGroupChunks::missing_bytes).sum())
+}
+
+/// Returns `rows` and calls `then` when the stream ends.
+pub(super) fn at_end(
+    rows: SendableRecordBatchStream,
+    then: impl FnOnce() + Send + 'static,
+) -> SendableRecordBatchStream {
+    let schema = rows.schema();
+    let mut then = Some(then);
+    let end = futures::stream::poll_fn(move |_| {
+        if let Some(then) = then.take() {
+            then();
+        }
+        Poll::Ready(None)
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
+}
+
+/// Records that the GPU cannot run a query, if `error` says so.
+fn record_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
+    if error::is_unsupported(error) || gpu.is_noted(error) {
+        costs.add_refused(query);
+    }
+}
+
+/// Slices `batches` to at most `most` rows each.
+fn in_batches(batches: Vec<RecordBatch>, most: usize) -> Vec<RecordBatch> {
+    let most = most.max(1);
+    let slices = batches.into_iter().flat_map(|batch| {
+        let starts = (0..batch.num_rows()).step_by(most);
+        let slice = move |start| batch.slice(start, most.min(batch.num_rows() - start));
+        starts.map(slice).collect::<Vec<_>>()
+    });
+    slices.collect()
+}

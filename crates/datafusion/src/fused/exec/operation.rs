@@ -1,0 +1,121 @@
+//! The operation of a fused node: which rows it makes of what its kernel returns.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::Result;
+use datafusion::execution::TaskContext;
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use datafusion::physical_plan::memory::MemoryStream;
+use vectile_gpu::{Batch, Execution};
+use vectile_pipeline::Output;
+
+use super::build_side::OtherExpr;
+use crate::fused::table::Tables;
+use crate::options::GpuMode;
+
+/// The part of a fused node's plan in which aggregates and joins differ. It does not change when the node runs.
+pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
+    /// Name of the node.
+    const NAME: &'static str;
+    /// Name of the list of [`Self::outputs`], for `EXPLAIN`.
+    const OUTPUTS: &'static str;
+
+    type Collector: Collector<Operation = Self>;
+
+    /// Schema of the node's rows.
+    fn schema(&self) -> SchemaRef;
+
+    /// Number of rows, if it is the same for any input.
+    fn num_rows(&self) -> Option<usize> {
+        None
+    }
+
+    /// The columns computed by the node, for `EXPLAIN`.
+    fn outputs(&self) -> String;
+
+    /// The grouping expressions, for `EXPLAIN`; `None` if there are none.
+    fn group_by(&self) -> Option<String> {
+        None
+    }
+
+    /// Writes nested aggregation and group pruning, for `EXPLAIN`.
+    fn fmt_groups(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ok(())
+    }
+
+    /// Replaces expressions by `other` of them.
+    fn with_exprs(self, other: OtherExpr<'_>) -> Result<Self>;
+
+    /// Replaces the planned outputs of the kernel by those of this attempt, which may compute functions in another way.
+    fn replace_outputs(&self, _planned: &Self, _output: &mut Output) {}
+
+    /// Returns true if the kernel has to read all rows in one batch, where they fit the device.
+    fn needs_single_batch(&self) -> bool {
+        false
+    }
+
+    /// Starts to collect the results of a kernel that will read `rows` rows.
+    fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> Self::Collector;
+
+    /// Changes what has to be computed in another way after an attempt, and returns true if there is anything.
+    /// `has_kernel` is false if there was no kernel for the attempt.
+    ///
+    /// # Errors
+    ///
+    /// The device cannot compute it in any way.
+    fn change_for_retry(&mut self, _has_kernel: bool) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The result for empty input.
+    fn of_no_rows(&self) -> Result<CollectedRows>;
+
+    /// The node's rows from collected batches, of the session's batch size; `are_states` as in [`CollectedRows`].
+    fn stream(
+        &self,
+        batches: Vec<RecordBatch>,
+        are_states: bool,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream>;
+}
+
+/// Run state of an [`Operation`]: collects the results of one execution of a kernel. Its methods block.
+pub(crate) trait Collector: Send + 'static {
+    type Operation;
+
+    /// Prepares the execution, before its first batch.
+    fn begin(&self, _execution: &mut Execution, _mode: GpuMode) {}
+
+    /// Compiles the kernel for `batch` without running it. Called for [`Operation::needs_single_batch`] only.
+    fn compile(&self, _execution: &mut Execution, _batch: &Batch) -> Result<()> {
+        Ok(())
+    }
+
+    /// Runs the kernel over `batch`, which is not empty.
+    fn add(&mut self, execution: &mut Execution, batch: &Batch) -> Result<()>;
+
+    /// Returns the rows, and the operation with what the attempt has shown of its functions.
+    fn finish(self, execution: &Execution) -> Result<(Self::Operation, CollectedRows)>;
+}
+
+/// Rows that a kernel has computed.
+pub(crate) struct CollectedRows {
+    pub(crate) batches: Vec<RecordBatch>,
+    /// True if `batches` are states of groups that have to be merged: a group may occur more than once, as each launch
+    /// of a kernel has its own.
+    pub(crate) are_states: bool,
+    /// Memory reservation for `batches`.
+    pub(crate) memory: Option<MemoryReservation>,
+}
+
+/// Batches as a stream, unchanged.
+pub(crate) fn in_memory(
+    batches: Vec<RecordBatch>,
+    schema: SchemaRef,
+) -> Result<SendableRecordBatchStream> {
+    Ok(Box::pin(MemoryStream::try_new(batches, schema, None)?))
+}

@@ -1,0 +1,237 @@
+//! Fuses aggregates with the relation that they read.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNode;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
+use vectile_pipeline::Output;
+
+use super::fusing::{Fused, Fusing, Joins};
+use super::relation::{FusedParts, FusionTarget};
+use crate::fused::cost_model::Work;
+use crate::fused::exec::fused_aggregate::Aggregation;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::lowering::expression::Lowering;
+use crate::fused::lowering::function::{self, Function, Named};
+use crate::fused::lowering::group_key::Keys;
+use crate::fused::lowering::group_pruning::GroupPruning;
+use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggregationPlan};
+use crate::fused::pattern::aggregates::Aggregates;
+use crate::fused::pattern::eager::before_join;
+use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::relation::Relation;
+use crate::options::GpuMode;
+
+/// Groups of a relation.
+pub(super) struct GroupTarget<'a> {
+    pub(super) aggregate: &'a AggregateExec,
+    /// True if key tables are built from the groups.
+    pub(super) is_for_tables: bool,
+}
+
+/// Keys and aggregate functions of groups.
+pub(super) struct GroupOutputs {
+    pub(super) keys: Keys,
+    pub(super) functions: Vec<Function>,
+}
+
+impl FusionTarget for GroupTarget<'_> {
+    const IS_AGGREGATED: bool = true;
+    type Outputs = GroupOutputs;
+
+    fn lower(
+        &self,
+        relation: &Relation,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(GroupOutputs, Output), FallbackReason> {
+        let mut keys = Keys::lower(self.aggregate.group_expr(), relation, lowering)?;
+        let (mut functions, mut aggregates) = (Vec::new(), Vec::new());
+        let exprs = self.aggregate.aggr_expr().iter();
+        for (expr, only_where) in exprs.zip(self.aggregate.filter_expr()) {
+            let (function, lowered) = function::lower(
+                expr,
+                only_where.as_ref(),
+                relation.columns(),
+                &mut keys,
+                lowering,
+            )?;
+            functions.push(function);
+            aggregates.extend(lowered);
+        }
+        let output = match keys.of_kernel() {
+            [] => Output::Aggregates(aggregates),
+            keys => Output::Groups(keys.to_vec(), aggregates),
+        };
+        Ok((GroupOutputs { keys, functions }, output))
+    }
+
+    fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason> {
+        if self.is_for_tables {
+            return Ok(None);
+        }
+        let passing = match relation.joins.is_empty() {
+            true => selectivity(self.aggregate, &relation.config)?,
+            false => 0.0,
+        };
+        Ok(Some(Work { passing, ..work }))
+    }
+}
+
+impl FusedParts<GroupOutputs> {
+    /// True if each group comes exactly once when all rows are in one batch.
+    pub(super) fn has_distinct_groups(&self) -> bool {
+        self.outputs.keys.match_kernel_groups() && self.has_code_per_group
+    }
+}
+
+impl Fusing<'_> {
+    /// Fuses an aggregate; `None` if it is not over a scan of a Vectile table.
+    pub(super) fn fuse_aggregate(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        aggregates: Aggregates,
+        pruning: Option<&GroupPruning>,
+    ) -> Fused {
+        let Some((partial, relation)) = relation_of(&aggregates)? else {
+            return self.fuse_nested(plan, aggregates, pruning);
+        };
+        if !partial.group_expr().is_single() {
+            return Err(FallbackReason::GroupingSets);
+        }
+        if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
+            return Err(FallbackReason::AnyGroups);
+        }
+        let target = GroupTarget {
+            aggregate: &partial,
+            is_for_tables: false,
+        };
+        let parts = self.lower_relation(&target, relation)?;
+        // A join may turn out not to be a lookup: the operators below are then fused one by one.
+        let cpu = match parts.star.dimensions.is_empty() {
+            true => Arc::clone(plan),
+            false => self.fused_below(plan)?,
+        };
+        let has_distinct_groups = parts.has_distinct_groups();
+        let GroupOutputs { keys, functions } = &parts.outputs;
+        let functions = functions.iter().copied();
+        let aggregation = Aggregation {
+            functions: with_names(functions, &aggregates),
+            keys: keys.clone(),
+            has_distinct_groups,
+            nested: None,
+            pruning: None,
+            aggregates,
+        };
+        self.aggregate_node(parts, aggregation, cpu, pruning)
+    }
+
+    /// Fuses an aggregate over the groups of another one; `None` if `plan` is something else.
+    fn fuse_nested(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        outer: Aggregates,
+        pruning: Option<&GroupPruning>,
+    ) -> Fused {
+        let Some(groups) = AggregateOverGroups::of(&outer)? else {
+            return Ok(None);
+        };
+        let Some((inner, relation)) = relation_of(&groups.inner)? else {
+            return Ok(None);
+        };
+        let target = GroupTarget {
+            aggregate: &inner,
+            is_for_tables: false,
+        };
+        let parts = self.lower_relation(&target, relation)?;
+        let GroupOutputs { keys, functions } = &parts.outputs;
+        // Without keys there is a group even for empty input.
+        if !parts.has_distinct_groups() || keys.of_kernel().is_empty() {
+            return Ok(None);
+        }
+        // The original expressions have the names that the plan uses.
+        let functions = with_names(functions.iter().copied(), &groups.inner);
+        let lowered = NestedAggregationPlan::lower(&outer, groups, keys, &functions)?;
+        let aggregation = Aggregation {
+            functions: with_names(lowered.functions, &outer),
+            keys: lowered.keys,
+            has_distinct_groups: lowered.has_distinct_groups,
+            nested: Some(lowered.nested),
+            pruning: None,
+            aggregates: outer,
+        };
+        // If the groups take several launches, the inner aggregate is fused by itself.
+        let cpu = self.fused_below(plan)?;
+        self.aggregate_node(parts, aggregation, cpu, pruning)
+    }
+
+    /// An aggregate in two steps with the operators below it fused one by one.
+    fn fused_below(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+    ) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
+        let below = self.lenient(Joins::None);
+        let fused = Arc::clone(plan)
+            .map_children(|partial| partial.map_children(|input| below.operators(input)))?;
+        Ok(fused.data)
+    }
+
+    /// The fused node of an aggregate, which `cpu` computes otherwise.
+    fn aggregate_node(
+        &self,
+        parts: FusedParts<GroupOutputs>,
+        mut aggregation: Aggregation,
+        cpu: Arc<dyn ExecutionPlan>,
+        pruning: Option<&GroupPruning>,
+    ) -> Fused {
+        let cpu = self.cpu_plan(cpu)?;
+        let is_pruned = match pruning {
+            Some(pruning) => aggregation.prune(pruning)?,
+            None => false,
+        };
+        let plan = parts.plan(aggregation, cpu, self.gpu, &self.options);
+        if !is_pruned {
+            plan.check_groups()?;
+        }
+        self.node(plan)
+    }
+}
+
+/// Functions with DataFusion's expressions for them.
+fn with_names(
+    functions: impl IntoIterator<Item = Function>,
+    aggregates: &Aggregates,
+) -> Vec<Named> {
+    let named = aggregates.partial.aggr_expr().iter().cloned();
+    functions.into_iter().zip(named).collect()
+}
+
+/// The relation that an aggregate reads, and the aggregate: a rewritten one (eager aggregation) if only that is over a
+/// relation.
+pub(super) fn relation_of(
+    aggregates: &Aggregates,
+) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
+    let partial = &aggregates.partial;
+    let own = Relation::of(partial.input());
+    if let Ok(Some(relation)) = own {
+        return Ok(Some((Arc::clone(partial), relation)));
+    }
+    if let Some(other) = before_join(partial)?
+        && let Some(relation) = Relation::of(other.input())?
+    {
+        return Ok(Some((Arc::new(other), relation)));
+    }
+    own.map(|_| None)
+}
+
+/// Estimated share of a table's rows that an aggregate reads.
+fn selectivity(aggregate: &AggregateExec, config: &FileScanConfig) -> Result<f64, FallbackReason> {
+    let input = aggregate.input().as_ref();
+    let statistics = StatisticsContext::new().compute(input, &StatisticsArgs::new())?;
+    let rows = num_rows(config).unwrap_or_default();
+    Ok(match statistics.num_rows.get_value() {
+        Some(&read) if rows > 0 => (read as f64 / rows as f64).min(1.0),
+        _ => 1.0,
+    })
+}

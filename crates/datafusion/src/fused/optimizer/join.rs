@@ -1,0 +1,97 @@
+//! Fuses joins whose rows are put out.
+
+use std::sync::Arc;
+
+use datafusion::common::tree_node::TreeNode;
+use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
+use vectile_pipeline::Output;
+
+use super::fusing::{Fused, Fusing, Joins};
+use super::relation::FusionTarget;
+use crate::fused::cost_model::Work;
+use crate::fused::exec::fused_join::JoinRows;
+use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::lowering::expression::Lowering;
+use crate::fused::lowering::output_rows::RowColumns;
+use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::relation::Relation;
+
+/// Minimum number of rows of a large table.
+const LARGE_ROWS: usize = 1 << 20;
+
+/// Estimated bytes of a string.
+const TEXT_BYTES: usize = 32;
+
+/// The rows of a join. The plan has an estimate of their number.
+struct RowTarget<'a>(&'a Arc<dyn ExecutionPlan>);
+
+impl FusionTarget for RowTarget<'_> {
+    const IS_AGGREGATED: bool = false;
+    type Outputs = RowColumns;
+
+    fn lower(
+        &self,
+        relation: &Relation,
+        lowering: &mut Lowering<'_>,
+    ) -> Result<(RowColumns, Output), FallbackReason> {
+        let columns = RowColumns::lower(relation, lowering)?;
+        let output = Output::Rows(columns.of_kernel().to_vec());
+        Ok((columns, output))
+    }
+
+    fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason> {
+        let returned = output_bytes(self.0, &relation.config)?;
+        Ok(Some(Work { returned, ..work }))
+    }
+}
+
+impl Fusing<'_> {
+    /// Fuses a join, also below filters and projections; `None` if it is not one with a Vectile table.
+    pub(super) fn fuse_join(&self, plan: &Arc<dyn ExecutionPlan>) -> Fused {
+        if self.joins == Joins::None || !may_contain_join(plan) {
+            return Ok(None);
+        }
+        let Some(relation) = Relation::of(plan)?.filter(|relation| !relation.joins.is_empty())
+        else {
+            return Ok(None);
+        };
+        let is_large = num_rows(&relation.config).is_some_and(|rows| rows >= LARGE_ROWS);
+        if self.joins == Joins::Large && !is_large {
+            return Ok(None);
+        }
+        let parts = self.lower_relation(&RowTarget(plan), relation)?;
+        let below = self.lenient(Joins::None);
+        let cpu = Arc::clone(plan).map_children(|input| below.operators(input))?;
+        let cpu = self.cpu_plan(cpu.data)?;
+        let rows = JoinRows {
+            columns: parts.outputs.clone(),
+            schema: plan.schema(),
+        };
+        self.node(parts.plan(rows, cpu, self.gpu, &self.options))
+    }
+}
+
+/// Returns true for joins, and for filters and projections, which may be over joins.
+fn may_contain_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
+}
+
+/// Estimated bytes of a join's rows.
+fn output_bytes(
+    plan: &Arc<dyn ExecutionPlan>,
+    config: &FileScanConfig,
+) -> Result<u64, FallbackReason> {
+    let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
+    let rows = statistics.num_rows.get_value().copied();
+    let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
+    let schema = plan.schema();
+    let widths = schema.fields().iter().map(|field| {
+        let width = field.data_type().primitive_width();
+        width.unwrap_or(TEXT_BYTES) as u64
+    });
+    Ok(rows.saturating_mul(widths.sum()))
+}

@@ -1,0 +1,150 @@
+//! The optimizer rules that move aggregates, joins and scans to the GPU where that is supported and expected to pay.
+//!
+//! ```text
+//!  fusing     one run of a rule: walks the plan, and dispatches by operator
+//!    aggregate  aggregates, also over groups
+//!    join       joins whose rows are put out
+//!    scan       filters and projections of scans
+//!    build      key tables of build sides, built on the device
+//!  relation   lowers the relation below an operator: scan, joins, filters
+//! ```
+
+mod aggregate;
+mod build;
+mod fusing;
+mod join;
+mod relation;
+mod scan;
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
+use datafusion::physical_plan::ExecutionPlan;
+
+use self::fusing::Fusing;
+use super::background::{Session, SessionEnd};
+use super::device::Gpu;
+use super::exec::fused_nodes::as_fused;
+use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
+use crate::nullable;
+use crate::pushdown::Rule;
+
+/// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
+///
+/// Runs before the rules about joins, filters, distribution and order, which see only the build sides of fused nodes.
+/// If the CPU has to take over, they and all later rules are applied to the original plan.
+#[derive(Debug)]
+struct FuseGpuAggregates {
+    gpu: Gpu,
+    /// The rules that run after it.
+    later: Arc<[Rule]>,
+    /// Held here and not by a later rule: plans hold the later rules, and tasks that end with the session hold plans.
+    session: Session,
+}
+
+/// Moves filters and projections of scans to the GPU. Runs late, when they are known.
+#[derive(Debug)]
+struct FuseGpuScans {
+    gpu: Gpu,
+    end: SessionEnd,
+    /// The session, if there is no rule for aggregates to hold it.
+    _session: Option<Session>,
+}
+
+/// The name of each rule, and of the rule before which it runs.
+const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
+const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
+
+/// Adds the rules, or replaces those of another GPU.
+pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
+    rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
+    let position_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    let session = Session::new();
+    let scans = |session: Option<Session>, end| FuseGpuScans {
+        gpu: gpu.clone(),
+        end,
+        _session: session,
+    };
+    let end = session.end();
+    let of_scans = position_of(rules, SCANS[1]).unwrap_or(rules.len());
+    // With other rules than ours, the partitions that operators above need may not be restored.
+    let joins = position_of(rules, nullable::JOINS);
+    match position_of(rules, AGGREGATES[1]).filter(|_| joins.is_some()) {
+        Some(index) => {
+            rules.insert(of_scans, Arc::new(scans(None, end)));
+            let index = index + usize::from(of_scans <= index);
+            let aggregates = FuseGpuAggregates {
+                later: rules[index..].into(),
+                gpu,
+                session,
+            };
+            rules.insert(index, Arc::new(aggregates));
+        }
+        None => rules.insert(of_scans, Arc::new(scans(Some(session), end))),
+    }
+}
+
+impl PhysicalOptimizerRule for FuseGpuAggregates {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let fusing = Fusing::new(&self.gpu, self.session.end(), &self.later, config);
+        let Some(fusing) = fusing else {
+            return Ok(plan);
+        };
+        // It shows which groups the query needs, and depends on no earlier rule.
+        let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
+        let plan = fusing.operators(plan)?.data;
+        // These nodes are in no plan, so that the optimizer does not reach what is below them.
+        let waiting = fusing.waiting.into_inner().into_iter();
+        let waiting = waiting.filter_map(|PrewarmCandidate { node, reason }| {
+            let mut rules = self.later.iter();
+            let node = rules.try_fold(node, |node, rule| rule.optimize(node, config));
+            let node = node.ok().filter(|node| as_fused(node).is_some())?;
+            Some(PrewarmCandidate { node, reason })
+        });
+        Ok(match waiting.collect::<Vec<_>>() {
+            waiting if waiting.is_empty() => plan,
+            waiting => Arc::new(PrewarmExec::new(plan, waiting)),
+        })
+    }
+
+    fn name(&self) -> &str {
+        AGGREGATES[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl PhysicalOptimizerRule for FuseGpuScans {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        // This rule fuses no operators, whose CPU plans would need later rules.
+        match Fusing::new(&self.gpu, self.end.clone(), &Arc::default(), config) {
+            Some(mut fusing) => {
+                fusing.is_opened = plan.exists(|node| Ok(node.is::<PrewarmExec>()))?;
+                Ok(fusing.scans(plan)?.data)
+            }
+            None => Ok(plan),
+        }
+    }
+
+    fn name(&self) -> &str {
+        SCANS[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
