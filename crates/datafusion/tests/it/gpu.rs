@@ -86,6 +86,7 @@ const AGGREGATES: &[&str] = &[
     "sum(CASE int WHEN byte THEN 1 WHEN NULL THEN 5 END), count(CASE flag WHEN true THEN 1 END)",
     "sum(int) FILTER (WHERE byte > 100), count(*) FILTER (WHERE int > 0)",
     "sum(CAST(int AS BIGINT)), sum(CAST(byte AS DECIMAL(10, 3))), max(CAST(int AS DOUBLE))",
+    "bool_and(flag), bool_or(flag), bool_and(int > -50), bool_or(big < 3), bool_or(flag) FILTER (WHERE int > 0)",
 ];
 
 const FILTERS: &[&str] = &[

@@ -6,6 +6,7 @@ use arrow::array::{ArrayRef, RecordBatch, new_null_array};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::functions_aggregate::average::Avg;
+use datafusion::functions_aggregate::bool_and_or::{BoolAnd, BoolOr};
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_aggregate::stddev::{Stddev, StddevPop};
@@ -43,7 +44,7 @@ pub(crate) enum Function {
         /// True for floats, whose sums depend on the order of rows.
         of_floats: bool,
     },
-    /// Sum, minimum, maximum.
+    /// Sum, minimum, maximum; of booleans also AND and OR, which are minimum and maximum.
     Value,
     /// Variance or standard deviation, of a sample or of a population.
     Variance(Variance),
@@ -105,9 +106,9 @@ pub(crate) fn lower(
     let value = only_where(lowering.value(&argument)?);
     let (function, aggregate) = if function.is::<Sum>() {
         (Function::Value, Aggregate::Sum(value))
-    } else if function.is::<Min>() {
+    } else if function.is::<Min>() || function.is::<BoolAnd>() {
         (Function::Value, Aggregate::Min(value))
-    } else if function.is::<Max>() {
+    } else if function.is::<Max>() || function.is::<BoolOr>() {
         (Function::Value, Aggregate::Max(value))
     } else if function.is::<Avg>() {
         match lowering.type_of(&argument)? {
