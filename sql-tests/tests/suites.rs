@@ -45,7 +45,7 @@ fn compressed_in_small_row_groups() {
 }
 
 #[test]
-fn on_a_cpu_in_the_place_of_a_gpu() {
+fn on_an_emulated_gpu() {
     let gpu = match GpuRun::on_cpu() {
         Ok(gpu) => gpu,
         Err(error) => {

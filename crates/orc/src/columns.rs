@@ -280,7 +280,7 @@ impl ColumnReader<'_> {
         let fits = |integer: i64| T::Native::try_from(integer).is_ok();
         let values = self.decode_each(StreamKind::Data, self.values, |integers, values| {
             check_all(integers, fits, |integer| {
-                format!("{integer} in the place of {}", T::DATA_TYPE)
+                format!("{integer} instead of {}", T::DATA_TYPE)
             })?;
             let converted = integers.iter();
             values

@@ -50,7 +50,7 @@ impl Type {
         };
         let root = tree.read(String::new(), MAX_TYPE_DEPTH + 1)?;
         ensure(root.kind == TypeKind::Struct, || {
-            format!("a {:?} in the place of the table's struct", root.kind)
+            format!("a {:?} instead of the table's struct", root.kind)
         })?;
         ensure(tree.next == types.len(), || {
             let (used, listed) = (tree.next, types.len());

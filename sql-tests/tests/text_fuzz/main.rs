@@ -6,7 +6,7 @@
 //!
 //! ```sh
 //! SQL_TESTS_FUZZ_MINUTES=60 SQL_TESTS_FUZZ_SEED=1000 \
-//!   cargo test -p vectile-sql-tests --test text_fuzz -- --nocapture on_a_cpu_in_the_place_of_a_gpu
+//!   cargo test -p vectile-sql-tests --test text_fuzz -- --nocapture on_an_emulated_gpu
 //! ```
 //!
 //! A finding names its seed. `SQL_TESTS_FUZZ_SQL` runs one query on the set of that seed, for reducing it by hand.
@@ -47,7 +47,7 @@ fn compressed() {
 }
 
 #[test]
-fn on_a_cpu_in_the_place_of_a_gpu() {
+fn on_an_emulated_gpu() {
     match GpuRun::on_cpu() {
         Ok(gpu) => Run::on(Some(gpu)).sets(),
         Err(error) => eprintln!("skipped: {error}"),

@@ -128,7 +128,7 @@ impl fmt::Display for FallbackReason {
             Self::NotOpen(estimate) => write!(f, "the GPU is not open yet: {estimate}"),
             Self::NotLoaded(estimate) => write!(f, "columns are not loaded yet: {estimate}"),
             Self::NotCompiled(estimate) => write!(f, "the kernel is not compiled yet: {estimate}"),
-            Self::BeingPrepared => f.write_str("the GPU is being made ready, and is not yet"),
+            Self::BeingPrepared => f.write_str("the GPU is still being prepared"),
             Self::TooLarge { bytes, limit } => {
                 write!(f, "{bytes} bytes do not fit {limit} of device memory")
             }

@@ -39,7 +39,7 @@ impl RowsByKey {
             return Ok(None);
         }
         if u32::try_from(keys.len()).is_err() {
-            let reason = format!("{} rows of keys that are there more than once", keys.len());
+            let reason = format!("{} rows with duplicate join keys", keys.len());
             return Err(error::gpu(Error::Unsupported(reason)));
         }
         let mut count = vec![0u32; ids.count as usize];

@@ -122,7 +122,7 @@ impl Decoder {
             Self::Bytes => {
                 ensure(count <= bytes.len(), || {
                     let actual = bytes.len();
-                    format!("{actual} bytes in the place of {count}")
+                    format!("{actual} bytes instead of {count}")
                 })?;
                 Values::Bytes(bytes.slice(..count))
             }

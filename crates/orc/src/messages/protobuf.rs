@@ -22,14 +22,14 @@ impl<'a> Value<'a> {
     pub(crate) fn unsigned(self) -> Result<u64, Fault> {
         match self {
             Self::Varint(value) => Ok(value),
-            other => corrupt(format!("{} in the place of an integer", other.name())),
+            other => corrupt(format!("{} instead of an integer", other.name())),
         }
     }
 
     /// An unsigned integer of 32 bits.
     pub(crate) fn u32(self) -> Result<u32, Fault> {
         let value = self.unsigned()?;
-        u32::try_from(value).or_else(|_| corrupt(format!("{value} in the place of 32 bits")))
+        u32::try_from(value).or_else(|_| corrupt(format!("{value} instead of 32 bits")))
     }
 
     /// A signed integer, which is zigzagged.
@@ -44,14 +44,14 @@ impl<'a> Value<'a> {
     pub(crate) fn fixed64(self) -> Result<u64, Fault> {
         match self {
             Self::Fixed64(value) => Ok(value),
-            other => corrupt(format!("{} in the place of 8 bytes", other.name())),
+            other => corrupt(format!("{} instead of 8 bytes", other.name())),
         }
     }
 
     pub(crate) fn bytes(self) -> Result<&'a [u8], Fault> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
-            other => corrupt(format!("{} in the place of bytes", other.name())),
+            other => corrupt(format!("{} instead of bytes", other.name())),
         }
     }
 
@@ -118,7 +118,7 @@ impl<'a> Fields<'a> {
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
         let Some((array, rest)) = self.0.split_first_chunk() else {
-            return corrupt(format!("{} bytes in the place of {N}", self.0.len()));
+            return corrupt(format!("{} bytes instead of {N}", self.0.len()));
         };
         self.0 = rest;
         Ok(*array)

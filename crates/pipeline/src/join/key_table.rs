@@ -87,7 +87,7 @@ impl KeyTable {
     }
 
     fn build(keys: &ArrayRef, codes: Option<&[u32]>, count: u32) -> Result<Self> {
-        let twice = || Error::Unsupported("a key that is there more than once".into());
+        let twice = || Error::Unsupported("duplicate join keys".into());
         let code = |row: usize| codes.map_or(0, |codes| codes[row]);
         let mut len = 0;
         let keys = if let Some(values) = integers(keys)? {

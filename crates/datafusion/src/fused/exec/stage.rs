@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TableOrigin {
     /// Cached by an earlier query.
-    Kept,
+    Cached,
     /// Built on the device, with the stages of the joins within.
     Gpu(BuildInput, Vec<Stage>),
     Cpu(BuildInput),
@@ -95,7 +95,7 @@ fn sum(metrics: &MetricsSet, name: &str) -> usize {
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (origin, read) = match &self.origin {
-            TableOrigin::Kept => ("kept", None),
+            TableOrigin::Cached => ("cached", None),
             TableOrigin::Gpu(read, _) => ("GPU", Some(read)),
             TableOrigin::Cpu(read) => ("CPU", Some(read)),
         };
@@ -205,7 +205,7 @@ mod tests {
             rows: 15_000_000,
             bytes: 96 << 20,
         };
-        let nested = stage("o_custkey = c_custkey", TableOrigin::Kept);
+        let nested = stage("o_custkey = c_custkey", TableOrigin::Cached);
         let stages = vec![
             stage(
                 "l_orderkey = o_orderkey",
@@ -222,7 +222,7 @@ mod tests {
         let of_kept = "keys=1.46 M, memory=12.0 MB";
         let of_read = "rows=15.00 M, bytes=96.0 MB, keys=1.46 M, memory=12.0 MB, time=8.10ms";
         let expected = format!(
-            "stages=[l_orderkey = o_orderkey: GPU, {of_read}, stages=[o_custkey = c_custkey: kept, {of_kept}]; \
+            "stages=[l_orderkey = o_orderkey: GPU, {of_read}, stages=[o_custkey = c_custkey: cached, {of_kept}]; \
              l_suppkey = s_suppkey: CPU, {of_read}]"
         );
         let shown = shown.to_string();
@@ -232,7 +232,7 @@ mod tests {
     #[test]
     fn stages_of_further_runs_are_listed_behind() {
         let set = ExecutionPlanMetricsSet::new();
-        for origin in [TableOrigin::Cpu(BuildInput::default()), TableOrigin::Kept] {
+        for origin in [TableOrigin::Cpu(BuildInput::default()), TableOrigin::Cached] {
             GpuMetrics::new(&set, 0).add_stages(vec![stage("a = b", origin)]);
         }
         let shown = set.clone_inner().aggregate_by_name().to_string();

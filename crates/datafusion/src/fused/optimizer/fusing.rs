@@ -234,7 +234,7 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// The plan that the CPU runs in the place of a fused one.
+    /// The plan that the CPU runs instead of a fused one.
     pub(super) fn cpu_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<CpuPlan, FallbackReason> {
         match reads_work_table(&plan) {
             true => Err(FallbackReason::WorkTable),

@@ -88,7 +88,7 @@ impl Conditional {
     /// unique keys.
     pub(super) fn of_mark(join: &HashJoinExec, sides: &Sides<'_>) -> Result<Self, FallbackReason> {
         if join.filter().is_some() {
-            let reason = "it marks rows by a condition on both sides";
+            let reason = "a mark join with a condition on both sides";
             return Self::of(join, sides)?.ok_or_else(|| FallbackReason::Join(reason.into()));
         }
         let plan = without_exchange(sides.build_plan);

@@ -318,7 +318,7 @@ impl BuildSide {
 }
 
 /// Why there is no table. Cached reasons are compared with it.
-const DUPLICATE_KEYS: &str = "a key that is there more than once";
+const DUPLICATE_KEYS: &str = "duplicate join keys";
 
 fn too_many(most: usize) -> String {
     format!("more rows than vectile.gpu.max_build_rows = {most}")

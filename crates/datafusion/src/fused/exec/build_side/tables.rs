@@ -56,7 +56,7 @@ impl BuildSide {
                 }
                 table => table.map_err(unsupported),
             });
-            return Ok((tables.collect::<Result<_>>()?, TableOrigin::Kept));
+            return Ok((tables.collect::<Result<_>>()?, TableOrigin::Cached));
         }
         let mut has_duplicate_keys = false;
         if let Some(Ok(building)) = &self.building {
