@@ -4,8 +4,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Delta;
 
 use crate::builder::{Builder, LANES};
+use crate::chunk_structs::WIDE;
 use crate::error::Result;
-use crate::traits::WIDE;
 
 /// Returns bounds of the entries. `largest` decodes the largest.
 pub(super) fn lay_out(

@@ -4,8 +4,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Ffor;
 
 use crate::builder::{Builder, LANES, LINE_BYTES, too_large};
+use crate::chunk_structs::SOME_NULL;
 use crate::error::Result;
-use crate::traits::SOME_NULL;
 
 /// Returns bounds of the entries; `None` without entries.
 pub(super) fn lay_out(builder: &mut Builder, view: &Ffor) -> Result<Option<(u64, u64)>> {

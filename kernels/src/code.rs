@@ -2,7 +2,25 @@
 
 use vectile_encodings::streams::RunLength;
 
+use crate::chunk_structs::{Extra, Header, VECTOR_FLAGS, Vector};
+use crate::key_columns::{BuildStep, KeyColumn};
+use crate::orc::{ColumnKind, ColumnsStep, DecodedColumn, InflateChunk, Inflated, RunPart};
 use crate::registry::{SequenceKind, Transform};
+
+/// Device code that reads chunks, followed by more.
+macro_rules! reading_chunks {
+    ($($more:expr),* $(,)?) => {
+        [
+            include_str!("../common/base.cuh"),
+            VECTOR_FLAGS,
+            Header::CODE,
+            Vector::CODE,
+            Extra::CODE,
+            include_str!("../common/chunk.cuh"),
+            $($more),*
+        ]
+    };
+}
 
 /// The code of every kernel; with that of rare encodings if `has_rare`.
 pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
@@ -10,9 +28,7 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
         true => (SequenceKind::CODE_WITH_RARE, Transform::CODE_WITH_RARE),
         false => (SequenceKind::CODE, Transform::CODE),
     };
-    let sequences = [
-        include_str!("../common/base.cuh"),
-        include_str!("../common/chunk.cuh"),
+    let sequences = reading_chunks![
         include_str!("../common/packed.cuh"),
         include_str!("../common/codecs.cuh"),
         include_str!("../common/sequence.cuh"),
@@ -31,25 +47,23 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// The kernel that makes tokens of strings.
-pub const TOKENIZER: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const TOKENIZER: [&str; 8] = reading_chunks![
     include_str!("../text/codes.cuh"),
     include_str!("../text/tokens.cuh"),
 ];
 
 /// The kernel that numbers distinct strings.
-pub const DISTINCT: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const DISTINCT: [&str; 8] = reading_chunks![
     include_str!("../text/codes.cuh"),
     include_str!("../text/distinct.cuh"),
 ];
 
 /// The kernel that builds key tables.
-pub const BUILD: [&str; 3] = [
+pub const BUILD: [&str; 5] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/hash.cuh"),
+    BuildStep::CODE,
+    KeyColumn::CODE,
     include_str!("../common/build.cuh"),
 ];
 
@@ -60,16 +74,16 @@ pub const COMPRESS: [&str; 2] = [
 ];
 
 /// The kernel that decodes strings.
-pub const DECODE: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const DECODE: [&str; 8] = reading_chunks![
     include_str!("../text/codes.cuh"),
     include_str!("../text/decode.cuh"),
 ];
 
 /// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` describes its arguments.
-pub const INFLATE: [&str; 2] = [
+pub const INFLATE: [&str; 4] = [
     include_str!("../common/base.cuh"),
+    InflateChunk::CODE,
+    Inflated::CODE,
     include_str!("../orc/deflate.cuh"),
 ];
 
@@ -77,9 +91,10 @@ pub const INFLATE: [&str; 2] = [
 pub const INFLATE_WARP_BYTES: u32 = 5840;
 
 /// The kernel `columns`, which builds columns of decoded values: `orc/columns.cuh` describes its arguments.
-pub const COLUMNS: [&str; 3] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const COLUMNS: [&str; 10] = reading_chunks![
+    ColumnsStep::CODE,
+    ColumnKind::CODE,
+    DecodedColumn::CODE,
     include_str!("../orc/columns.cuh"),
 ];
 
@@ -99,6 +114,8 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
     [
         include_str!("../common/base.cuh"),
         &traits,
+        Inflated::CODE,
+        RunPart::CODE,
         include_str!("../orc/window.cuh"),
         format,
         include_str!("../orc/runs.cuh"),

@@ -5,12 +5,20 @@
 //! ```text
 //! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
 //! code ───▶ registry ──▶ unwritten
+//! builder, code ──▶ chunk_structs, orc, key_columns ──▶ device
 //! ```
+//!
+//! Structs and enums that kernels and host code share are defined by the macros of `device`: their device code is made of
+//! the Rust definition.
 
 mod builder;
 mod chunk;
+mod chunk_structs;
 mod code;
+mod device;
 mod error;
+mod key_columns;
+mod orc;
 mod registry;
 mod symbols;
 mod traits;
@@ -22,6 +30,8 @@ pub use code::{
     INFLATE_WARP_BYTES, LENGTHS, LOOKUPS, TOKENIZER, decode_runs, decode_runs_warp_bytes, scan,
 };
 pub use error::{Error, Result};
+pub use key_columns::{BuildStep, KeyColumn};
+pub use orc::{ColumnKind, ColumnsStep, DecodedColumn, InflateChunk, Inflated, RunPart};
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use traits::ColumnTraits;

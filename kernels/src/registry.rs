@@ -36,8 +36,9 @@ use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Sequence, Values};
 
 use crate::builder::{Builder, unsupported};
+use crate::chunk_structs::TILE_ROWS;
 use crate::error::Result;
-use crate::traits::{ColumnTraits, TILE_ROWS};
+use crate::traits::ColumnTraits;
 use crate::unwritten::UnwrittenValues;
 
 pub use alp::SCALES;
