@@ -185,7 +185,7 @@ struct __align__(16) Scratch {
     DEVICE u32 bits(u32 at) const { return __funnelshift_r(window[at / 32], window[at / 32 + 1], at); }
     DEVICE u32 bits(u32 at, u32 count) const { return bits(at) & ((1u << count) - 1); }
 };
-static_assert(sizeof(Scratch) == 5840, "those who launch ask for so many bytes a warp");
+static_assert(sizeof(Scratch) == INFLATE_WARP_BYTES, "those who launch ask for so many bytes a warp");
 
 // A chunk's bytes as bits, counted from the word on that the first one is in.
 struct Input {

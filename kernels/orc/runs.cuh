@@ -19,7 +19,8 @@ struct Meeting {
     DEVICE u32 fault() const { return __any_sync(ALL, is_met || byte == NO_NEXT) ? NO_FAULT : MISPLACED; }
 };
 
-static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
+static_assert(sizeof(Window) == (VARINTS ? (u32)VARINT_WINDOW_BYTES : (u32)WINDOW_BYTES),
+              "those who launch ask for so many bytes a warp");
 
 enum { SHORT_RUN = 16 };
 // Values of a long run that a lane reads before it writes them.

@@ -6,16 +6,16 @@ device_constants! {
     /// Flags of a vector.
     VECTOR_FLAGS {
         /// It has patches.
-        PATCHED: u8 = 1,
-        ALL_NULL: u8 = 2,
-        SOME_NULL: u8 = 4,
-        EXCEPTIONS: u8 = 8,
+        pub(crate) PATCHED: u8 = 1,
+        pub(crate) ALL_NULL: u8 = 2,
+        pub(crate) SOME_NULL: u8 = 4,
+        pub(crate) EXCEPTIONS: u8 = 8,
         /// Starts of lanes of `delta`, or minima of blocks, have 64 bits.
-        WIDE: u8 = 16,
+        pub(crate) WIDE: u8 = 16,
         /// Of blocks: kernels have code for each width of the vector.
-        FEW_WIDTHS: u8 = 32,
+        pub(crate) FEW_WIDTHS: u8 = 32,
         /// A flag of kernels, not of vectors: tiles of blocks have room for entries.
-        TILE_ROWS: u8 = 64,
+        pub(crate) TILE_ROWS: u8 = 64,
     }
 }
 

@@ -4,8 +4,14 @@ use vectile_encodings::streams::RunLength;
 
 use crate::chunk_structs::{Extra, Header, VECTOR_FLAGS, Vector};
 use crate::key_columns::{BuildStep, KeyColumn};
-use crate::orc::{ColumnKind, ColumnsStep, DecodedColumn, InflateChunk, Inflated, RunPart};
+use crate::orc::{
+    ColumnKind, ColumnsStep, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated, RunPart,
+    VARINT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_MEMORY,
+};
 use crate::registry::{SequenceKind, Transform};
+use crate::text::tokens::{STRING_HASH, TOKENS};
+use crate::text::word_hash::WORD_HASH;
+use crate::text::{CompressStep, DistinctStep};
 
 /// Device code that reads chunks, followed by more.
 macro_rules! reading_chunks {
@@ -47,13 +53,16 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// The kernel that makes tokens of strings.
-pub const TOKENIZER: [&str; 8] = reading_chunks![
+pub const TOKENIZER: [&str; 10] = reading_chunks![
+    TOKENS,
+    STRING_HASH,
     include_str!("../text/codes.cuh"),
     include_str!("../text/tokens.cuh"),
 ];
 
 /// The kernel that numbers distinct strings.
-pub const DISTINCT: [&str; 8] = reading_chunks![
+pub const DISTINCT: [&str; 9] = reading_chunks![
+    DistinctStep::CODE,
     include_str!("../text/codes.cuh"),
     include_str!("../text/distinct.cuh"),
 ];
@@ -68,8 +77,10 @@ pub const BUILD: [&str; 5] = [
 ];
 
 /// The kernel that compresses strings.
-pub const COMPRESS: [&str; 2] = [
+pub const COMPRESS: [&str; 4] = [
     include_str!("../common/base.cuh"),
+    CompressStep::CODE,
+    WORD_HASH,
     include_str!("../text/compress.cuh"),
 ];
 
@@ -80,15 +91,13 @@ pub const DECODE: [&str; 8] = reading_chunks![
 ];
 
 /// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` describes its arguments.
-pub const INFLATE: [&str; 4] = [
+pub const INFLATE: [&str; 5] = [
     include_str!("../common/base.cuh"),
     InflateChunk::CODE,
     Inflated::CODE,
+    INFLATE_MEMORY,
     include_str!("../orc/deflate.cuh"),
 ];
-
-/// Bytes of shared memory of a warp of [`INFLATE`].
-pub const INFLATE_WARP_BYTES: u32 = 5840;
 
 /// The kernel `columns`, which builds columns of decoded values: `orc/columns.cuh` describes its arguments.
 pub const COLUMNS: [&str; 10] = reading_chunks![
@@ -116,6 +125,7 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
         &traits,
         Inflated::CODE,
         RunPart::CODE,
+        WINDOW_MEMORY,
         include_str!("../orc/window.cuh"),
         format,
         include_str!("../orc/runs.cuh"),
@@ -126,8 +136,8 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
 /// Bytes of shared memory of a warp of that kernel.
 pub fn decode_runs_warp_bytes(encoding: RunLength) -> u32 {
     match encoding {
-        RunLength::Bytes => 2224,
-        RunLength::V1 { .. } | RunLength::V2 { .. } | RunLength::Varints => 3312,
+        RunLength::Bytes => WINDOW_BYTES,
+        RunLength::V1 { .. } | RunLength::V2 { .. } | RunLength::Varints => VARINT_WINDOW_BYTES,
     }
 }
 

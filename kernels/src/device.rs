@@ -119,10 +119,10 @@ macro_rules! device_constants {
     (
         $(#[doc = $doc:literal])*
         $code:ident {
-            $($(#[doc = $about:literal])* $name:ident: $type:ty = $value:literal,)+
+            $($(#[doc = $about:literal])* $visible:vis $name:ident: $type:ty = $value:literal,)+
         }
     ) => {
-        $($(#[doc = $about])* pub(crate) const $name: $type = $value;)+
+        $($(#[doc = $about])* $visible const $name: $type = $value;)+
 
         $(#[doc = $doc])*
         pub(crate) const $code: &str = concat!(

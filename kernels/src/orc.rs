@@ -1,7 +1,25 @@
 //! What the kernels that decode ORC share with their host code.
 
 use crate::chunk::SAMPLE_ROWS;
-use crate::device::{device_enum, device_struct};
+use crate::device::{device_constants, device_enum, device_struct};
+
+device_constants! {
+    /// Shared memory of the kernel `inflate`.
+    INFLATE_MEMORY {
+        /// Bytes of a warp.
+        pub INFLATE_WARP_BYTES: u32 = 5840,
+    }
+}
+
+device_constants! {
+    /// Shared memory of the kernel `decode_runs`.
+    WINDOW_MEMORY {
+        /// Bytes of a warp, for encodings without varints.
+        pub(crate) WINDOW_BYTES: u32 = 2224,
+        /// Bytes of a warp, for encodings with varints.
+        pub(crate) VARINT_WINDOW_BYTES: u32 = 3312,
+    }
+}
 
 device_struct! {
     /// A chunk to inflate, or to copy.

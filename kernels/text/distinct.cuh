@@ -2,7 +2,6 @@
 // `dict`. `exec/distinct.rs` launches the kernel once for each step. A warp has a vector. A row's place is 1024 times its
 // vector, and where it is there; a place that is no row's, or that of a null, has no slot.
 
-enum { STARTS, INSERT, MARK, NUMBER, PACK };
 enum { NONE = ~0u, MOST_PROBES = 256 };
 
 struct Args { u64 word[15]; };

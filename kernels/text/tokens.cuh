@@ -3,12 +3,6 @@
 // eight tokens; a lane has the tokens of a split. And strings as fingerprints: hashes of 16 bits, eight strings of each
 // lane side by side.
 
-// Tokens of 12 bits: codes as they are, then bytes. Of entries, codes as they are, then nothing, then the end of a string.
-enum { BYTES = 256, NOTHING = 512, EMPTY_STRING = 513, LAST_BYTES = 514, FIRST_ENDS = 770 };
-
-// How the hash of a string goes on with one more byte, which `exec/tokens.rs` knows, too.
-enum : u32 { HASH_FACTOR = 0x9e3779b1, HASH_MIX = 0x85ebca6b };
-
 struct Args { u64 word[6]; };
 
 // The codes of a chunk, as `exec/tokens.rs` writes them.

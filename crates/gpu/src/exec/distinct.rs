@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use vectile_encodings::VECTOR_LEN;
-use vectile_kernels::{DeviceChunk, Transform};
+use vectile_kernels::{DeviceChunk, DistinctStep, Transform};
 
 use super::execution::{Execution, TABLE_SHARE};
 use super::rows::{first_rows, offsets_and_counts};
@@ -33,16 +33,6 @@ const WORD: usize = 4;
 /// Indices of arguments whose meaning depends on the step.
 const MASKS: usize = 10;
 const COUNTS: usize = 11;
-
-/// The steps of the kernel.
-#[derive(Clone, Copy)]
-enum DistinctStep {
-    Starts,
-    Insert,
-    MarkFirsts,
-    Number,
-    Pack,
-}
 
 impl Execution {
     /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary

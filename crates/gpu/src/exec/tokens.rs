@@ -9,6 +9,9 @@
 use std::sync::Arc;
 
 use vectile_encodings::VECTOR_LEN;
+use vectile_kernels::tokens::{
+    BYTES, EMPTY_STRING, FIRST_ENDS, HASH_FACTOR, HASH_MIX, LAST_BYTES, NOTHING,
+};
 use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
 
 use super::tables::{on_device, write_words};
@@ -20,13 +23,6 @@ use crate::runtime::{
 /// The code behind which the next code stands for itself.
 const ESCAPE: u8 = 255;
 
-// The numbering of tokens, as in `tokens.cuh`: 256 codes, 256 bytes, nothing, an empty string, 256 last bytes, ends in
-// codes.
-pub(super) const BYTES: usize = 256;
-pub(super) const NOTHING: usize = 512;
-pub(super) const EMPTY_STRING: usize = 513;
-pub(super) const LAST_BYTES: usize = 514;
-const FIRST_ENDS: usize = 770;
 /// Tokens have 12 bits. Codes whose ends have no number left are taken byte by byte.
 pub(super) const MOST_TOKENS: usize = 1 << 12;
 
@@ -41,10 +37,6 @@ const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
 const HASHED_BYTES: usize = 16 + MOST_TOKENS + MOST_TOKENS * 4;
 /// Bytes of the fingerprints of a vector.
 pub(super) const PRINTS_BYTES: usize = VECTOR_LEN * 2;
-// Factor of the polynomial hash, as in `tokens.cuh`.
-const HASH_FACTOR: u32 = 0x9e37_79b1;
-const HASH_MIX: u32 = 0x85eb_ca6b;
-
 /// The strings of a chunk's tokens.
 pub(super) enum Vocabulary<'a> {
     /// Codes of symbol tables, or bytes.
