@@ -11,7 +11,7 @@ use crate::orc::{
 use crate::registry::{SequenceKind, Transform};
 use crate::text::tokens::{STRING_HASH, TOKENS};
 use crate::text::word_hash::WORD_HASH;
-use crate::text::{CompressStep, DistinctStep};
+use crate::text::{CompressStep, DecodeChunk, DistinctStep, NumberedChunk, TokenizeChunk};
 
 /// Device code that reads chunks, followed by more.
 macro_rules! reading_chunks {
@@ -53,7 +53,8 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// The kernel that makes tokens of strings.
-pub const TOKENIZER: [&str; 10] = reading_chunks![
+pub const TOKENIZER: [&str; 11] = reading_chunks![
+    TokenizeChunk::CODE,
     TOKENS,
     STRING_HASH,
     include_str!("../text/codes.cuh"),
@@ -61,8 +62,9 @@ pub const TOKENIZER: [&str; 10] = reading_chunks![
 ];
 
 /// The kernel that numbers distinct strings.
-pub const DISTINCT: [&str; 9] = reading_chunks![
+pub const DISTINCT: [&str; 10] = reading_chunks![
     DistinctStep::CODE,
+    NumberedChunk::CODE,
     include_str!("../text/codes.cuh"),
     include_str!("../text/distinct.cuh"),
 ];
@@ -85,7 +87,8 @@ pub const COMPRESS: [&str; 4] = [
 ];
 
 /// The kernel that decodes strings.
-pub const DECODE: [&str; 8] = reading_chunks![
+pub const DECODE: [&str; 9] = reading_chunks![
+    DecodeChunk::CODE,
     include_str!("../text/codes.cuh"),
     include_str!("../text/decode.cuh"),
 ];

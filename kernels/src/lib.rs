@@ -37,6 +37,8 @@ pub use orc::{
 };
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
-pub use text::{CompressStep, DistinctStep, tokens, word_hash};
+pub use text::{
+    CompressStep, DecodeChunk, DistinctStep, NumberedChunk, TokenizeChunk, tokens, word_hash,
+};
 pub use traits::ColumnTraits;
 pub use unwritten::{Unwritten, UnwrittenValues};

@@ -1,6 +1,44 @@
 //! What the kernels of strings share with their host code.
 
-use crate::device::device_enum;
+use crate::device::{device_enum, device_struct};
+
+device_struct! {
+    /// A chunk whose strings become tokens.
+    pub struct TokenizeChunk {
+        /// Its first vector, among those of all chunks.
+        pub first_vector: u64,
+        /// Its address.
+        pub address: u64,
+        /// Offset of its vocabulary, from the first chunk's descriptor.
+        pub vocabulary: u64,
+    }
+}
+
+device_struct! {
+    /// A chunk to decode strings of.
+    pub struct DecodeChunk {
+        /// Its first vector, among those of all chunks.
+        pub first_vector: u64,
+        /// Its address; 0 if its strings are in a dictionary.
+        pub address: u64,
+        /// Its rows.
+        pub rows: u64,
+        /// Address of the expansion of its codes; 0 if codes are bytes.
+        pub expansion: u64,
+        /// Bytes of the expansion.
+        pub expansion_bytes: u64,
+    }
+}
+
+device_struct! {
+    /// A chunk for the numbers of distinct strings.
+    pub struct NumberedChunk {
+        /// Its first vector, among those of all chunks.
+        pub first_vector: u64,
+        /// Its address.
+        pub address: u64,
+    }
+}
 
 /// Tokens of strings, and the hash of a string.
 pub mod tokens {

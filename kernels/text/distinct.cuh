@@ -171,8 +171,8 @@ extern "C" __global__ void BOUNDS(256) distinct(const Args a) {
             case MARK: mark(t, v, masks, counts); break;
             case NUMBER: number(t, v, masks, __ldg(counts + v), numbers); break;
             case PACK: {
-                const u64* own = chunk_of((const u64*)a.word[12], (u32)a.word[13], 2, v);
-                pack(t, v, numbers, chunk(own[1]), (u32)(v - own[0]));
+                const NumberedChunk* own = chunk_of((const NumberedChunk*)a.word[12], (u32)a.word[13], v);
+                pack(t, v, numbers, chunk(own->address), (u32)(v - own->first_vector));
             }
         }
     }
