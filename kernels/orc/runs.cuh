@@ -108,7 +108,7 @@ DEVICE void write_runs(Window& w, const Format& format, const u8* bytes, const R
     }
 }
 
-DEVICE u32 decode_part(const RunPart& part, u32 bytes_left, Window& w) {
+DEVICE u32 decode_part(const DecodePart& part, u32 bytes_left, Window& w) {
     const u8* stream = global<const u8>(part.from);
     const Output out = {global<Value>(part.to), part.skip, part.count};
     const u64 wanted = (u64)part.skip + part.count;
@@ -190,7 +190,7 @@ extern "C" __global__ void decode_runs(const Args a) {
     Window& w = windows[threadIdx.x / 32];
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
-        const RunPart part = global<const RunPart>(a.word[0])[i];
+        const DecodePart part = global<const DecodePart>(a.word[0])[i];
         const i32 of_last = part.last ? (i32)global<const Inflated>(a.word[3])[part.last - 1].written : 0;
         const u32 fault = decode_part(part, (u32)max(part.bytes + of_last, 0), w);
         if (lane_id() == 0) global<u32>(a.word[2])[i] = fault;

@@ -5,7 +5,7 @@ use vectile_encodings::streams::RunLength;
 use crate::chunk_structs::{Extra, Header, VECTOR_FLAGS, Vector};
 use crate::key_columns::{BuildStep, KeyColumn};
 use crate::orc::{
-    ColumnKind, ColumnsStep, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated, RunPart,
+    ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated,
     VARINT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_MEMORY,
 };
 use crate::registry::{SequenceKind, Transform};
@@ -127,7 +127,7 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
         include_str!("../common/base.cuh"),
         &traits,
         Inflated::CODE,
-        RunPart::CODE,
+        DecodePart::CODE,
         WINDOW_MEMORY,
         include_str!("../orc/window.cuh"),
         format,

@@ -33,7 +33,7 @@ pub use code::{
 pub use error::{Error, Result};
 pub use key_columns::{BuildStep, KeyColumn};
 pub use orc::{
-    ColumnKind, ColumnsStep, DecodedColumn, INFLATE_WARP_BYTES, InflateChunk, Inflated, RunPart,
+    ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_WARP_BYTES, InflateChunk, Inflated,
 };
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};

@@ -63,7 +63,7 @@ device_struct! {
     ///
     /// Only what follows a part shows that positions are damaged: a run has to start after `next_values` of its values
     /// and `next_byte` of its bytes.
-    pub struct RunPart {
+    pub struct DecodePart {
         /// Address of its first byte.
         pub from: u64,
         /// Address of its first value.

@@ -1,7 +1,7 @@
 //! The kernels' descriptors of chunks, parts and columns.
 
 use vectile_encodings::streams::{RunLength, RunStream, StreamValues};
-use vectile_kernels::{DecodedColumn, DeviceChunk, InflateChunk, RunPart};
+use vectile_kernels::{DecodePart, DecodedColumn, DeviceChunk, InflateChunk};
 
 use super::job::{DecodeJob, JobAddresses, Layout, wrong};
 use crate::error::Result;
@@ -131,7 +131,7 @@ impl DecodeJob<'_> {
                 let Some((next_byte, next_values)) = next.unwrap_or(Some(NO_NEXT)) else {
                     return wrong("parts that do not follow each other");
                 };
-                let part = RunPart {
+                let part = DecodePart {
                     from: from + part.offset as u64,
                     to: at.scratch + (decoding.values + part.start * decoding.width) as u64,
                     bytes: (known as i64 - part.offset as i64) as i32,

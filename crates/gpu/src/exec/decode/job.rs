@@ -8,7 +8,7 @@ use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
 use vectile_kernels::{
-    ColumnKind, DecodedColumn, DeviceChunk, InflateChunk, RunPart, SAMPLE_ROWS, Unwritten,
+    ColumnKind, DecodePart, DecodedColumn, DeviceChunk, InflateChunk, SAMPLE_ROWS, Unwritten,
     UnwrittenValues,
 };
 
@@ -258,7 +258,7 @@ impl<'a> DecodeJob<'a> {
         let parts: usize = parts.sum();
         let descriptors_at = inputs
             .offsets
-            .next(chunks * InflateChunk::BYTES + parts * RunPart::BYTES);
+            .next(chunks * InflateChunk::BYTES + parts * DecodePart::BYTES);
         let columns_at = inputs
             .offsets
             .next(self.columns.len() * DecodedColumn::BYTES);
