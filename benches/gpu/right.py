@@ -82,14 +82,14 @@ def main():
         files = {name: pathlib.Path(folder) / f"{name}.vectile" for name in TABLES}
         copies = [f"COPY ({query}) TO '{files[name]}' STORED AS VECTILE" for name, query in TABLES.items()]
         sql.vectile(options.vectile, "sql", "; ".join(copies))
-        on = "set vectile.gpu = 'on'; set vectile.gpu.build_from_rows = 0; "
+        on, flags = "set vectile.gpu = 'on'; ", ["--gpu-build-from-rows=0"]
         for query in SMALL:
             answer = {}
             for mode, settings in (("off", "set vectile.gpu = 'off'; "), ("on", on)):
-                answer[mode], _ = sql.vectile(options.vectile, *sql.command(files, settings + query))
+                answer[mode], _ = sql.vectile(options.vectile, *sql.command(files, settings + query, flags=flags))
             same = answer["off"] == answer["on"]
             failed += not same
-            plan, _ = sql.vectile(options.vectile, *sql.command(files, on + "explain analyze " + query))
+            plan, _ = sql.vectile(options.vectile, *sql.command(files, on + "explain analyze " + query, flags=flags))
             fused = any(node in plan for node in FUSED) and "fallbacks" not in plan
             print("same  " if same else "DIFFER", "fused" if fused else "     ", query, "" if same else answer, flush=True)
         for query, right in LARGE:
@@ -101,7 +101,7 @@ def main():
             script = on + "; ".join(SMALL)
             for tool in ("memcheck", "racecheck"):
                 command = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", options.vectile]
-                done = subprocess.run([*command, *sql.command(files, script)], capture_output=True, encoding="utf-8")
+                done = subprocess.run([*command, *sql.command(files, script, flags=flags)], capture_output=True, encoding="utf-8")
                 failed += done.returncode != 0
                 said = [line for line in (done.stdout + done.stderr).splitlines() if "=========" in line]
                 print(tool, "exit status", done.returncode, *said[-3:], sep="\n    ", flush=True)

@@ -46,10 +46,10 @@ def read(files):
                 pass
 
 
-def command(files, script, form="csv"):
+def command(files, script, form="csv", flags=()):
     """The arguments for a script over tables."""
     tables = [word for name, file in files.items() for word in ("-t", f"{name}={file}")]
-    return ["sql", "--timing", "--format", form, *tables, script]
+    return ["sql", "--timing", "--format", form, *flags, *tables, script]
 
 
 def times(log):

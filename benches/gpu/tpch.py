@@ -6,11 +6,10 @@ floor, and why what was not fused was not.
                         [--mode auto|on|require] [--runs 4] [--set SETTING=VALUE] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. Every query runs so many times in one process in each of
-the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then twice as a
-new query, without cached key tables (`fresh`), and once with EXPLAIN ANALYZE VERBOSE, which prints kernel times,
-bytes and reasons. Bytes are those of columns that aggregates and
-scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused
-with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all, `text`
+the modes `off` and `auto` (or another), of which the median of all but the first counts; in the latter then once with
+EXPLAIN ANALYZE VERBOSE, which prints kernel times, bytes and reasons. Another process runs it without cached key
+tables: `fresh` is the better of two runs with columns on the device. Bytes are those of columns that aggregates and
+scans on the GPU read, the floor is the time in which the device reads that many. Aggregates, the joins fused with them, and scans are those that the plan has on the GPU; `back` counts what was left to the CPU after all, `text`
 the reasons that have to do with text, which have a star below the table. A scan that is not on the GPU, but joined
 with an aggregate that is, is marked as joined. With `require`, a query that is refused has the reason in its place.
 Exits with 1 if answers differ, byte by byte.
@@ -43,22 +42,24 @@ def run(options, files, number, mode):
     """Answers and milliseconds of a query's runs, and but with `off` the two plans of EXPLAIN ANALYZE VERBOSE:
     with metrics added up over partitions, and with those of each, which have reasons."""
     query = sql.text("tpch", number)
-    statements = [query] * options.runs
-    if mode != "off":
-        keep = "set vectile.gpu.keep_lookups = '{}'".format
-        statements += [keep("false"), query, query, keep("true"), f"explain analyze verbose {query}"]
     settings = [f"set {name} = '{value}'" for name, _, value in (given.partition("=") for given in options.set)]
-    script = "; ".join([f"set vectile.gpu = '{mode}'", *settings, *statements])
+    settings = [f"set vectile.gpu = '{mode}'", *settings]
+    explain = [f"explain analyze verbose {query}"] if mode != "off" else []
+    script = "; ".join([*settings, *[query] * options.runs, *explain])
     out, log = sql.vectile(options.vectile, *sql.command(files, script))
     answers, _, plans = out.partition("plan_type,plan\n")
     rows = dict(csv.reader(io.StringIO(plans)))
     plans = [rows[kind] for kind in PLANS] if plans else []
-    times = [whole for whole, _ in sql.times(log)[1 + len(settings) :]]
-    fresh = times[options.runs + 1 : options.runs + 3]
-    if fresh:
+    times = [whole for whole, _ in sql.times(log)[len(settings) :]]
+    fresh = []
+    if mode != "off":
+        # until the device has the columns
+        count = options.runs + 2
+        script = "; ".join([*settings, *[query] * count])
+        again, log = sql.vectile(options.vectile, *sql.command(files, script, flags=["--no-key-table-cache"]))
+        fresh = [whole for whole, _ in sql.times(log)[len(settings) + options.runs :]]
         # the same answer, so many times
-        size = len(answers) // (options.runs + len(fresh))
-        answers = answers[: size * options.runs] if answers == answers[:size] * (options.runs + len(fresh)) else "differ"
+        answers = answers if again == answers[: len(answers) // options.runs] * count else "differ"
     return {"answers": answers, "times": times[: options.runs], "fresh": fresh, "plans": plans}
 
 

@@ -64,12 +64,12 @@ def shorten(err, n=400):
     return t[:n]
 
 def run_many(bin, tables, settings, stmts, dir, hang, more=()):
-    """stmts: (id, sql, what) with what in copy, show, or ('copy', statements before it). Returns id -> (status, payload)."""
+    """settings: statements before all others, and arguments of the program, which begin with `--`. stmts: (id, sql, what) with what in copy, show, or ('copy', statements before it). Returns id -> (status, payload)."""
     out = {}
-    todo = list(stmts)
+    todo, flags = list(stmts), [s for s in settings if s.startswith('--')]
     res = os.path.join(dir, 'res'); os.makedirs(res, exist_ok=True)
     while todo:
-        head = ''.join(s + ';\n' for s in settings)
+        head = ''.join(s + ';\n' for s in settings if s not in flags)
         body = []
         for id, sql, what in todo:
             body.append("SELECT '@@%s' AS m;\n" % id)
@@ -79,7 +79,7 @@ def run_many(bin, tables, settings, stmts, dir, hang, more=()):
                 if os.path.exists(f): os.remove(f)
                 body.append("COPY (%s) TO '%s' STORED AS PARQUET;\n" % (sql, f))
             else: body.append(sql + ';\n')
-        r = run_process(bin, tables, head + ''.join(body) + "SELECT '@@end' AS m;\n", dir, hang, more)
+        r = run_process(bin, tables, head + ''.join(body) + "SELECT '@@end' AS m;\n", dir, hang, [*flags, *more])
         STATS['processes'] += 1
         if r.rss > 4 and r.rss > STATS['max rss']: STATS['max rss'] = int(r.rss)
         seen = [(m.group(1), m.start(), m.end()) for m in re.finditer(r'^@@(\w+)$', r.out, re.M)]

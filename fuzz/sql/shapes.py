@@ -464,7 +464,7 @@ class ShapeSet:
         if rng.random() < .2: self.settings.append('SET datafusion.execution.batch_size = %d' % rng.choice([64, 1000]))
         for name, value in (('prefer_hash_join', 'false'), ('prefer_existing_sort', 'true'), ('repartition_sorts', 'false')):
             if rng.random() < .15: self.settings.append('SET datafusion.optimizer.%s = %s' % (name, value))
-        self.gpu = ["SET vectile.gpu = 'on'", 'SET vectile.gpu.build_from_rows = %d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
+        self.gpu = ["SET vectile.gpu = 'on'", '--gpu-build-from-rows=%d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
         tables = tables or self.tables

@@ -376,7 +376,7 @@ names = sorted({p[0] for p in PARTS})
 for k, s in (('src', ORACLE), ('vec', SETTINGS)):
     print('--', k, s, flush=True)
     f = os.path.join(d, k + '.sql'); open(f, 'w').write(''.join(x + ';\\n' for x in s) + SQL + ';\\n')
-    subprocess.run([BIN, 'sql', '-f', f] + [x for n in names for x in ('-t', '%%s=%%s/' %% (n, os.path.join(d, k, n)))])
+    subprocess.run([BIN, 'sql', '-f', f] + [x for x in s if x.startswith('--')] + [x for n in names for x in ('-t', '%%s=%%s/' %% (n, os.path.join(d, k, n)))])
 print('files in', d)
 '''
 

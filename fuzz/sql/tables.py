@@ -42,8 +42,8 @@ class Set:
         if rng.random() < .15: s.append("SET vectile.pushdown_filters = false")
         if self.args.mode == 'gpu':
             s += ["SET vectile.gpu = '%s'" % rng.choice(['on', 'on', 'on', 'auto'])]
-            s.append("SET vectile.gpu.build_from_rows = %d" % rng.choice([0, 0, 0, 1000, 1 << 20]))
-            if rng.random() < .15: s.append("SET vectile.gpu.keep_lookups = 'false'")
+            s.append("--gpu-build-from-rows=%d" % rng.choice([0, 0, 0, 1000, 1 << 20]))
+            if rng.random() < .15: s.append("--no-key-table-cache")
             if rng.random() < .15: s.append("SET vectile.gpu.memory_limit = '%s'" % rng.choice(['20M', '5M', '60M']))
             if rng.random() < .15: s.append("SET vectile.gpu.host_memory_limit = '%s'" % rng.choice(['0', '1M', '20M']))
             if rng.random() < .15: s.append("SET vectile.gpu.max_build_rows = %d" % rng.choice([0, 10, 1000, 5000]))

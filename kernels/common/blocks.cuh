@@ -6,9 +6,6 @@
 // has a miniblock, and runs a body for its width, as those of `packed.cuh`; lanes of other widths wait. That is for
 // vectors of few widths, of which LOW has a bit each.
 
-// A flag of kernels, not of vectors: whether tiles have room for entries.
-enum { TILE_ROWS = 64 };
-
 // Words of a vector of `gpu_for`, at most, and those behind it that may be read: no miniblock is wider than the bounds
 // of its vector. `tile_bytes` in `registry.rs` has the same.
 template <class S> DEVICE constexpr u32 most_words() {

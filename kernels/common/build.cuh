@@ -1,22 +1,14 @@
 // The table of a lookup, made of columns that lie plain on the device: the keys of its rows, and what tells their codes
 // apart. `exec/build.rs` launches the kernel once for each step.
 
-enum { MEASURE, CLEAR, FILL, FIND };
 enum { NONE = ~0u, MOST_PROBES = 32 };
 
 struct Args { u64 word[10]; };
 
-// A column, and how its values are digits of a key or a code.
-struct Column {
-    u64 values, valid;  // `valid` is a byte for each row, or nothing where none is null
-    u64 width, is_signed;
-    u64 first, stride, null;  // a value's digit is its distance from the first; `null` is that of nulls
-};
-
-DEVICE bool is_valid(const Column& c, u64 row) { return !c.valid || __ldg((const u8*)c.valid + row); }
+DEVICE bool is_valid(const KeyColumn& c, u64 row) { return !c.valid || __ldg((const u8*)c.valid + row); }
 
 // Of 128 bits, the low half; `is_wide` says whether that is not all of it.
-DEVICE i64 value_of(const Column& c, u64 row) {
+DEVICE i64 value_of(const KeyColumn& c, u64 row) {
     switch (c.width) {
         case 1: return c.is_signed ? (i64)__ldg((const i8*)c.values + row) : (i64)__ldg((const u8*)c.values + row);
         case 2: return c.is_signed ? (i64)__ldg((const i16*)c.values + row) : (i64)__ldg((const u16*)c.values + row);
@@ -26,7 +18,7 @@ DEVICE i64 value_of(const Column& c, u64 row) {
     }
 }
 
-DEVICE bool is_wide(const Column& c, u64 row) {
+DEVICE bool is_wide(const KeyColumn& c, u64 row) {
     return c.width == 16 && __ldg((const i64*)c.values + 2 * row + 1) != value_of(c, row) >> 63;
 }
 
@@ -34,7 +26,7 @@ DEVICE bool is_wide(const Column& c, u64 row) {
 DEVICE u64 raised(i64 value) { return (u64)value ^ 1ull << 63; }
 
 // The largest value, the smallest, turned round, how many there are, and how many of more than 64 bits.
-DEVICE void measure(const Column& c, u64 rows, u64 start, u64 step, u64* to) {
+DEVICE void measure(const KeyColumn& c, u64 rows, u64 start, u64 step, u64* to) {
     u64 greatest = 0, least = 0, count = 0, wide = 0;
     for (u64 row = start; row < rows; row += step) {
         if (!is_valid(c, row)) continue;
@@ -115,7 +107,7 @@ DEVICE u32 slot_of(const Target& t, u64 key, Found& f) {
 
 // Adds the keys of rows, which the first columns are digits of, and their codes, which the others are. Without others, the
 // code of a row is its number.
-DEVICE void fill(const Column* columns, u32 keys, u32 all, u64 rows, u64 start, u64 step, const Target& t, u64* to) {
+DEVICE void fill(const KeyColumn* columns, u32 keys, u32 all, u64 rows, u64 start, u64 step, const Target& t, u64* to) {
     Found f{0, 0, 0, false};
     // whole warps
     for (u64 row = start, first = start - lane_id(); first < rows; row += step, first += step) {
@@ -176,7 +168,7 @@ DEVICE void find(const i64* values, u64 rows, u64 start, u64 step, const Args& a
 // many are keys. Results go to `word[4]`. Then come the fields of `Target`, but to measure. To clear, rows are slots. To find,
 // values of 64 bits lie at `word[2]`, and where keys are not hashed, the last two words are the first and how many may be.
 extern "C" __global__ void BOUNDS(256) build(const Args a) {
-    const Column* const columns = (const Column*)a.word[2];
+    const KeyColumn* const columns = (const KeyColumn*)a.word[2];
     const u64 start = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x;
     const u32 all = (u32)a.word[3], keys = (u32)(a.word[3] >> 32);
     u64* const to = (u64*)a.word[4];

@@ -1,34 +1,4 @@
-// A column chunk in device memory: what `src/builder.rs` writes.
-
-enum { PATCHED = 1, ALL_NULL = 2, SOME_NULL = 4, EXCEPTIONS = 8, WIDE = 16, FEW_WIDTHS = 32 };
-
-// The first 128 bytes. Places are in units of 16 bytes from the start of the chunk.
-struct Header {
-    u8 transform, sequence, unused, patch_bytes;
-    u32 rows;
-    u32 vectors, extras, packed, values;  // vectors follow the header
-    u32 entries, right_width;
-    u64 reference, reference_high;
-    u64 lefts[8];
-    i64 step;  // of a dictionary of evenly spaced numbers, of which `reference` is the first
-    u64 spare;
-};
-
-// A vector; of the `gpu_*` encodings, one more says where the last one ends. `line` is where its packed words are, in units of 128 bytes from the start of the chunk; of
-// runs, the place of their block; of the `gpu_*` encodings, the place of their words.
-struct Vector {
-    u32 line;
-    u8 width, flags;
-    u16 scale;
-    u64 base;
-};
-
-// What few vectors need.
-struct Extra {
-    u32 patches, exceptions, bitmap, right_line;
-    u64 smallest;  // of `delta`; of blocks, nine bits for each but the last: words to the next one
-    u32 right_width, unused;
-};
+// A column chunk in device memory. `src/chunk_structs.rs` defines its structs, which come before this.
 
 // A chunk, as far as every vector needs it: kept in registers from vector to vector.
 struct Chunk {

@@ -1,23 +1,23 @@
 //! Differences: packed residuals, behind the first values of the lanes of a vector.
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_encodings::layout::DeltaView;
+use vectile_encodings::layout::Delta;
 
 use crate::builder::{Builder, LANES};
+use crate::chunk_structs::WIDE;
 use crate::error::Result;
-use crate::traits::WIDE;
 
 /// Returns bounds of the entries. `largest` decodes the largest.
 pub(super) fn lay_out(
     builder: &mut Builder,
-    view: DeltaView<'_>,
+    view: &Delta,
     largest: impl Fn() -> vectile_encodings::Result<u64>,
 ) -> Result<Option<(u64, u64)>> {
     let residuals = view.residuals();
     builder.patch_width(&residuals);
     let (mut least, mut most) = (0i128, 0i128);
     for vector in 0..builder.vectors.len() {
-        lane_starts(builder, vector, &view.lane_starts(vector));
+        lane_starts(builder, vector, &view.lane_starts(vector)?);
         let line = builder.line()?;
         builder.packed.extend_from_slice(residuals.words(vector));
         let top = builder.residuals(vector, line, &residuals)?;

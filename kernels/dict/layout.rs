@@ -17,7 +17,7 @@ const MAX_CODES: u64 = 1 << 20;
 pub(super) fn check(
     builder: &mut Builder,
     values: usize,
-    codes: Sequence<'_>,
+    codes: &Sequence,
     (_, bound): (u64, u64),
 ) -> Result<()> {
     builder.codes = values.max(1);

@@ -1,14 +1,14 @@
 //! Packed residuals, as in the file, and a base for each vector.
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_encodings::layout::FforView;
+use vectile_encodings::layout::Ffor;
 
 use crate::builder::{Builder, LANES, LINE_BYTES, too_large};
+use crate::chunk_structs::SOME_NULL;
 use crate::error::Result;
-use crate::traits::SOME_NULL;
 
 /// Returns bounds of the entries; `None` without entries.
-pub(super) fn lay_out(builder: &mut Builder, view: FforView<'_>) -> Result<Option<(u64, u64)>> {
+pub(super) fn lay_out(builder: &mut Builder, view: &Ffor) -> Result<Option<(u64, u64)>> {
     let residuals = view.residuals();
     builder.words = residuals.long_words().clone();
     builder.packed.extend_from_slice(residuals.short_words());

@@ -1,12 +1,12 @@
 //! Blocks of 128, as in the file.
 
-use vectile_encodings::layout::GpuForView;
+use vectile_encodings::layout::GpuFor;
 
 use crate::builder::Builder;
 use crate::error::Result;
 
 /// Returns bounds of the entries; `None` without entries.
-pub(super) fn lay_out(builder: &mut Builder, view: GpuForView<'_>) -> Result<Option<(u64, u64)>> {
+pub(super) fn lay_out(builder: &mut Builder, view: &GpuFor) -> Result<Option<(u64, u64)>> {
     builder.blocks_of(view.blocks());
     let mut bounds: Option<(u64, u64)> = None;
     for vector in 0..builder.vectors.len() {

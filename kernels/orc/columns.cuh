@@ -7,26 +7,7 @@
 //
 // Floats have no bounds, and PACK puts them where they belong, as they are. Text lies where it belongs: PACK looks at it.
 
-enum Step { BOUNDS, PACK };
-enum Kind { INTEGERS, BITS, BYTES, DECIMALS, TIMESTAMPS, FLOATS, DOUBLES, TEXT, BINARY };
 enum { SAMPLE_ROWS = 32, ROWS = 1024 };
-
-struct Column {
-    u64 values, others;  // `others`: i64 beside each value, scales of decimals or nanoseconds of timestamps
-    u64 present;         // 0: all rows have a value
-    u64 before;          // values before each vector, u32, unless `present` is 0
-    u64 bounds;          // i64: least and greatest of each vector
-    u64 sample;          // i64: of rows as far from each other as may be
-    u64 fault;           // a word that is not 0 any more once a value cannot be computed
-    u64 chunk;           // its front is there for PACK
-    u64 reference;       // of residuals, beside the base of a vector
-    i64 parameter;       // of decimals the scale, of timestamps the second that others count from
-    u32 kind, rows;
-    u32 first_vector;    // of those of all columns of the launch
-    u32 unused;
-};
-
-static_assert(sizeof(Column) == 96, "as the host writes them");
 
 // `product` becomes the product, unless that has more than 64 bits.
 DEVICE bool multiplies(i64 a, i64 b, i64& product) {
@@ -71,7 +52,7 @@ DEVICE bool nanoseconds(i64 seconds, i64 packed, i64 epoch, i64& value) {
 }
 
 // Value k of a column of integers of any kind.
-DEVICE bool value_of(const Column& c, u64 k, i64& value) {
+DEVICE bool value_of(const DecodedColumn& c, u64 k, i64& value) {
     const i64* values = (const i64*)c.values;
     const u8* bytes = (const u8*)c.values;
     switch (c.kind) {
@@ -90,7 +71,7 @@ struct Rows {
     u32 vector, rows;
     bool are_all;
 
-    DEVICE Rows(const Column& c, u32 of_vector) {
+    DEVICE Rows(const DecodedColumn& c, u32 of_vector) {
         vector = of_vector;
         rows = min(c.rows - vector * ROWS, (u32)ROWS);
         are_all = c.present == 0;
@@ -110,7 +91,7 @@ struct Rows {
     }
 };
 
-DEVICE void find_bounds(const Column& c, u32 vector) {
+DEVICE void find_bounds(const DecodedColumn& c, u32 vector) {
     const u32 lane = lane_id();
     const Rows rows(c, vector);
     i64 least = (i64)(~0ull >> 1), greatest = -least - 1;
@@ -162,7 +143,7 @@ struct Plane {
     }
 };
 
-DEVICE void pack(const Column& c, u32 vector) {
+DEVICE void pack(const DecodedColumn& c, u32 vector) {
     const u32 lane = lane_id();
     const Vector of = ((const Vector*)(c.chunk + sizeof(Header)))[vector];
     const Rows rows(c, vector);
@@ -180,7 +161,7 @@ DEVICE void pack(const Column& c, u32 vector) {
 }
 
 // Values as they are.
-template <class T> DEVICE void place(const Column& c, u32 vector) {
+template <class T> DEVICE void place(const DecodedColumn& c, u32 vector) {
     const u32 lane = lane_id();
     const Rows rows(c, vector);
     T* to = (T*)(c.chunk + (u64)((const Header*)c.chunk)->values * 16) + (u64)vector * ROWS;
@@ -216,7 +197,7 @@ DEVICE bool is_in_character(const u8* bytes, u32 at, u32 begin, u32 end) {
 }
 
 // Whether the strings of a vector are UTF-8: of all bytes, and where strings begin.
-DEVICE void check_text(const Column& c, u32 vector) {
+DEVICE void check_text(const DecodedColumn& c, u32 vector) {
     const u32 lane = lane_id();
     const Vector of = ((const Vector*)(c.chunk + sizeof(Header)))[vector];
     const u8* block = (const u8*)(c.chunk + (u64)of.line * 16);
@@ -243,11 +224,11 @@ struct Args { u64 word[4]; };
 
 extern "C" __global__ void __launch_bounds__(128, 4) columns(const Args a) {
     const u32 warps = gridDim.x * (blockDim.x / 32), all = (u32)a.word[3];
-    const Column* const first = (const Column*)a.word[1];
+    const DecodedColumn* const first = (const DecodedColumn*)a.word[1];
     for (u32 i = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < all; i += warps) {
         u32 at = 0;
         while (at + 1 < (u32)a.word[2] && first[at + 1].first_vector <= i) at++;
-        const Column c = first[at];
+        const DecodedColumn c = first[at];
         const u32 vector = i - c.first_vector;
         const bool are_integers = c.kind < FLOATS;
         if (a.word[0] == BOUNDS) {

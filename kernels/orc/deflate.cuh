@@ -185,7 +185,7 @@ struct __align__(16) Scratch {
     DEVICE u32 bits(u32 at) const { return __funnelshift_r(window[at / 32], window[at / 32 + 1], at); }
     DEVICE u32 bits(u32 at, u32 count) const { return bits(at) & ((1u << count) - 1); }
 };
-static_assert(sizeof(Scratch) == 5840, "those who launch ask for so many bytes a warp");
+static_assert(sizeof(Scratch) == INFLATE_WARP_BYTES, "those who launch ask for so many bytes a warp");
 
 // A chunk's bytes as bits, counted from the word on that the first one is in.
 struct Input {
@@ -631,16 +631,6 @@ DEVICE u32 inflate_blocks(const Input& input, Output& output, Scratch& s) {
     }
 }
 
-// A chunk: where its bytes are, and where they go. What is original is copied.
-struct Chunk {
-    u64 from, to;  // `to` is a multiple of 16
-    u32 bytes, room, is_original, unused;
-};
-
-struct Result {
-    u32 written, error;
-};
-
 struct Args { u64 word[3]; };
 
 // Chunks, how many there are, and where a result of each goes. A warp needs shared memory for a `Scratch`.
@@ -649,13 +639,13 @@ extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) inflate(cons
     const u32 warps = blockDim.x / 32, warp = threadIdx.x / 32;
     Scratch& s = shared[warp];
     for (u32 i = blockIdx.x * warps + warp; i < (u32)a.word[1]; i += gridDim.x * warps) {
-        const Chunk chunk = global<const Chunk>(a.word[0])[i];
+        const InflateChunk chunk = global<const InflateChunk>(a.word[0])[i];
         const u8* const from = global<const u8>(chunk.from);
         Output output{global<u8>(chunk.to), chunk.room, 0};
         u32 error;
         if (chunk.is_original) error = output.copy_all(from, chunk.bytes);
         else if (max(chunk.bytes, chunk.room) >= MOST_BYTES) error = TOO_LARGE;
         else error = inflate_blocks(Input(from, chunk.bytes), output, s);
-        if (lane_id() == 0) global<Result>(a.word[2])[i] = Result{output.written, error};
+        if (lane_id() == 0) global<Inflated>(a.word[2])[i] = Inflated{output.written, error};
     }
 }

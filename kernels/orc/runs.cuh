@@ -7,22 +7,6 @@
 
 struct Args { u64 word[4]; };
 
-// What `inflate` says of a chunk.
-struct Inflated {
-    u32 written, error;
-};
-
-// `bytes` are those up to the end of the stream, but for those of its last chunk, if `last` is one more than that one's
-// number. 16 bytes before and behind them may be read. A part that another follows is told where that begins, since
-// nothing else says that positions are not damaged: behind `next_values` of its values, and `next_byte` from its start
-// on, there has to start a run.
-struct Part {
-    u64 from, to;
-    i32 bytes;
-    u32 skip, count, last;  // values of the first runs that are not wanted, values that are
-    u32 next_byte, next_values;
-};
-
 enum { NO_NEXT = 0xffffffff };
 
 // Whether a part meets the next one.
@@ -35,7 +19,8 @@ struct Meeting {
     DEVICE u32 fault() const { return __any_sync(ALL, is_met || byte == NO_NEXT) ? NO_FAULT : MISPLACED; }
 };
 
-static_assert(sizeof(Window) == (VARINTS ? 3312 : 2224), "those who launch ask for so many bytes a warp");
+static_assert(sizeof(Window) == (VARINTS ? (u32)VARINT_WINDOW_BYTES : (u32)WINDOW_BYTES),
+              "those who launch ask for so many bytes a warp");
 
 enum { SHORT_RUN = 16 };
 // Values of a long run that a lane reads before it writes them.
@@ -123,7 +108,7 @@ DEVICE void write_runs(Window& w, const Format& format, const u8* bytes, const R
     }
 }
 
-DEVICE u32 decode_part(const Part& part, u32 bytes_left, Window& w) {
+DEVICE u32 decode_part(const DecodePart& part, u32 bytes_left, Window& w) {
     const u8* stream = global<const u8>(part.from);
     const Output out = {global<Value>(part.to), part.skip, part.count};
     const u64 wanted = (u64)part.skip + part.count;
@@ -205,7 +190,7 @@ extern "C" __global__ void decode_runs(const Args a) {
     Window& w = windows[threadIdx.x / 32];
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
-        const Part part = global<const Part>(a.word[0])[i];
+        const DecodePart part = global<const DecodePart>(a.word[0])[i];
         const i32 of_last = part.last ? (i32)global<const Inflated>(a.word[3])[part.last - 1].written : 0;
         const u32 fault = decode_part(part, (u32)max(part.bytes + of_last, 0), w);
         if (lane_id() == 0) global<u32>(a.word[2])[i] = fault;

@@ -1,12 +1,12 @@
 //! Runs: a block for each vector, with a bit for each row that starts one, and values of whole bytes.
 
-use vectile_encodings::layout::RunsView;
+use vectile_encodings::layout::RunVectors;
 
 use crate::builder::{Builder, Lines};
 use crate::error::{Error, Result};
 
 /// Returns bounds of the entries; `None` without entries.
-pub(super) fn lay_out(builder: &mut Builder, view: RunsView<'_>) -> Result<Option<(u64, u64)>> {
+pub(super) fn lay_out(builder: &mut Builder, view: &impl RunVectors) -> Result<Option<(u64, u64)>> {
     builder.lines = Lines::Blocks;
     let mut bounds: Option<(u64, u64)> = None;
     view.for_each_vector(|vector, starts, entries, (low, high)| {

@@ -2,13 +2,16 @@
 //! Kernels decode it with the code of `ffor`.
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_encodings::layout::{SparseView, pack};
+use vectile_encodings::layout::{Sequence, Sparse, pack};
 
 use crate::builder::Builder;
 use crate::error::{Error, Result};
 
 /// Returns bounds of the entries.
-pub(super) fn lay_out(builder: &mut Builder, view: SparseView<'_>) -> Result<Option<(u64, u64)>> {
+pub(super) fn lay_out(
+    builder: &mut Builder,
+    view: &Sparse<Sequence>,
+) -> Result<Option<(u64, u64)>> {
     let value = view.value();
     builder.vectors.iter_mut().for_each(|v| v.base = value);
     builder.traits.width(0);

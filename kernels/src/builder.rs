@@ -15,7 +15,7 @@
 //! body      packed words (in `delta`, those of a vector follow the starts of its lanes), plain values, or strings
 //! ```
 //!
-//! `common/chunk.cuh` has the same structs. The layouts of encodings, which fill a builder, validate everything that
+//! `chunk_structs` defines the structs, for device code as well. The layouts of encodings, which fill a builder, validate everything that
 //! kernels rely on.
 
 use std::cell::RefCell;
@@ -28,13 +28,13 @@ use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::{BlocksView, Nulls, Packed, PatchList};
 
+use crate::chunk_structs::{
+    ALL_NULL, EXCEPTIONS, Extra, FEW_WIDTHS, Header, PATCHED, SOME_NULL, Vector, WIDE,
+};
 use crate::error::{Error, Result};
 use crate::symbols::Symbols;
-use crate::traits::{ALL_NULL, ColumnTraits, EXCEPTIONS, FEW_WIDTHS, PATCHED, SOME_NULL, WIDE};
+use crate::traits::ColumnTraits;
 
-const HEADER_BYTES: usize = 128;
-const VECTOR_BYTES: usize = 16;
-const EXTRA_BYTES: usize = 32;
 pub(crate) const LINE_BYTES: usize = 128;
 pub(crate) const LANES: usize = 32;
 /// Alignment of fronts and bodies.
@@ -43,25 +43,6 @@ pub(crate) const ALIGNMENT: usize = 256;
 const FEW: usize = 4;
 /// Bytes that a decoder may read behind packed words, and behind the values of runs.
 pub(crate) const SLACK_BYTES: usize = 2048;
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Vector {
-    pub line: u32,
-    pub width: u8,
-    pub flags: u8,
-    pub scale: u16,
-    pub base: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extra {
-    pub patches: u32,
-    pub exceptions: u32,
-    pub bitmap: u32,
-    pub right_line: u32,
-    pub smallest: u64,
-    pub right_width: u32,
-}
 
 /// Units of the lines of vectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -313,8 +294,8 @@ impl Builder {
     /// Offsets of the parts of the front: extras, values, blocks; and its end.
     fn part_offsets(&self) -> [usize; 4] {
         let vectors = self.vectors.len() + usize::from(self.end.is_some());
-        let extras = HEADER_BYTES + vectors * VECTOR_BYTES;
-        let values = (extras + self.extras.len() * EXTRA_BYTES).next_multiple_of(ALIGNMENT);
+        let extras = Header::BYTES + vectors * Vector::BYTES;
+        let values = (extras + self.extras.len() * Extra::BYTES).next_multiple_of(ALIGNMENT);
         let blocks = (values + self.values_bytes).next_multiple_of(16);
         let end = (blocks + self.blocks.len()).next_multiple_of(ALIGNMENT);
         [extras, values, blocks, end]
@@ -341,47 +322,46 @@ impl Builder {
         let transform = number(self.traits.transforms);
         let sequence = number(self.traits.sequences);
         let mut out = Writer { out, at: 0 };
-        out.bytes(&[transform, sequence, 0, self.patch_bytes]);
-        for word in [
-            u32::try_from(self.rows).map_err(|_| too_large())?,
-            offset(HEADER_BYTES)?,
-            offset(extras)?,
-            offset(body)?,
-            offset(if self.values_bytes > 0 { values } else { body })?,
-            self.entries
-                .as_ref()
-                .map_or(0, |entries| entries.len() as u32),
-            self.right_width,
-        ] {
-            out.bytes(&word.to_le_bytes());
-        }
-        out.bytes(&self.reference.to_le_bytes());
-        for left in &self.lefts {
-            out.bytes(&left.to_le_bytes());
-        }
-        out.bytes(&self.step.to_le_bytes());
-        out.zeros_to(HEADER_BYTES);
+        let entries = self.entries.as_ref();
+        let header = Header {
+            transform,
+            sequence,
+            patch_bytes: self.patch_bytes,
+            rows: u32::try_from(self.rows).map_err(|_| too_large())?,
+            vectors: offset(Header::BYTES)?,
+            extras: offset(extras)?,
+            packed: offset(body)?,
+            values: offset(if self.values_bytes > 0 { values } else { body })?,
+            entries: entries.map_or(0, |entries| entries.len() as u32),
+            right_width: self.right_width,
+            reference: self.reference as u64,
+            reference_high: (self.reference >> 64) as u64,
+            lefts: self.lefts,
+            step: self.step,
+            ..Header::default()
+        };
+        out.bytes(&header.to_bytes());
         for v in &self.vectors {
-            let mut bytes = [0; VECTOR_BYTES];
-            bytes[..4].copy_from_slice(&behind(first, v.line)?.to_le_bytes());
-            [bytes[4], bytes[5]] = [v.width, v.flags];
-            bytes[6..8].copy_from_slice(&v.scale.to_le_bytes());
-            bytes[8..].copy_from_slice(&v.base.to_le_bytes());
-            out.bytes(&bytes);
+            let line = behind(first, v.line)?;
+            out.bytes(&Vector { line, ..*v }.to_bytes());
         }
         if let Some(end) = self.end {
-            let mut bytes = [0; VECTOR_BYTES];
-            bytes[..4].copy_from_slice(&behind(first, end)?.to_le_bytes());
-            out.bytes(&bytes);
+            let line = behind(first, end)?;
+            let end = Vector {
+                line,
+                ..Vector::default()
+            };
+            out.bytes(&end.to_bytes());
         }
         for e in &self.extras {
-            for offset in [e.patches, e.exceptions, e.bitmap] {
-                out.bytes(&behind(first_block, offset)?.to_le_bytes());
-            }
-            out.bytes(&behind(first_line, e.right_line)?.to_le_bytes());
-            out.bytes(&e.smallest.to_le_bytes());
-            out.bytes(&e.right_width.to_le_bytes());
-            out.bytes(&[0; 4]);
+            let extra = Extra {
+                patches: behind(first_block, e.patches)?,
+                exceptions: behind(first_block, e.exceptions)?,
+                bitmap: behind(first_block, e.bitmap)?,
+                right_line: behind(first_line, e.right_line)?,
+                ..*e
+            };
+            out.bytes(&extra.to_bytes());
         }
         out.zeros_to(values);
         out.bytes(&self.values);

@@ -2,7 +2,31 @@
 
 use vectile_encodings::streams::RunLength;
 
+use crate::chunk_structs::{Extra, Header, VECTOR_FLAGS, Vector};
+use crate::key_columns::{BuildStep, KeyColumn};
+use crate::orc::{
+    ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated,
+    VARINT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_MEMORY,
+};
 use crate::registry::{SequenceKind, Transform};
+use crate::text::tokens::{STRING_HASH, TOKENS};
+use crate::text::word_hash::WORD_HASH;
+use crate::text::{CompressStep, DecodeChunk, DistinctStep, NumberedChunk, TokenizeChunk};
+
+/// Device code that reads chunks, followed by more.
+macro_rules! reading_chunks {
+    ($($more:expr),* $(,)?) => {
+        [
+            include_str!("../common/base.cuh"),
+            VECTOR_FLAGS,
+            Header::CODE,
+            Vector::CODE,
+            Extra::CODE,
+            include_str!("../common/chunk.cuh"),
+            $($more),*
+        ]
+    };
+}
 
 /// The code of every kernel; with that of rare encodings if `has_rare`.
 pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
@@ -10,9 +34,7 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
         true => (SequenceKind::CODE_WITH_RARE, Transform::CODE_WITH_RARE),
         false => (SequenceKind::CODE, Transform::CODE),
     };
-    let sequences = [
-        include_str!("../common/base.cuh"),
-        include_str!("../common/chunk.cuh"),
+    let sequences = reading_chunks![
         include_str!("../common/packed.cuh"),
         include_str!("../common/codecs.cuh"),
         include_str!("../common/sequence.cuh"),
@@ -31,55 +53,60 @@ pub fn scan(has_rare: bool) -> impl Iterator<Item = &'static str> {
 }
 
 /// The kernel that makes tokens of strings.
-pub const TOKENIZER: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const TOKENIZER: [&str; 11] = reading_chunks![
+    TokenizeChunk::CODE,
+    TOKENS,
+    STRING_HASH,
     include_str!("../text/codes.cuh"),
     include_str!("../text/tokens.cuh"),
 ];
 
 /// The kernel that numbers distinct strings.
-pub const DISTINCT: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const DISTINCT: [&str; 10] = reading_chunks![
+    DistinctStep::CODE,
+    NumberedChunk::CODE,
     include_str!("../text/codes.cuh"),
     include_str!("../text/distinct.cuh"),
 ];
 
 /// The kernel that builds key tables.
-pub const BUILD: [&str; 3] = [
+pub const BUILD: [&str; 5] = [
     include_str!("../common/base.cuh"),
     include_str!("../common/hash.cuh"),
+    BuildStep::CODE,
+    KeyColumn::CODE,
     include_str!("../common/build.cuh"),
 ];
 
 /// The kernel that compresses strings.
-pub const COMPRESS: [&str; 2] = [
+pub const COMPRESS: [&str; 4] = [
     include_str!("../common/base.cuh"),
+    CompressStep::CODE,
+    WORD_HASH,
     include_str!("../text/compress.cuh"),
 ];
 
 /// The kernel that decodes strings.
-pub const DECODE: [&str; 4] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const DECODE: [&str; 9] = reading_chunks![
+    DecodeChunk::CODE,
     include_str!("../text/codes.cuh"),
     include_str!("../text/decode.cuh"),
 ];
 
 /// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` describes its arguments.
-pub const INFLATE: [&str; 2] = [
+pub const INFLATE: [&str; 5] = [
     include_str!("../common/base.cuh"),
+    InflateChunk::CODE,
+    Inflated::CODE,
+    INFLATE_MEMORY,
     include_str!("../orc/deflate.cuh"),
 ];
 
-/// Bytes of shared memory of a warp of [`INFLATE`].
-pub const INFLATE_WARP_BYTES: u32 = 5840;
-
 /// The kernel `columns`, which builds columns of decoded values: `orc/columns.cuh` describes its arguments.
-pub const COLUMNS: [&str; 3] = [
-    include_str!("../common/base.cuh"),
-    include_str!("../common/chunk.cuh"),
+pub const COLUMNS: [&str; 10] = reading_chunks![
+    ColumnsStep::CODE,
+    ColumnKind::CODE,
+    DecodedColumn::CODE,
     include_str!("../orc/columns.cuh"),
 ];
 
@@ -99,6 +126,9 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
     [
         include_str!("../common/base.cuh"),
         &traits,
+        Inflated::CODE,
+        DecodePart::CODE,
+        WINDOW_MEMORY,
         include_str!("../orc/window.cuh"),
         format,
         include_str!("../orc/runs.cuh"),
@@ -109,8 +139,8 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
 /// Bytes of shared memory of a warp of that kernel.
 pub fn decode_runs_warp_bytes(encoding: RunLength) -> u32 {
     match encoding {
-        RunLength::Bytes => 2224,
-        RunLength::V1 { .. } | RunLength::V2 { .. } | RunLength::Varints => 3312,
+        RunLength::Bytes => WINDOW_BYTES,
+        RunLength::V1 { .. } | RunLength::V2 { .. } | RunLength::Varints => VARINT_WINDOW_BYTES,
     }
 }
 

@@ -36,8 +36,9 @@ use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Sequence, Values};
 
 use crate::builder::{Builder, unsupported};
+use crate::chunk_structs::TILE_ROWS;
 use crate::error::Result;
-use crate::traits::{ColumnTraits, TILE_ROWS};
+use crate::traits::ColumnTraits;
 use crate::unwritten::UnwrittenValues;
 
 pub use alp::SCALES;
@@ -134,7 +135,7 @@ pub(crate) fn lay_out(
                 false => Transform::Dict,
             }
         }
-        Values::Constant(value) => dictionary(builder, value, Sequence::Constant(0))?,
+        Values::Constant(value) => dictionary(builder, value, &Sequence::Constant(0))?,
         Values::Plain(width, bytes) => {
             builder.traits.sequences = SequenceKind::Ffor.bit();
             plain::lay_out(builder, data_type, width, bytes)?;
@@ -255,7 +256,7 @@ pub(crate) fn lay_out_row_numbers(
 }
 
 /// Lays out a dictionary. For a single boolean, which kernels compute with, the transform is another.
-fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) -> Result<Transform> {
+fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: &Sequence) -> Result<Transform> {
     let bounds = sequence(builder, codes)?;
     dict::check(builder, entries.len(), codes, bounds)?;
     match constant::boolean(entries) {
@@ -271,9 +272,9 @@ fn dictionary(builder: &mut Builder, entries: &ArrayRef, codes: Sequence<'_>) ->
 }
 
 /// Lays a sequence out. Returns bounds of the entries of its rows.
-fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)> {
+fn sequence(builder: &mut Builder, sequence: &Sequence) -> Result<(u64, u64)> {
     let (kind, bounds) = match sequence {
-        Sequence::Constant(value) => (SequenceKind::Ffor, constant::entries(builder, value)),
+        Sequence::Constant(value) => (SequenceKind::Ffor, constant::entries(builder, *value)),
         Sequence::Ffor(view) => (SequenceKind::Ffor, ffor::lay_out(builder, view)?),
         Sequence::Delta(view) => {
             let rows = builder.rows();
@@ -281,6 +282,7 @@ fn sequence(builder: &mut Builder, sequence: Sequence<'_>) -> Result<(u64, u64)>
             (SequenceKind::Delta, delta::lay_out(builder, view, largest)?)
         }
         Sequence::Rle(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
+        Sequence::GpuRfor(view) => (SequenceKind::Rle, rle::lay_out(builder, view)?),
         Sequence::GpuFor(view) => (SequenceKind::GpuFor, gpu_for::lay_out(builder, view)?),
         Sequence::GpuDfor(view) => (SequenceKind::GpuDfor, gpu_dfor::lay_out(builder, view)?),
         Sequence::Sparse(view) => (SequenceKind::Ffor, sparse::lay_out(builder, view)?),

@@ -2,17 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// Flags of a vector.
-pub(crate) const PATCHED: u8 = 1;
-pub(crate) const ALL_NULL: u8 = 2;
-pub(crate) const SOME_NULL: u8 = 4;
-pub(crate) const EXCEPTIONS: u8 = 8;
-/// Starts of lanes of `delta`, or minima of blocks, of 64 bits.
-pub(crate) const WIDE: u8 = 16;
-/// For blocks: set if kernels have code for each width of a vector.
-pub(crate) const FEW_WIDTHS: u8 = 32;
-/// A flag of kernels, not of vectors: set if tiles of blocks have room for entries.
-pub(crate) const TILE_ROWS: u8 = 64;
+use crate::chunk_structs::{ALL_NULL, EXCEPTIONS, PATCHED, SOME_NULL};
 
 /// Traits of a chunk, or the union of those of several chunks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -26,13 +26,13 @@ struct Lengths {
     }
 };
 
-// Of chunks that `words` words each tell of, the first of which is the chunk's first vector, those of a vector's.
-DEVICE const u64* chunk_of(const u64* chunks, u32 count, u32 words, u64 vector) {
+// The one of `count` chunks, in order, that has a vector.
+template <class T> DEVICE const T* chunk_of(const T* chunks, u32 count, u64 vector) {
     u32 low = 0, high = count;
     while (high - low > 1) {
         const u32 middle = (low + high) / 2;
-        if (__ldg(chunks + middle * words) <= vector) low = middle;
+        if (__ldg(&chunks[middle].first_vector) <= vector) low = middle;
         else high = middle;
     }
-    return chunks + low * words;
+    return chunks + low;
 }

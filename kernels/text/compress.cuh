@@ -1,10 +1,7 @@
 // Codes of strings. `exec/compress.rs` launches the kernel twice: a lane makes the codes of a part of a split, where they have
 // room at the worst; then, as the lengths of all are known, it moves them to where they belong.
 
-enum { ENCODE, GATHER };
 enum { NO_WORD = ~0u, NO_ESCAPE = ~0u };
-// Of hashes, as in `exec/matcher.rs`.
-enum : u32 { FIRST = 0x9e3779b1, SECOND = 0x7feb352d, THIRD = 0x846ca68b, LAST = 0x2c1b3c6d, OTHER = 0x297a2d39 };
 
 struct Args { u64 word[13]; };
 

@@ -12,7 +12,7 @@
 // A vector takes no more bytes than the lengths of its wanted strings come to, from a place that follows from the same
 // lengths.
 
-enum { THREADS = 512, STAGE_BYTES = 2032, CHUNK_WORDS = 5 };
+enum { THREADS = 512, STAGE_BYTES = 2032 };
 enum { FETCHED_BYTES = 512 };  // of a split's codes, before they are needed
 
 struct Args { u64 word[7]; };
@@ -344,15 +344,15 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
     u8* const room = (u8*)taken + 16;
     const u32 last = (u32)(a.word[0] * (blockIdx.x + 1) / gridDim.x);
     u32 next = (u32)(a.word[0] * blockIdx.x / gridDim.x);
-    const u64* own = chunk_of((const u64*)a.word[1], (u32)a.word[2], CHUNK_WORDS, next);
+    const DecodeChunk* own = chunk_of((const DecodeChunk*)a.word[1], (u32)a.word[2], next);
     // all warps are at the same chunk
-    for (; next < last; own += CHUNK_WORDS) {
-        const u32 first = (u32)own[0], rows = (u32)own[2], end = min(last, first + (rows + 1023) / 1024);
-        const Expansion expansion{(const u8*)own[3]};
-        const bool is_here = expansion.any() && own[4] <= a.word[6];
+    for (; next < last; own++) {
+        const u32 first = (u32)own->first_vector, rows = (u32)own->rows, end = min(last, first + (rows + 1023) / 1024);
+        const Expansion expansion{(const u8*)own->expansion};
+        const bool is_here = expansion.any() && own->expansion_bytes <= a.word[6];
         __syncthreads();
-        if (threadIdx.x == 0) *taken = own[1] ? next : end;
-        for (u32 k = threadIdx.x; is_here && k < own[4] / 16; k += THREADS)
+        if (threadIdx.x == 0) *taken = own->address ? next : end;
+        for (u32 k = threadIdx.x; is_here && k < own->expansion_bytes / 16; k += THREADS)
             ((uint4*)room)[k] = __ldg((const uint4*)expansion.at + k);
         __syncthreads();
         // some vectors have much more text than others
@@ -363,7 +363,7 @@ extern "C" __global__ void BOUNDS(THREADS) decode(const Args a) {
             const u32 existing = rows <= before ? 0 : rows - before >= 32 ? ALL : (1u << (rows - before)) - 1;
             const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + (u64)at * 32 + lane) : existing;
             if (!__any_sync(ALL, selected)) continue;
-            const Chunk c = chunk(own[1]);
+            const Chunk c = chunk(own->address);
             const Vector vector = ((const Vector*)(c.bytes + sizeof(Header)))[v];
             const u32* starts = (const u32*)c.at(vector.line);
             const u8* body = c.at(__ldg(&c.header()->packed));

@@ -2,7 +2,6 @@
 // `dict`. `exec/distinct.rs` launches the kernel once for each step. A warp has a vector. A row's place is 1024 times its
 // vector, and where it is there; a place that is no row's, or that of a null, has no slot.
 
-enum { STARTS, INSERT, MARK, NUMBER, PACK };
 enum { NONE = ~0u, MOST_PROBES = 256 };
 
 struct Args { u64 word[15]; };
@@ -172,8 +171,8 @@ extern "C" __global__ void BOUNDS(256) distinct(const Args a) {
             case MARK: mark(t, v, masks, counts); break;
             case NUMBER: number(t, v, masks, __ldg(counts + v), numbers); break;
             case PACK: {
-                const u64* own = chunk_of((const u64*)a.word[12], (u32)a.word[13], 2, v);
-                pack(t, v, numbers, chunk(own[1]), (u32)(v - own[0]));
+                const NumberedChunk* own = chunk_of((const NumberedChunk*)a.word[12], (u32)a.word[13], v);
+                pack(t, v, numbers, chunk(own->address), (u32)(v - own->first_vector));
             }
         }
     }

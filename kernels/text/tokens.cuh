@@ -3,12 +3,6 @@
 // eight tokens; a lane has the tokens of a split. And strings as fingerprints: hashes of 16 bits, eight strings of each
 // lane side by side.
 
-// Tokens of 12 bits: codes as they are, then bytes. Of entries, codes as they are, then nothing, then the end of a string.
-enum { BYTES = 256, NOTHING = 512, EMPTY_STRING = 513, LAST_BYTES = 514, FIRST_ENDS = 770 };
-
-// How the hash of a string goes on with one more byte, which `exec/tokens.rs` knows, too.
-enum : u32 { HASH_FACTOR = 0x9e3779b1, HASH_MIX = 0x85ebca6b };
-
 struct Args { u64 word[6]; };
 
 // The codes of a chunk, as `exec/tokens.rs` writes them.
@@ -244,12 +238,12 @@ DEVICE void run_split(const Vocabulary& words, const u8* lengths, u32 width, u32
 // with `word[5]`, writes fingerprints to there, 1024 for a vector; else, without `word[4]`, counts at `word[3]` how many
 // times three words the lanes of a vector take; else writes them to there, each vector's at the place that `word[3]` says.
 extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
-    const u64* chunks = (const u64*)a.word[1];
+    const TokenizeChunk* chunks = (const TokenizeChunk*)a.word[1];
     u32* const places = (u32*)a.word[3];
     for (u64 at = (u64)blockIdx.x * 8 + threadIdx.x / 32; at < a.word[0]; at += (u64)gridDim.x * 8) {
-        const u64* own = chunk_of(chunks, (u32)a.word[2], 3, at);
-        const u32 v = (u32)(at - own[0]), lane = lane_id();
-        const Chunk c = chunk(own[1]);
+        const TokenizeChunk* own = chunk_of(chunks, (u32)a.word[2], at);
+        const u32 v = (u32)(at - own->first_vector), lane = lane_id();
+        const Chunk c = chunk(own->address);
         const Vector vector = ((const Vector*)(c.bytes + sizeof(Header)))[v];
         const u32 rows = __ldg(&c.header()->rows), first = v * 1024 + lane * 32;
         const u32 count = rows > first ? min(rows - first, 32u) : 0;
@@ -257,7 +251,7 @@ extern "C" __global__ void BOUNDS(256) tokenize(const Args a) {
         const u8* lengths = (const u8*)(starts + 36) + lane * 32 * vector.width;
         const u8* body = c.at(__ldg(&c.header()->packed));
         const u32 start = __ldg(starts + lane), end = __ldg(starts + lane + 1);
-        const Vocabulary vocabulary{(const u8*)chunks + own[2]};
+        const Vocabulary vocabulary{(const u8*)chunks + own->vocabulary};
 
         if (a.word[5]) {
             Fingerprints prints{vocabulary, (u16*)a.word[5] + at * 1024 + lane * 8, 0, 0};

@@ -1,7 +1,8 @@
 //! `vectile sql` with an emulated GPU, for the differential fuzzer: `sql_fuzz.py --subject emulated`.
 //!
 //! It takes the arguments that the fuzzer passes to `vectile sql`, and no others. `EMULATED_SEED` determines the order
-//! in which threads run, see [`CpuDevice::set_seed`]. With `--plain` it is DataFusion alone, without rules of Vectile:
+//! in which threads run, see [`CpuDevice::set_seed`]. `--gpu-build-from-rows=N` and `--no-key-table-cache` change
+//! [`GpuTuning`], as in the command line. With `--plain` it is DataFusion alone, without rules of Vectile:
 //! an answer that is wrong there, too, is DataFusion's.
 
 use std::io::{Write, stdout};
@@ -15,7 +16,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::DFParser;
 use futures::TryStreamExt;
-use vectile_datafusion::{Gpu, register_with_gpu};
+use vectile_datafusion::{Gpu, GpuTuning, VectileOptions, register_with_gpu};
 use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
 
@@ -38,17 +39,25 @@ struct Arguments {
     /// `NAME=FOLDER` of each table.
     tables: Vec<String>,
     is_plain: bool,
+    tuning: GpuTuning,
 }
 
 fn parse() -> Result<Arguments> {
     let mut arguments = std::env::args().skip(1);
     let (mut script, mut tables, mut is_plain) = (None, vec![], false);
+    let mut tuning = GpuTuning::default();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "-f" => script = arguments.next(),
             "-t" => tables.extend(arguments.next()),
             "--plain" => is_plain = true,
-            _ => {}
+            "--no-key-table-cache" => tuning.keep_key_tables = false,
+            _ => {
+                if let Some(rows) = argument.strip_prefix("--gpu-build-from-rows=") {
+                    let rows = rows.parse();
+                    tuning.build_from_rows = rows.or_else(|_| exec_err!("{argument}"))?;
+                }
+            }
         }
     }
     match script {
@@ -56,6 +65,7 @@ fn parse() -> Result<Arguments> {
             script: std::fs::read_to_string(path)?,
             tables,
             is_plain,
+            tuning,
         }),
         None => {
             exec_err!("usage: emulated sql --format csv -f SCRIPT [-t NAME=FOLDER].. [--plain]")
@@ -73,7 +83,7 @@ fn on_workers(work: impl Future<Output = Result<()>> + Send + 'static) -> Result
 }
 
 async fn run(arguments: Arguments) -> Result<()> {
-    let context = session(arguments.is_plain)?;
+    let context = session(arguments.is_plain, arguments.tuning)?;
     for table in &arguments.tables {
         let Some((name, folder)) = table.split_once('=') else {
             return exec_err!("-t {table}: not NAME=FOLDER");
@@ -96,7 +106,7 @@ async fn run(arguments: Arguments) -> Result<()> {
     Ok(())
 }
 
-fn session(is_plain: bool) -> Result<SessionContext> {
+fn session(is_plain: bool, tuning: GpuTuning) -> Result<SessionContext> {
     let config = SessionConfig::new().with_information_schema(true).set_bool(
         "datafusion.execution.listing_table_ignore_subdirectory",
         false,
@@ -119,5 +129,12 @@ fn session(is_plain: bool) -> Result<SessionContext> {
         Err(reason) => Gpu::none(reason),
     };
     register_with_gpu(&context, gpu)?;
+    let state = context.state_ref();
+    let mut state = state.write();
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    if let Some(options) = extensions.get_mut::<VectileOptions>() {
+        options.gpu_tuning = tuning;
+    }
+    drop(state);
     Ok(context)
 }

@@ -87,7 +87,7 @@ impl GpuRun {
         if let Some(options) = extensions.get_mut::<VectileOptions>() {
             options.gpu = GpuMode::On;
             // test tables are small
-            options.gpu_build_from_rows = 0;
+            options.gpu_tuning.build_from_rows = 0;
         }
         Ok(())
     }

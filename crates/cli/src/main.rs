@@ -26,6 +26,7 @@ mod interruptible;
 mod location;
 mod merge;
 mod nearest;
+mod open_file;
 mod parquet_schema;
 mod parts;
 mod paths;

@@ -59,11 +59,16 @@ pub fn for_arranging(memory: usize) -> Result<SessionContext> {
 
 /// Disables GPU preparation in the background for later queries, because there are none.
 pub fn make_nothing_ready(context: &SessionContext) {
+    set(context, |options| options.gpu_background = false);
+}
+
+/// Changes the session's options of Vectile.
+pub fn set(context: &SessionContext, change: impl FnOnce(&mut VectileOptions)) {
     let state = context.state_ref();
     let mut state = state.write();
     let extensions = &mut state.config_mut().options_mut().extensions;
     if let Some(options) = extensions.get_mut::<VectileOptions>() {
-        options.gpu_background = false;
+        change(options);
     }
 }
 

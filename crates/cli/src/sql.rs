@@ -69,6 +69,12 @@ pub struct SqlArgs {
     /// Replace the output file if it exists
     #[arg(long, requires = "output")]
     force: bool,
+    /// For benchmarks and tests: tables with at least this many rows get their key tables from the GPU
+    #[arg(long, hide = true, value_name = "ROWS")]
+    gpu_build_from_rows: Option<usize>,
+    /// For benchmarks and tests: no query uses the key tables of earlier ones
+    #[arg(long, hide = true)]
+    no_key_table_cache: bool,
 }
 
 fn parse_table(text: &str) -> Result<(String, String), String> {
@@ -90,6 +96,11 @@ impl SqlArgs {
 /// Runs the statements of `vectile sql`.
 pub async fn run(args: SqlArgs, interrupt: &Interrupt) -> Result<()> {
     let context = session::for_sql()?;
+    session::set(&context, |options| {
+        let tuning = &mut options.gpu_tuning;
+        tuning.keep_key_tables = !args.no_key_table_cache;
+        tuning.build_from_rows = args.gpu_build_from_rows.unwrap_or(tuning.build_from_rows);
+    });
     args.text.apply(&context).await?;
     let output = output(&context, &args).await?;
     interrupt

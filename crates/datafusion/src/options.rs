@@ -52,198 +52,167 @@ impl FromStr for GpuMode {
     }
 }
 
+/// A type of setting: how its values are written in SQL.
+trait SettingValue: Sized {
+    /// Parses a value, which is trimmed and in lower case; `None` if it is malformed.
+    fn parse(text: &str) -> Option<Self>;
+
+    /// The value as `SHOW` prints it; `None` if it is unset.
+    fn show(&self) -> Option<String>;
+}
+
+macro_rules! setting_values {
+    ($($type:ty),*) => {
+        $(impl SettingValue for $type {
+            fn parse(text: &str) -> Option<Self> {
+                text.parse().ok()
+            }
+
+            fn show(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+        })*
+    };
+}
+
+setting_values!(bool, usize, GpuMode);
+
 /// A number of bytes: digits, with an optional unit `K`, `M`, `G` or `T`.
-struct Bytes(u64);
-
-impl FromStr for Bytes {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
+impl SettingValue for Option<u64> {
+    fn parse(text: &str) -> Option<Self> {
         let units = [('k', 10), ('m', 20), ('g', 30), ('t', 40)];
         let unit = units
             .into_iter()
             .find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)));
         let (digits, shift) = unit.unwrap_or((text, 0));
-        let number: u64 = digits.trim().parse().map_err(|_| ())?;
-        number.checked_mul(1 << shift).map(Self).ok_or(())
+        let number: u64 = digits.trim().parse().ok()?;
+        number.checked_mul(1 << shift).map(Some)
     }
+
+    fn show(&self) -> Option<String> {
+        self.map(|bytes| bytes.to_string())
+    }
+}
+
+/// Defines [`VectileOptions`]. A setting is a field, its name in SQL, its default, the text of documentation and
+/// `information_schema.df_settings`, and optionally a condition on values with the text of its error.
+macro_rules! settings {
+    ($($field:ident: $type:ty, $key:literal, $default:expr, $description:literal $(, $check:expr, $error:literal)?;)*) => {
+        /// Settings of a session, in the namespace `vectile`.
+        #[derive(Clone, Debug)]
+        #[non_exhaustive]
+        pub struct VectileOptions {
+            $(#[doc = $description] pub $field: $type,)*
+            /// What tests and benchmarks change, but no setting does.
+            pub gpu_tuning: GpuTuning,
+        }
+
+        impl Default for VectileOptions {
+            fn default() -> Self {
+                Self {
+                    $($field: $default,)*
+                    gpu_tuning: GpuTuning::default(),
+                }
+            }
+        }
+
+        /// Implemented by hand, because the macro `extensions_options` omits the prefix in the names of entries, by
+        /// which `SHOW` looks them up.
+        impl ExtensionOptions for VectileOptions {
+            fn as_any(&self) -> &dyn Any {
+                self
+            }
+
+            fn as_any_mut(&mut self) -> &mut dyn Any {
+                self
+            }
+
+            fn cloned(&self) -> Box<dyn ExtensionOptions> {
+                Box::new(self.clone())
+            }
+
+            fn set(&mut self, key: &str, value: &str) -> Result<()> {
+                match key {
+                    $($key => {
+                        let parsed = <$type>::parse(&value.trim().to_ascii_lowercase());
+                        let parsed = parsed.ok_or_else(|| {
+                            config_datafusion_err!("vectile.{key} cannot be '{value}'")
+                        })?;
+                        $(if !$check(&parsed) {
+                            return config_err!(concat!("vectile.", $key, " must be ", $error));
+                        })?
+                        self.$field = parsed;
+                    })*
+                    _ => {
+                        let known = [$(concat!("vectile.", $key)),*].join(", ");
+                        return config_err!("there is no setting 'vectile.{key}'; there are {known}");
+                    }
+                }
+                Ok(())
+            }
+
+            fn entries(&self) -> Vec<ConfigEntry> {
+                vec![$(ConfigEntry {
+                    key: concat!("vectile.", $key).to_owned(),
+                    value: self.$field.show(),
+                    description: $description,
+                }),*]
+            }
+        }
+    };
+}
+
+settings! {
+    pushdown_filters: bool, "pushdown_filters", true,
+        "If true, scans evaluate filters on the encoded columns. If false, they only skip rows by zone maps.";
+    verify_checksums: bool, "verify_checksums", true,
+        "If true, scans verify the checksums of the data they read.";
+    row_group_rows: usize, "row_group_rows", DEFAULT_ROW_GROUP_ROWS,
+        "Rows per row group of written files.",
+        |rows: &usize| *rows > 0, "a positive integer";
+    keep_plans: bool, "keep_plans", true,
+        "If true, the session caches the plan of a query for when it runs again.";
+    gpu: GpuMode, "gpu", GpuMode::Auto,
+        "Controls which queries run on the GPU: `auto`, those expected to be faster there; `on`, all for which there \
+         is a kernel; `off`, none; `require`, all, and others fail.";
+    gpu_memory_limit: Option<u64>, "gpu.memory_limit", None,
+        "Maximum bytes to keep on the device, such as '40G': columns, key tables and everything derived from them, as \
+         far as other programs leave memory. All sessions of the process share the device: the query planned last \
+         determines the limit. Unset: 80% of the memory that other programs leave.";
+    gpu_host_memory_limit: Option<u64>, "gpu.host_memory_limit", None,
+        "Maximum bytes of columns to keep in pinned host memory in addition; from there they return to the device at \
+         the speed of the link. Other programs cannot use that memory. Shared likewise. Unset: 4 GiB.";
+    gpu_background: bool, "gpu.background", true,
+        "If true, `auto` makes the GPU ready in the background for queries that the CPU runs meanwhile: it opens the \
+         device, loads columns and compiles kernels.";
+    gpu_max_build_rows: usize, "gpu.max_build_rows", GPU_MAX_BUILD_ROWS,
+        "Maximum rows, after its filters, of a table that a scan on the GPU is joined with, if the CPU builds the key \
+         table. With more, the CPU joins.";
 }
 
 /// Default maximum number of rows of a joined table. For more, the CPU's hash join is faster, because one thread builds
 /// a table of codes.
 const GPU_MAX_BUILD_ROWS: usize = 64_000_000;
 
-/// Default minimum number of rows for a build on the GPU: for fewer, the CPU has built the table before a kernel is
-/// launched.
-const GPU_BUILD_FROM_ROWS: usize = 1 << 16;
-
-/// Settings of a session, in the namespace `vectile`.
+/// Decisions about key tables of joins on the GPU that have one right value for users: tests and benchmarks change them,
+/// to reach code paths with few rows and to time queries without cached tables.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct VectileOptions {
-    /// If true, scans evaluate filters themselves. If false, they only prune by zone maps.
-    pub pushdown_filters: bool,
-    /// If true, scans verify the checksums of the data they read.
-    pub verify_checksums: bool,
-    /// Rows per row group of written files.
-    pub row_group_rows: usize,
-    /// If true, [`physical_plan`](crate::physical_plan) caches the plans of queries.
-    pub keep_plans: bool,
-    /// Controls which queries run on the GPU.
-    pub gpu: GpuMode,
-    /// Maximum bytes of columns kept on the device; `None`: the engine's default. All sessions of the process share the
-    /// device: the query planned last determines the limit.
-    pub gpu_memory_limit: Option<u64>,
-    /// Maximum bytes of columns kept in pinned host memory in addition; shared likewise.
-    pub gpu_host_memory_limit: Option<u64>,
-    /// If true, [`GpuMode::Auto`] prepares the GPU in the background for queries that the CPU runs meanwhile: it opens
-    /// the device, loads columns and compiles kernels.
-    pub gpu_background: bool,
-    /// Maximum number of rows of a table that a scan on the GPU is joined with.
-    pub gpu_max_build_rows: usize,
+pub struct GpuTuning {
     /// If a table that a scan on the GPU is joined with has at least this many rows before its filters, the GPU builds
-    /// the lookup, where it can.
-    pub gpu_build_from_rows: usize,
-    /// If true, lookups stay on the GPU for queries with the same joined table.
-    pub gpu_keep_lookups: bool,
+    /// the key table, where it can. For fewer, the CPU has built it before a kernel is launched.
+    pub build_from_rows: usize,
+    /// If true, key tables stay on the GPU for queries with the same joined table.
+    pub keep_key_tables: bool,
 }
 
-impl Default for VectileOptions {
+impl Default for GpuTuning {
     fn default() -> Self {
         Self {
-            pushdown_filters: true,
-            verify_checksums: true,
-            row_group_rows: DEFAULT_ROW_GROUP_ROWS,
-            keep_plans: true,
-            gpu: GpuMode::default(),
-            gpu_memory_limit: None,
-            gpu_host_memory_limit: None,
-            gpu_background: true,
-            gpu_max_build_rows: GPU_MAX_BUILD_ROWS,
-            gpu_build_from_rows: GPU_BUILD_FROM_ROWS,
-            gpu_keep_lookups: true,
+            build_from_rows: 1 << 16,
+            keep_key_tables: true,
         }
     }
-}
-
-/// Implemented by hand, because the macro `extensions_options` omits the prefix in the names of entries, by which
-/// `SHOW` looks them up.
-impl ExtensionOptions for VectileOptions {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        match key {
-            "pushdown_filters" => self.pushdown_filters = parse(key, value)?,
-            "verify_checksums" => self.verify_checksums = parse(key, value)?,
-            "row_group_rows" => match parse(key, value)? {
-                0 => return config_err!("vectile.row_group_rows must be a positive integer"),
-                rows => self.row_group_rows = rows,
-            },
-            "keep_plans" => self.keep_plans = parse(key, value)?,
-            "gpu" => self.gpu = parse(key, value)?,
-            "gpu.memory_limit" => {
-                let Bytes(limit) = parse(key, value)?;
-                self.gpu_memory_limit = Some(limit);
-            }
-            "gpu.host_memory_limit" => {
-                let Bytes(limit) = parse(key, value)?;
-                self.gpu_host_memory_limit = Some(limit);
-            }
-            "gpu.background" => self.gpu_background = parse(key, value)?,
-            "gpu.max_build_rows" => self.gpu_max_build_rows = parse(key, value)?,
-            "gpu.build_from_rows" => self.gpu_build_from_rows = parse(key, value)?,
-            "gpu.keep_lookups" => self.gpu_keep_lookups = parse(key, value)?,
-            _ => {
-                let known = self.entries().into_iter().map(|entry| entry.key);
-                let known = known.collect::<Vec<_>>().join(", ");
-                return config_err!("there is no setting 'vectile.{key}'; there are {known}");
-            }
-        }
-        Ok(())
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        let optional = |key: &str, value: Option<String>, description: &'static str| ConfigEntry {
-            key: format!("{}.{key}", Self::PREFIX),
-            value,
-            description,
-        };
-        let entry = |key: &str, value: String, description: &'static str| {
-            optional(key, Some(value), description)
-        };
-        vec![
-            entry(
-                "pushdown_filters",
-                self.pushdown_filters.to_string(),
-                "Whether scans evaluate filters themselves. When false they only prune by zone maps",
-            ),
-            entry(
-                "verify_checksums",
-                self.verify_checksums.to_string(),
-                "Whether scans compare the checksums of what they read",
-            ),
-            entry(
-                "row_group_rows",
-                self.row_group_rows.to_string(),
-                "Rows per row group of files written",
-            ),
-            entry(
-                "keep_plans",
-                self.keep_plans.to_string(),
-                "Whether the plan of a query is kept for when it runs again",
-            ),
-            entry(
-                "gpu",
-                self.gpu.to_string(),
-                "Whether queries run on the GPU: auto, where it is faster; on, where it can; off; require, or fail",
-            ),
-            optional(
-                "gpu.memory_limit",
-                self.gpu_memory_limit.map(|limit| limit.to_string()),
-                "The most bytes of columns to keep on the GPU",
-            ),
-            optional(
-                "gpu.host_memory_limit",
-                self.gpu_host_memory_limit.map(|limit| limit.to_string()),
-                "The most bytes of columns to keep in host memory for the GPU",
-            ),
-            entry(
-                "gpu.background",
-                self.gpu_background.to_string(),
-                "Whether vectile.gpu = auto makes the GPU ready once the CPU has answered",
-            ),
-            entry(
-                "gpu.max_build_rows",
-                self.gpu_max_build_rows.to_string(),
-                "The most rows of a table that a scan on the GPU is joined with",
-            ),
-            entry(
-                "gpu.build_from_rows",
-                self.gpu_build_from_rows.to_string(),
-                "Rows of a joined table from which on the GPU makes the lookup itself",
-            ),
-            entry(
-                "gpu.keep_lookups",
-                self.gpu_keep_lookups.to_string(),
-                "Whether lookups stay on the GPU for queries that have the same",
-            ),
-        ]
-    }
-}
-
-fn parse<T: FromStr>(key: &str, value: &str) -> Result<T> {
-    let parsed = value.trim().to_ascii_lowercase().parse();
-    parsed.map_err(|_| config_datafusion_err!("vectile.{key} cannot be '{value}'"))
 }
 
 impl ConfigExtension for VectileOptions {
@@ -424,8 +393,6 @@ mod tests {
         config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
         config.set("vectile.gpu.background", "false").unwrap();
         config.set("vectile.gpu.max_build_rows", "20").unwrap();
-        config.set("vectile.gpu.build_from_rows", "0").unwrap();
-        config.set("vectile.gpu.keep_lookups", "false").unwrap();
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
@@ -433,8 +400,6 @@ mod tests {
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
         assert!(!options.gpu_background);
         assert_eq!(options.gpu_max_build_rows, 20);
-        assert_eq!(options.gpu_build_from_rows, 0);
-        assert!(!options.gpu_keep_lookups);
     }
 
     #[test]

@@ -6,9 +6,51 @@ use std::str::FromStr;
 
 use crate::error::Error;
 
-/// Defines [`Encoding`] from a line each: its name, and the cost of a byte.
-macro_rules! encodings {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal;)+) => {
+/// Calls a macro with every encoding, cheapest to decode first. A row has the name, the cost of a byte, and, if it
+/// encodes sequences of integers: the variant of `Sequence`, its type, and its tag in chunks.
+macro_rules! for_each_encoding {
+    ($then:ident) => {
+        $then! {
+            /// One value for all rows.
+            Constant = "constant", 1.0;
+            /// Values in Arrow's layout; nested types as the columns they consist of.
+            Plain = "plain", 0.97;
+            /// Frame of reference and bit packing.
+            Ffor = "ffor", 1.0, Sequence::Ffor(ffor::Ffor) = 1;
+            /// The value of most rows, and exceptions with their rows.
+            Sparse = "sparse", 1.0, Sequence::Sparse(sparse::Sparse<Sequence>) = 7;
+            /// Runs of equal values.
+            Rle = "rle", 1.02, Sequence::Rle(rle::Rle<Sequence>) = 3;
+            /// Codes into a dictionary of distinct values.
+            Dict = "dict", 1.02;
+            /// Decimals behind floats, as integers.
+            Alp = "alp", 1.02;
+            /// Differences of consecutive values.
+            Delta = "delta", 1.05, Sequence::Delta(delta::Delta) = 2;
+            /// A frame of reference for each 128 integers, a width for each 32.
+            GpuFor = "gpu_for", 1.17, Sequence::GpuFor(gpu_for::GpuFor) = 4;
+            /// Runs, with a frame of reference for each 512 rows.
+            GpuRfor = "gpu_rfor", 1.2, Sequence::GpuRfor(gpu_rfor::GpuRfor) = 6;
+            /// Differences of consecutive values, in blocks like those of `gpu_for`.
+            GpuDfor = "gpu_dfor", 1.1, Sequence::GpuDfor(gpu_dfor::GpuDfor) = 5;
+            /// Floats cut into a frequent left and a random right part.
+            AlpRd = "alp_rd", 1.05;
+            /// Strings as codes of frequent substrings, which are pairs of shorter ones.
+            OnPair = "onpair", 1.05;
+            /// Strings as codes of frequent substrings.
+            Fsst = "fsst", 1.05;
+        }
+    };
+}
+
+pub(crate) use for_each_encoding;
+
+/// Defines [`Encoding`].
+macro_rules! define_encoding {
+    ($(
+        $(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal
+        $(, Sequence::$sequence:ident($codec:ty) = $tag:literal)?;
+    )+) => {
         /// The encoding of a column chunk.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[non_exhaustive]
@@ -38,36 +80,7 @@ macro_rules! encodings {
     };
 }
 
-encodings! {
-    /// One value for all rows.
-    Constant = "constant", 1.0;
-    /// Values in Arrow's layout; nested types as the columns they consist of.
-    Plain = "plain", 0.97;
-    /// Frame of reference and bit packing.
-    Ffor = "ffor", 1.0;
-    /// The value of most rows, and exceptions with their rows.
-    Sparse = "sparse", 1.0;
-    /// Runs of equal values.
-    Rle = "rle", 1.02;
-    /// Codes into a dictionary of distinct values.
-    Dict = "dict", 1.02;
-    /// Decimals behind floats, as integers.
-    Alp = "alp", 1.02;
-    /// Differences of consecutive values.
-    Delta = "delta", 1.05;
-    /// A frame of reference for each 128 integers, a width for each 32.
-    GpuFor = "gpu_for", 1.17;
-    /// Runs, with a frame of reference for each 512 rows.
-    GpuRfor = "gpu_rfor", 1.2;
-    /// Differences of consecutive values, in blocks like those of `gpu_for`.
-    GpuDfor = "gpu_dfor", 1.1;
-    /// Floats cut into a frequent left and a random right part.
-    AlpRd = "alp_rd", 1.05;
-    /// Strings as codes of frequent substrings, which are pairs of shorter ones.
-    OnPair = "onpair", 1.05;
-    /// Strings as codes of frequent substrings.
-    Fsst = "fsst", 1.05;
-}
+for_each_encoding!(define_encoding);
 
 impl Encoding {
     /// The encoding of the smallest weighted size. Earlier ones win ties.

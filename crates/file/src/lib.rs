@@ -51,6 +51,7 @@ mod summary;
 mod sync;
 mod threads;
 mod writer;
+mod writer_options;
 
 pub use error::{Error, Result};
 pub use file::File;
@@ -64,7 +65,8 @@ pub use sync::sync_file;
 pub use threads::Threads;
 pub use vectile_scan::object::ReadOptions;
 pub use vectile_scan::{Fetch, RowGroupData};
-pub use writer::{DEFAULT_BLOOM_FILTER_FPP, DEFAULT_ROW_GROUP_ROWS, Writer, WriterOptions};
+pub use writer::Writer;
+pub use writer_options::{DEFAULT_BLOOM_FILTER_FPP, DEFAULT_ROW_GROUP_ROWS, WriterOptions};
 
 /// The version of the file format that this release writes, and the newest it reads.
 pub const FORMAT_VERSION: u32 = 2;

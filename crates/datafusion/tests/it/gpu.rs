@@ -1481,12 +1481,12 @@ async fn large_dimensions_become_lookups_on_the_device() {
         // The CPU builds small tables.
         let plan = fixture.answer(&format!("EXPLAIN {query}")).await;
         assert!(!plan.contains("built on"), "{plan}");
-        fixture.set("vectile.gpu.build_from_rows", "0").await;
+        fixture.build_from_rows(0);
         let plan = fixture.answer(&format!("EXPLAIN {query}")).await;
         let is_on_device = *on_device > 0;
         assert_eq!(plan.contains("built on the GPU"), is_on_device, "{plan}");
         assert_eq!(plan.contains("built on the CPU: "), !is_on_device, "{plan}");
-        fixture.set("vectile.gpu.keep_lookups", "false").await;
+        fixture.keep_key_tables(false);
         for _ in 0..2 {
             let (plan, _) = fixture.executed(query).await;
             assert_eq!(
@@ -1495,7 +1495,7 @@ async fn large_dimensions_become_lookups_on_the_device() {
             );
             assert_eq!(&fixture.answer(query).await, &expected, "{query}");
         }
-        fixture.set("vectile.gpu.keep_lookups", "true").await;
+        fixture.keep_key_tables(true);
         fixture.executed(query).await;
         let (plan, _) = fixture.executed(query).await;
         assert_eq!(
@@ -1503,10 +1503,10 @@ async fn large_dimensions_become_lookups_on_the_device() {
             (0, *lookups)
         );
         assert_eq!(&fixture.answer(query).await, &expected, "{query}");
-        fixture.set("vectile.gpu.build_from_rows", "1000000").await;
+        fixture.build_from_rows(1_000_000);
     }
     // If keys are duplicate, the CPU builds a multimap.
-    fixture.set("vectile.gpu.build_from_rows", "0").await;
+    fixture.build_from_rows(0);
     let query = "SELECT sum(v), sum(x * v), count(*) FROM sales JOIN twice ON sales.k = twice.k";
     fixture.set("vectile.gpu", "off").await;
     let expected = fixture.answer(query).await;

@@ -77,7 +77,7 @@ async fn explain_analyze_shows_each_stage() {
     set("", "off").await;
     let expected = fixture.answer(&some).await;
     set("", "require").await;
-    set(".build_from_rows", "100").await;
+    fixture.build_from_rows(100);
 
     let built = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
     let kept = |keys| format!("kept, keys={keys}, memory=..");
@@ -112,8 +112,8 @@ async fn explain_analyze_shows_each_stage() {
             kept(24)
         )
     );
-    set(".keep_lookups", "false").await;
-    set(".build_from_rows", "0").await;
+    fixture.keep_key_tables(false);
+    fixture.build_from_rows(0);
     for _ in 0..2 {
         assert_eq!(
             fixture.stages(&some).await,
@@ -160,7 +160,7 @@ async fn stages_have_the_answers_of_their_own_lookups() {
     ] {
         fixture.make(name, &format!("SELECT {rows}")).await;
     }
-    set(".build_from_rows", "0").await;
+    fixture.build_from_rows(0);
     let post_aggregation =
         "FROM (SELECT n, x, sum(v) AS s FROM f JOIN d ON f.k = d.k GROUP BY n, x) g";
     for (sql, expected, is_there) in [
@@ -217,7 +217,7 @@ async fn cached_tables_leave_room_for_columns() {
     ] {
         fixture.make(name, &format!("SELECT {rows}")).await;
     }
-    set(".build_from_rows", "0").await;
+    fixture.build_from_rows(0);
     set("", "require").await;
     for least in 0..3 {
         let sql = format!("SELECT sum(z) FROM f JOIN d ON k = id WHERE z > {least}");

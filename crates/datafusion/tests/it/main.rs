@@ -15,6 +15,7 @@ mod gpu_stages;
 mod gpu_text;
 mod gpu_variances;
 mod known_differences;
+mod options;
 mod orc;
 mod orc_gpu;
 mod plan_cache;

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, physical_plan, register};
 
 use crate::orc::data;
-use crate::support::{Fixture, metric};
+use crate::support::{Fixture, metric, tune};
 
 /// Counts how often a query is planned.
 #[derive(Debug, Default)]
@@ -279,9 +279,9 @@ async fn copies_on_a_gpu_know_their_own_subqueries() {
     let Some(session) = Session::on_emulator().await else {
         return;
     };
+    tune(&session.ctx, |tuning| tuning.build_from_rows = 0);
     for sql in [
         "SET vectile.gpu = 'require'",
-        "SET vectile.gpu.build_from_rows = 0",
         // Opens the device, after which plans differ.
         "SELECT avg(v) FROM t WHERE k < 9",
     ] {

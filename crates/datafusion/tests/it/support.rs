@@ -18,7 +18,8 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tempfile::TempDir;
 use vectile_datafusion::{
-    Gpu, VectileReadOptions, VectileSessionContextExt, register, register_with_gpu,
+    Gpu, GpuTuning, VectileOptions, VectileReadOptions, VectileSessionContextExt, register,
+    register_with_gpu,
 };
 use vectile_emulator::CpuDevice;
 use vectile_gpu::Engine;
@@ -63,6 +64,14 @@ pub fn orc_files(folder: &Path) -> Option<PathBuf> {
     };
     eprintln!("skipped: {skipped} is missing");
     None
+}
+
+/// Changes what no setting does.
+pub fn tune(ctx: &SessionContext, change: impl FnOnce(&mut GpuTuning)) {
+    let state = ctx.state_ref();
+    let mut state = state.write();
+    let extensions = &mut state.config_mut().options_mut().extensions;
+    change(&mut extensions.get_mut::<VectileOptions>().unwrap().gpu_tuning);
 }
 
 impl Fixture {
@@ -135,6 +144,16 @@ impl Fixture {
 
     pub async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
         self.ctx.sql(sql).await?.collect().await
+    }
+
+    /// From this many rows of a joined table on, the GPU builds key tables.
+    pub fn build_from_rows(&self, rows: usize) {
+        tune(&self.ctx, |tuning| tuning.build_from_rows = rows);
+    }
+
+    /// If false, each query builds its key tables.
+    pub fn keep_key_tables(&self, keep: bool) {
+        tune(&self.ctx, |tuning| tuning.keep_key_tables = keep);
     }
 
     /// The answer, pretty-printed.

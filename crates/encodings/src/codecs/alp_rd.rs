@@ -21,7 +21,7 @@ use crate::VECTOR_LEN;
 use crate::class;
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
-use crate::codecs::sequence::{self, Sequence, SequenceView};
+use crate::codecs::sequence::{self, Sequence};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
@@ -191,7 +191,7 @@ impl Codec for AlpRd {
         layout::Values::AlpRd {
             right_width: self.right_width,
             lefts: self.lefts,
-            indices: SequenceView::new(&self.indices),
+            indices: &self.indices,
             rights: Packed(&self.rights),
             exceptions: PatchList(&self.exceptions),
         }

@@ -19,6 +19,7 @@
 
 use crate::VECTOR_LEN;
 use crate::bitpack::{LANES, LINE_BYTES, Words};
+use crate::codecs::sequence_codec::{DIFFERENCES_A_BYTE, SequenceCodec, SpareRuns};
 use crate::error::Result;
 use crate::patches::patch_bytes;
 use crate::residuals::{
@@ -31,36 +32,6 @@ use crate::words::{Sum, Word};
 
 /// The most differences of a vector that may be smaller than its smallest one.
 const MAX_DROPS: u64 = 16;
-
-/// Appends `values`.
-pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
-    let (mut bases, mut smallests) = (vec![], vec![]);
-    let mut residuals = ResidualsWriter::new(Order::Lanes);
-    let mut packed = [0; VECTOR_LEN];
-    for_each_vector(values, |vector, rows| {
-        let smallest = differences(vector, rows, &mut packed);
-        bases.push(vector[0].wrapping_sub(smallest as u64));
-        smallests.push(smallest as u64);
-        residuals.push(&packed, rows, true);
-    });
-    put_narrow(&bases, out);
-    put_narrow(&smallests, out);
-    residuals.finish(out);
-}
-
-/// Estimated bytes that [`encode`] appends, computed without packing.
-pub(crate) fn size(values: &[u64]) -> usize {
-    let (mut bases, mut smallests) = (vec![], vec![]);
-    let mut residuals = ResidualsSize::default();
-    let mut packed = [0; VECTOR_LEN];
-    for_each_vector(values, |vector, rows| {
-        let smallest = differences(vector, rows, &mut packed);
-        bases.push(vector[0].wrapping_sub(smallest as u64));
-        smallests.push(smallest as u64);
-        residuals.push(&packed, rows);
-    });
-    narrow_size(&bases) + narrow_size(&smallests) + residuals.bytes()
-}
 
 dispatched! {
     /// Computes, transposed, by how much the difference of each of `rows` values to the one before exceeds the smallest
@@ -121,14 +92,46 @@ fn smallest_of_most(differences: &[i64; VECTOR_LEN], rows: usize) -> i64 {
 
 /// A parsed sequence. Invariant: there are a base and a smallest difference for each vector of `residuals`.
 #[derive(Clone, Debug)]
-pub(crate) struct Delta {
+pub struct Delta {
     bases: Narrow,
     smallests: Narrow,
     residuals: Residuals,
 }
 
-impl Delta {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+impl SequenceCodec for Delta {
+    fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
+        let (mut bases, mut smallests) = (vec![], vec![]);
+        let mut residuals = ResidualsWriter::new(Order::Lanes);
+        let mut packed = [0; VECTOR_LEN];
+        for_each_vector(values, |vector, rows| {
+            let smallest = differences(vector, rows, &mut packed);
+            bases.push(vector[0].wrapping_sub(smallest as u64));
+            smallests.push(smallest as u64);
+            residuals.push(&packed, rows, true);
+        });
+        put_narrow(&bases, out);
+        put_narrow(&smallests, out);
+        residuals.finish(out);
+    }
+
+    fn size(values: &[u64], _nesting: usize) -> Option<usize> {
+        let (mut bases, mut smallests) = (vec![], vec![]);
+        let mut residuals = ResidualsSize::default();
+        let mut packed = [0; VECTOR_LEN];
+        for_each_vector(values, |vector, rows| {
+            let smallest = differences(vector, rows, &mut packed);
+            bases.push(vector[0].wrapping_sub(smallest as u64));
+            smallests.push(smallest as u64);
+            residuals.push(&packed, rows);
+        });
+        Some(narrow_size(&bases) + narrow_size(&smallests) + residuals.bytes())
+    }
+
+    fn work(values: &[u64]) -> usize {
+        values.len() / DIFFERENCES_A_BYTE
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, _nesting: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
             bases: Narrow::parse(reader, vectors, "delta")?,
@@ -137,15 +140,13 @@ impl Delta {
         })
     }
 
-    pub fn base(&self, vector: usize) -> u64 {
-        self.bases.get(vector)
-    }
-
-    pub fn smallest(&self, vector: usize) -> u64 {
-        self.smallests.get(vector)
-    }
-
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        _runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
         let base = T::Sum::truncate(self.base(vector));
         let smallest = T::Sum::truncate(self.smallest(vector));
         let mut sums = [T::Sum::default(); VECTOR_LEN];
@@ -159,6 +160,39 @@ impl Delta {
             sum_wide(&residuals, smallest, &mut sums);
         }
         untranspose(&sums, base, reference, out);
+        Ok(())
+    }
+}
+
+/// Lane `l` of a packed vector holds the differences of the entries from `32 * l` on.
+impl Delta {
+    /// The initial value of a vector's sums.
+    pub fn base(&self, vector: usize) -> u64 {
+        self.bases.get(vector)
+    }
+
+    /// The number added to each residual of a vector to get the difference.
+    pub fn smallest(&self, vector: usize) -> u64 {
+        self.smallests.get(vector)
+    }
+
+    /// The differences.
+    pub fn residuals(&self) -> Packed<'_> {
+        Packed(&self.residuals)
+    }
+
+    /// Per lane of a vector, the entry before its first: the base, then entries 31, 63 and so on.
+    ///
+    /// # Errors
+    ///
+    /// None today: differences are checked when they are parsed.
+    pub fn lane_starts(&self, vector: usize) -> Result<[u64; LANES]> {
+        let mut entries = [0; VECTOR_LEN];
+        self.decode(vector, 0, &mut None, &mut entries)?;
+        Ok(std::array::from_fn(|lane| match lane {
+            0 => self.base(vector),
+            lane => entries[lane * LANES - 1],
+        }))
     }
 }
 
@@ -199,36 +233,5 @@ dispatched! {
                 *value = reference.plus(sum.into());
             }
         }
-    }
-}
-
-/// `delta`: lane `l` of a packed vector holds the differences of the entries from `32 * l` on.
-#[derive(Clone, Copy, Debug)]
-pub struct DeltaView<'a>(pub(crate) &'a Delta);
-
-impl<'a> DeltaView<'a> {
-    /// The initial value of a vector's sums.
-    pub fn base(&self, vector: usize) -> u64 {
-        self.0.base(vector)
-    }
-
-    /// The number added to each residual of a vector to get the difference.
-    pub fn smallest(&self, vector: usize) -> u64 {
-        self.0.smallest(vector)
-    }
-
-    /// The differences.
-    pub fn residuals(&self) -> Packed<'a> {
-        Packed(&self.0.residuals)
-    }
-
-    /// Per lane of a vector, the entry before its first: the base, then entries 31, 63 and so on.
-    pub fn lane_starts(&self, vector: usize) -> [u64; LANES] {
-        let mut entries = [0; VECTOR_LEN];
-        self.0.decode(vector, 0, &mut entries);
-        std::array::from_fn(|lane| match lane {
-            0 => self.base(vector),
-            lane => entries[lane * LANES - 1],
-        })
     }
 }

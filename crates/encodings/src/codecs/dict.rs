@@ -21,7 +21,9 @@ use crate::byte_strings;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
 use crate::codecs::layout;
-use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
+use crate::codecs::rle;
+use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::sequence_codec::Scratch;
 use crate::codecs::source::{Dictionary, Source};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
@@ -305,7 +307,7 @@ pub(crate) fn estimate(
         }
         if let (Some(offsets), Some(best)) = (&source.offsets, best) {
             // numbers far from each other take some bits even as entries
-            let stored = sequence::runs(&offsets.values) as f64;
+            let stored = rle::count_runs(&offsets.values) as f64;
             let bits = entries * (range / entries).log2().max(0.0) + rows * LEAST_BITS;
             if entries * LEAST_USES > stored || bits / 8.0 > best as f64 {
                 return Ok(None);
@@ -333,7 +335,7 @@ pub(crate) fn is_far(source: &Source) -> bool {
     let (Some(offsets), Some(Some(dictionary))) = (&source.offsets, source.dictionary.get()) else {
         return false;
     };
-    let runs = sequence::runs(&offsets.values);
+    let runs = rle::count_runs(&offsets.values);
     dictionary.count > NEAR_ENTRIES && runs > source.array.len() / FAR_RUN
 }
 
@@ -406,7 +408,7 @@ impl Codec for Dict {
     fn layout(&self) -> layout::Values<'_> {
         layout::Values::Dictionary {
             entries: &self.entries,
-            codes: SequenceView::new(&self.codes),
+            codes: &self.codes,
         }
     }
 

@@ -10,6 +10,7 @@
 
 use crate::VECTOR_LEN;
 use crate::bitpack::Words;
+use crate::codecs::sequence_codec::{Scratch, SequenceCodec, SpareRuns};
 use crate::error::Result;
 use crate::masks::Mask;
 use crate::residuals::{Order, Packed, Residuals, ResidualsSize, ResidualsWriter};
@@ -22,31 +23,6 @@ use crate::words::Word;
 /// Up to this many rows of a vector are read one by one: a whole vector takes about as long as
 /// thirty rows.
 const SPARSE_ROWS: usize = 24;
-
-/// Appends `values`.
-pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
-    let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
-    let mut residuals = ResidualsWriter::new(Order::Rows);
-    let mut offsets = [0; VECTOR_LEN];
-    for_each_vector(values, |vector, rows| {
-        bases.push(subtract_smallest(vector, &mut offsets));
-        residuals.push(&offsets, rows, true);
-    });
-    put_narrow(&bases, out);
-    residuals.finish(out);
-}
-
-/// Estimated bytes that [`encode`] appends, computed without packing.
-pub(crate) fn size(values: &[u64]) -> usize {
-    let mut bases = vec![];
-    let mut residuals = ResidualsSize::default();
-    let mut offsets = [0; VECTOR_LEN];
-    for_each_vector(values, |vector, rows| {
-        bases.push(subtract_smallest(vector, &mut offsets));
-        residuals.push(&offsets, rows);
-    });
-    narrow_size(&bases) + residuals.bytes()
-}
 
 dispatched! {
     /// Stores each value minus the smallest one, which is returned.
@@ -61,13 +37,38 @@ dispatched! {
 
 /// A parsed sequence. Invariant: `bases` has a number for each vector of `residuals`.
 #[derive(Clone, Debug)]
-pub(crate) struct Ffor {
+pub struct Ffor {
     bases: Narrow,
     residuals: Residuals,
 }
 
-impl Ffor {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+impl SequenceCodec for Ffor {
+    const STORES_BOOLEANS: bool = true;
+
+    fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
+        let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
+        let mut residuals = ResidualsWriter::new(Order::Rows);
+        let mut offsets = [0; VECTOR_LEN];
+        for_each_vector(values, |vector, rows| {
+            bases.push(subtract_smallest(vector, &mut offsets));
+            residuals.push(&offsets, rows, true);
+        });
+        put_narrow(&bases, out);
+        residuals.finish(out);
+    }
+
+    fn size(values: &[u64], _nesting: usize) -> Option<usize> {
+        let mut bases = vec![];
+        let mut residuals = ResidualsSize::default();
+        let mut offsets = [0; VECTOR_LEN];
+        for_each_vector(values, |vector, rows| {
+            bases.push(subtract_smallest(vector, &mut offsets));
+            residuals.push(&offsets, rows);
+        });
+        Some(narrow_size(&bases) + residuals.bytes())
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, _nesting: usize) -> Result<Self> {
         let vectors = len.div_ceil(VECTOR_LEN);
         Ok(Self {
             bases: Narrow::parse(reader, vectors, "ffor")?,
@@ -75,12 +76,67 @@ impl Ffor {
         })
     }
 
-    pub fn base(&self, vector: usize) -> u64 {
-        self.bases.get(vector)
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        _runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
+        let base = reference.plus(self.base(vector));
+        self.residuals.unpack_plus(vector, base, out);
+        Ok(())
     }
 
-    /// The largest entry of a whole vector; `None` if that requires decoding it.
-    pub fn largest(&self, vector: usize) -> Option<u64> {
+    fn select<T: Word>(
+        &self,
+        selected: &Selected,
+        reference: T,
+        scratch: &mut Scratch<T>,
+        out: &mut Vec<T>,
+    ) -> Result<()> {
+        let Scratch {
+            values,
+            words,
+            runs,
+        } = scratch;
+        let vector = selected.vector;
+        if selected.count == VECTOR_LEN {
+            let base = reference.plus(self.base(vector));
+            self.residuals.append_plus(vector, base, out);
+        } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
+            self.decode(vector, reference, runs, values)?;
+            selected.append(values, out);
+        } else if selected.count <= SPARSE_ROWS {
+            selected.for_each(|row| out.push(self.get(vector, row, reference)));
+        } else {
+            // words are narrower than most values: only selected ones are widened
+            let base = reference.plus(self.base(vector));
+            self.residuals.unpack_words(vector, words);
+            selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
+        }
+        Ok(())
+    }
+
+    fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        _runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
+        let base = self.base(vector);
+        if high < base {
+            out.fill(0);
+        } else {
+            self.residuals
+                .in_range(vector, low.saturating_sub(base), high - base, out);
+        }
+        Ok(())
+    }
+
+    fn largest(&self, vector: usize) -> Option<u64> {
         if self.residuals.width(vector) > 32 {
             return None;
         }
@@ -91,36 +147,17 @@ impl Ffor {
         let largest = u64::from(largest_word(&words)).max(patched);
         self.base(vector).checked_add(largest)
     }
+}
 
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
-        let base = reference.plus(self.base(vector));
-        self.residuals.unpack_plus(vector, base, out);
+impl Ffor {
+    /// The smallest entry of a vector.
+    pub fn base(&self, vector: usize) -> u64 {
+        self.bases.get(vector)
     }
 
-    /// Appends the selected values of a vector.
-    pub fn select<T: Word>(
-        &self,
-        selected: &Selected,
-        reference: T,
-        values: &mut [T; VECTOR_LEN],
-        words: &mut Words,
-        out: &mut Vec<T>,
-    ) {
-        let vector = selected.vector;
-        if selected.count == VECTOR_LEN {
-            let base = reference.plus(self.base(vector));
-            self.residuals.append_plus(vector, base, out);
-        } else if self.residuals.has_patches(vector) || self.residuals.width(vector) > 32 {
-            self.decode(vector, reference, values);
-            selected.append(values, out);
-        } else if selected.count <= SPARSE_ROWS {
-            selected.for_each(|row| out.push(self.get(vector, row, reference)));
-        } else {
-            // words are narrower than most values: only selected ones are widened
-            let base = reference.plus(self.base(vector));
-            self.residuals.unpack_words(vector, words);
-            selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
-        }
+    /// The residuals, to which the bases are added.
+    pub fn residuals(&self) -> Packed<'_> {
+        Packed(&self.residuals)
     }
 
     /// One row of a vector without patches.
@@ -130,36 +167,10 @@ impl Ffor {
             .plus(self.base(vector))
             .plus(self.residuals.get(vector, row))
     }
-
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
-        let base = self.base(vector);
-        if high < base {
-            out.fill(0);
-        } else {
-            self.residuals
-                .in_range(vector, low.saturating_sub(base), high - base, out);
-        }
-    }
 }
 
 dispatched! {
     fn largest_word(words: &Words) -> u32 {
         words.iter().fold(0, |largest, word| largest.max(*word))
-    }
-}
-
-/// `ffor`.
-#[derive(Clone, Copy, Debug)]
-pub struct FforView<'a>(pub(crate) &'a Ffor);
-
-impl<'a> FforView<'a> {
-    /// The smallest entry of a vector.
-    pub fn base(&self, vector: usize) -> u64 {
-        self.0.base(vector)
-    }
-
-    /// The residuals, to which the bases are added.
-    pub fn residuals(&self) -> Packed<'a> {
-        Packed(&self.0.residuals)
     }
 }

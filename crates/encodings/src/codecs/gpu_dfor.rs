@@ -12,12 +12,11 @@
 //! behind the last one have residual 0.
 
 use crate::VECTOR_LEN;
-use crate::bitpack::words_in_range;
 use crate::codecs::blocks::{
     self, BLOCK_LEN, BlocksView, BlocksWriter, MINIBLOCKS, Vectors, Width, Words,
 };
+use crate::codecs::sequence_codec::{DIFFERENCES_A_BYTE, SequenceCodec, SpareRuns};
 use crate::error::Result;
-use crate::masks::Mask;
 use crate::rows::{ROW_LEN, reading_rows};
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::{Sum, Word};
@@ -27,44 +26,6 @@ const PART: &str = "gpu_dfor";
 const TILE_LEN: usize = 512;
 const TILE_BLOCKS: usize = TILE_LEN / BLOCK_LEN;
 const TILES: usize = VECTOR_LEN / TILE_LEN;
-
-/// Appends `values`.
-pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
-    let width = Width::of(values);
-    let mut writer = BlocksWriter::new(width);
-    for vector in values.chunks(VECTOR_LEN) {
-        for tile in 0..TILES {
-            let tile = tile_of(vector, tile);
-            writer.integer(tile.first().copied().unwrap_or_default());
-            each_block(tile, width, |minimum, residuals| {
-                writer.block(minimum, residuals)
-            });
-        }
-        writer.end_vector();
-    }
-    out.u8(width.words() as u8);
-    writer.finish(out);
-}
-
-/// Bytes that [`encode`] would append, as [`ChunkWriter::len`] counts them.
-pub(crate) fn size(values: &[u64]) -> usize {
-    let width = Width::of(values);
-    let vectors = values.chunks(VECTOR_LEN).map(|vector| {
-        let mut words = TILES * width.words();
-        for tile in 0..TILES {
-            each_block(tile_of(vector, tile), width, |_, residuals| {
-                let widths = blocks::widths(residuals);
-                words += width.words() + 1;
-                words += widths
-                    .iter()
-                    .map(|width| usize::from(*width))
-                    .sum::<usize>();
-            });
-        }
-        blocks::vector_bytes(words)
-    });
-    1 + vectors.sum::<usize>()
-}
 
 fn tile_of(vector: &[u64], tile: usize) -> &[u64] {
     let values = vector.get(tile * TILE_LEN..).unwrap_or_default();
@@ -93,13 +54,54 @@ fn each_block(tile: &[u64], width: Width, mut visit: impl FnMut(u64, &[u64; BLOC
 
 /// A parsed sequence. Invariant: a vector is two tiles.
 #[derive(Clone, Debug)]
-pub(crate) struct GpuDfor {
+pub struct GpuDfor {
     width: Width,
     vectors: Vectors,
 }
 
-impl GpuDfor {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+impl SequenceCodec for GpuDfor {
+    fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
+        let width = Width::of(values);
+        let mut writer = BlocksWriter::new(width);
+        for vector in values.chunks(VECTOR_LEN) {
+            for tile in 0..TILES {
+                let tile = tile_of(vector, tile);
+                writer.integer(tile.first().copied().unwrap_or_default());
+                each_block(tile, width, |minimum, residuals| {
+                    writer.block(minimum, residuals)
+                });
+            }
+            writer.end_vector();
+        }
+        out.u8(width.words() as u8);
+        writer.finish(out);
+    }
+
+    /// Exact, as [`ChunkWriter::len`] counts bytes.
+    fn size(values: &[u64], _nesting: usize) -> Option<usize> {
+        let width = Width::of(values);
+        let vectors = values.chunks(VECTOR_LEN).map(|vector| {
+            let mut words = TILES * width.words();
+            for tile in 0..TILES {
+                each_block(tile_of(vector, tile), width, |_, residuals| {
+                    let widths = blocks::widths(residuals);
+                    words += width.words() + 1;
+                    words += widths
+                        .iter()
+                        .map(|width| usize::from(*width))
+                        .sum::<usize>();
+                });
+            }
+            blocks::vector_bytes(words)
+        });
+        Some(1 + vectors.sum::<usize>())
+    }
+
+    fn work(values: &[u64]) -> usize {
+        values.len() / DIFFERENCES_A_BYTE
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, _nesting: usize) -> Result<Self> {
         let width = Width::parse(reader, PART)?;
         let vectors = Vectors::parse(reader, len.div_ceil(VECTOR_LEN), PART)?;
         for vector in 0..vectors.len() {
@@ -113,23 +115,41 @@ impl GpuDfor {
         Ok(Self { width, vectors })
     }
 
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        _runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
         let words = self.vectors.words_from(vector);
         match self.width {
             Width::Narrow => unpack(words, self.width, 0u32, reference, out),
             Width::Wide => unpack(words, self.width, 0u64, reference, out),
         }
+        Ok(())
+    }
+}
+
+impl GpuDfor {
+    /// Its blocks.
+    pub fn blocks(&self) -> BlocksView<'_> {
+        BlocksView::new(&self.vectors, self.width, Some(TILE_BLOCKS))
     }
 
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
-        let mut values = [0; VECTOR_LEN];
-        match low <= high {
-            true => {
-                self.decode(vector, 0, &mut values);
-                words_in_range(&values, low, high, out);
-            }
-            false => out.fill(0),
-        }
+    /// The smallest and the largest of the first `rows` values of a vector.
+    ///
+    /// # Errors
+    ///
+    /// None today: blocks are checked when they are parsed.
+    pub fn bounds(&self, vector: usize, rows: usize) -> Result<(u64, u64)> {
+        let mut values = [0u64; VECTOR_LEN];
+        self.decode(vector, 0, &mut None, &mut values)?;
+        let values = values.iter().take(rows);
+        let bounds = values.fold((u64::MAX, 0), |(least, most), value| {
+            (least.min(*value), most.max(*value))
+        });
+        Ok((bounds.0.min(bounds.1), bounds.1))
     }
 }
 
@@ -160,28 +180,6 @@ reading_rows! {
     }
 }
 
-/// `gpu_dfor`.
-#[derive(Clone, Copy, Debug)]
-pub struct GpuDforView<'a>(pub(crate) &'a GpuDfor);
-
-impl<'a> GpuDforView<'a> {
-    /// Its blocks.
-    pub fn blocks(&self) -> BlocksView<'a> {
-        BlocksView::new(&self.0.vectors, self.0.width, Some(TILE_BLOCKS))
-    }
-
-    /// The smallest and the largest of the first `rows` values of a vector.
-    pub fn bounds(&self, vector: usize, rows: usize) -> (u64, u64) {
-        let mut values = [0u64; VECTOR_LEN];
-        self.0.decode(vector, 0, &mut values);
-        let values = values.iter().take(rows);
-        let bounds = values.fold((u64::MAX, 0), |(least, most), value| {
-            (least.min(*value), most.max(*value))
-        });
-        (bounds.0.min(bounds.1), bounds.1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,8 +191,8 @@ mod tests {
                 |row: u64| row * step + row.wrapping_mul(0x9E37_79B9_7F4A_7C15) % (step + 1);
             let values: Vec<u64> = (0..rows).map(value).collect();
             let mut out = ChunkWriter::default();
-            encode(&values, &mut out);
-            assert_eq!(size(&values), out.len(), "{rows} {step}");
+            GpuDfor::encode(&values, 0, &mut out);
+            assert_eq!(GpuDfor::size(&values, 0), Some(out.len()), "{rows} {step}");
         }
     }
 
@@ -205,9 +203,9 @@ mod tests {
             .map(|row| if row == 200 { 998 } else { 1000 + row / 512 })
             .collect();
         let mut out = ChunkWriter::default();
-        encode(&values, &mut out);
+        GpuDfor::encode(&values, 0, &mut out);
         let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
-        let parsed = GpuDfor::parse(&mut reader, values.len()).unwrap();
+        let parsed = GpuDfor::parse(&mut reader, values.len(), 0).unwrap();
         let mut words = parsed.vectors.words(0);
         let words: Vec<u32> = (0..24).map(|_| words.word()).collect();
         assert_eq!(words[..3], [1000, 0, 0]);

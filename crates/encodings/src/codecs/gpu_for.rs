@@ -15,6 +15,7 @@ use crate::bitpack::words_in_range;
 use crate::codecs::blocks::{
     self, BLOCK_LEN, BlocksView, BlocksWriter, MINIBLOCKS, VECTOR_BLOCKS, Vectors, Width, Words,
 };
+use crate::codecs::sequence_codec::{Scratch, SequenceCodec, SpareRuns};
 use crate::error::Result;
 use crate::masks::Mask;
 use crate::rows::{ROW_LEN, Reader, Row, reading_rows};
@@ -25,38 +26,6 @@ use crate::words::{Sum, Word};
 const PART: &str = "gpu_for";
 /// Up to this many rows of a vector are read one by one.
 const SPARSE_ROWS: usize = 8;
-
-/// Appends `values`.
-pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
-    let width = Width::of(values);
-    let mut writer = BlocksWriter::new(width);
-    for vector in values.chunks(VECTOR_LEN) {
-        each_block(vector, |minimum, residuals| {
-            writer.block(minimum, residuals)
-        });
-        writer.end_vector();
-    }
-    out.u8(width.words() as u8);
-    writer.finish(out);
-}
-
-/// Bytes that [`encode`] would append, as [`ChunkWriter::len`] counts them.
-pub(crate) fn size(values: &[u64]) -> usize {
-    let head = Width::of(values).words() + 1;
-    let vectors = values.chunks(VECTOR_LEN).map(|vector| {
-        let mut words = 0;
-        each_block(vector, |_, residuals| {
-            let widths = blocks::widths(residuals);
-            words += head
-                + widths
-                    .iter()
-                    .map(|width| usize::from(*width))
-                    .sum::<usize>();
-        });
-        blocks::vector_bytes(words)
-    });
-    1 + vectors.sum::<usize>()
-}
 
 /// Calls `visit` with the minimum and the residuals of each block of a vector.
 fn each_block(vector: &[u64], mut visit: impl FnMut(u64, &[u64; BLOCK_LEN])) {
@@ -75,13 +44,44 @@ fn each_block(vector: &[u64], mut visit: impl FnMut(u64, &[u64; BLOCK_LEN])) {
 
 /// A parsed sequence. Invariant: a vector is eight blocks.
 #[derive(Clone, Debug)]
-pub(crate) struct GpuFor {
+pub struct GpuFor {
     width: Width,
     vectors: Vectors,
 }
 
-impl GpuFor {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+impl SequenceCodec for GpuFor {
+    fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
+        let width = Width::of(values);
+        let mut writer = BlocksWriter::new(width);
+        for vector in values.chunks(VECTOR_LEN) {
+            each_block(vector, |minimum, residuals| {
+                writer.block(minimum, residuals)
+            });
+            writer.end_vector();
+        }
+        out.u8(width.words() as u8);
+        writer.finish(out);
+    }
+
+    /// Exact, as [`ChunkWriter::len`] counts bytes.
+    fn size(values: &[u64], _nesting: usize) -> Option<usize> {
+        let head = Width::of(values).words() + 1;
+        let vectors = values.chunks(VECTOR_LEN).map(|vector| {
+            let mut words = 0;
+            each_block(vector, |_, residuals| {
+                let widths = blocks::widths(residuals);
+                words += head
+                    + widths
+                        .iter()
+                        .map(|width| usize::from(*width))
+                        .sum::<usize>();
+            });
+            blocks::vector_bytes(words)
+        });
+        Some(1 + vectors.sum::<usize>())
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, _nesting: usize) -> Result<Self> {
         let width = Width::parse(reader, PART)?;
         let vectors = Vectors::parse(reader, len.div_ceil(VECTOR_LEN), PART)?;
         for vector in 0..vectors.len() {
@@ -92,18 +92,25 @@ impl GpuFor {
         Ok(Self { width, vectors })
     }
 
-    pub fn decode<T: Word>(&self, vector: usize, reference: T, out: &mut [T; VECTOR_LEN]) {
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        _runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
         unpack(self.vectors.words_from(vector), self.width, reference, out);
+        Ok(())
     }
 
-    /// Appends the selected values of a vector.
-    pub fn select<T: Word>(
+    fn select<T: Word>(
         &self,
         selected: &Selected,
         reference: T,
-        values: &mut [T; VECTOR_LEN],
+        scratch: &mut Scratch<T>,
         out: &mut Vec<T>,
-    ) {
+    ) -> Result<()> {
+        let values = &mut scratch.values;
         let mut words = self.vectors.words_from(selected.vector);
         if selected.count == VECTOR_LEN {
             append(words, self.width, reference, out);
@@ -123,18 +130,47 @@ impl GpuFor {
                 out.push(reference.plus(minimum.wrapping_add(residual)));
             });
         }
+        Ok(())
     }
 
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) {
+    fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        _runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         if low > high {
-            return out.fill(0);
+            out.fill(0);
+            return Ok(());
         }
         let words = self.vectors.words_from(vector);
         if !in_range(words, self.width, low, high, out) {
             let mut values = [0; VECTOR_LEN];
-            self.decode(vector, 0, &mut values);
+            self.decode(vector, 0, &mut None, &mut values)?;
             words_in_range(&values, low, high, out);
         }
+        Ok(())
+    }
+}
+
+impl GpuFor {
+    /// Its blocks.
+    pub fn blocks(&self) -> BlocksView<'_> {
+        BlocksView::new(&self.vectors, self.width, None)
+    }
+
+    /// Bounds of the values of a vector.
+    pub fn bounds(&self, vector: usize) -> (u64, u64) {
+        let mut words = self.vectors.words_from(vector);
+        let all = (0..VECTOR_BLOCKS).map(|_| {
+            let (minimum, rows) = words.block(self.width);
+            bounds(minimum, &rows)
+        });
+        all.fold((u64::MAX, 0), |(a, b), (least, most)| {
+            (a.min(least), b.max(most))
+        })
     }
 }
 
@@ -218,29 +254,6 @@ fn bounds(minimum: u64, rows: &[Row<'_>; MINIBLOCKS]) -> (u64, u64) {
     }
 }
 
-/// `gpu_for`.
-#[derive(Clone, Copy, Debug)]
-pub struct GpuForView<'a>(pub(crate) &'a GpuFor);
-
-impl<'a> GpuForView<'a> {
-    /// Its blocks.
-    pub fn blocks(&self) -> BlocksView<'a> {
-        BlocksView::new(&self.0.vectors, self.0.width, None)
-    }
-
-    /// Bounds of the values of a vector.
-    pub fn bounds(&self, vector: usize) -> (u64, u64) {
-        let mut words = self.0.vectors.words_from(vector);
-        let all = (0..VECTOR_BLOCKS).map(|_| {
-            let (minimum, rows) = words.block(self.0.width);
-            bounds(minimum, &rows)
-        });
-        all.fold((u64::MAX, 0), |(a, b), (least, most)| {
-            (a.min(least), b.max(most))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,8 +264,8 @@ mod tests {
             let value = |row: u64| row.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits).min(63);
             let values: Vec<u64> = (0..rows).map(value).collect();
             let mut out = ChunkWriter::default();
-            encode(&values, &mut out);
-            assert_eq!(size(&values), out.len(), "{rows} {bits}");
+            GpuFor::encode(&values, 0, &mut out);
+            assert_eq!(GpuFor::size(&values, 0), Some(out.len()), "{rows} {bits}");
         }
     }
 
@@ -263,9 +276,9 @@ mod tests {
         values[1] = 6;
         values[32..64].copy_from_slice(&std::array::from_fn::<u64, 32, _>(|k| 5 + k as u64 * 4));
         let mut out = ChunkWriter::default();
-        encode(&values, &mut out);
+        GpuFor::encode(&values, 0, &mut out);
         let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
-        let parsed = GpuFor::parse(&mut reader, values.len()).unwrap();
+        let parsed = GpuFor::parse(&mut reader, values.len(), 0).unwrap();
         let mut words = parsed.vectors.words(0);
         let words: Vec<u32> = (0..24).map(|_| words.word()).collect();
         assert_eq!(words[..3], [5, 1 | 7 << 8, 2]);

@@ -19,8 +19,9 @@ use std::ops::Range;
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::codecs::blocks::{self, BlocksWriter, Vectors, Width, Words};
-use crate::codecs::rle::fill_run;
-use crate::error::{Result, ensure};
+use crate::codecs::rle::{RunVectors, bounds, count_runs, fill_run};
+use crate::codecs::sequence_codec::{RUNS_A_BYTE, SequenceCodec, SpareRuns};
+use crate::error::{Error, Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::residuals::bit_length;
 use crate::rows::{Bytes, ROW_LEN, Row, reading_rows};
@@ -32,41 +33,6 @@ const PART: &str = "gpu_rfor";
 const BLOCK_ROWS: usize = 512;
 /// Runs that are unpacked together.
 const TOGETHER: usize = 128;
-
-/// Appends `values`.
-pub(crate) fn encode(values: &[u64], out: &mut ChunkWriter) {
-    let width = Width::of(values);
-    let mut run_values = BlocksWriter::new(width);
-    let mut run_lengths = BlocksWriter::new(Width::Narrow);
-    for vector in values.chunks(VECTOR_LEN) {
-        for block in vector.chunks(BLOCK_ROWS) {
-            let (values, lengths) = runs(block);
-            push_block(&values, &mut run_values);
-            push_block(&lengths, &mut run_lengths);
-        }
-        run_values.end_vector();
-        run_lengths.end_vector();
-    }
-    out.u8(width.words() as u8);
-    run_values.finish(out);
-    run_lengths.finish(out);
-}
-
-/// Bytes that [`encode`] would append, as [`ChunkWriter::len`] counts them.
-pub(crate) fn size(values: &[u64]) -> usize {
-    let width = Width::of(values);
-    let vectors = values.chunks(VECTOR_LEN).map(|vector| {
-        let (mut value_words, mut length_words) = (0, 0);
-        for block in vector.chunks(BLOCK_ROWS) {
-            let (_, bits) = frame(block);
-            let (runs, length_bits) = run_lengths(block);
-            value_words += block_words(runs, bits, width);
-            length_words += block_words(runs, length_bits, Width::Narrow);
-        }
-        blocks::vector_bytes(value_words) + blocks::vector_bytes(length_words)
-    });
-    1 + vectors.sum::<usize>()
-}
 
 /// The number of runs of a block, and the bits of the difference between the longest and the shortest.
 fn run_lengths(block: &[u64]) -> (usize, usize) {
@@ -118,7 +84,7 @@ fn push_block(values: &[u64], writer: &mut BlocksWriter) {
 /// A parsed sequence. Invariant: values and lengths of a vector are blocks of as many runs, up to
 /// [`BLOCK_ROWS`] each.
 #[derive(Clone, Debug)]
-pub(crate) struct GpuRfor {
+pub struct GpuRfor {
     len: usize,
     width: Width,
     values: Vectors,
@@ -169,8 +135,48 @@ impl<'a> Block<'a> {
     }
 }
 
-impl GpuRfor {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+impl SequenceCodec for GpuRfor {
+    const SIZE_FOLLOWS_RUNS: bool = true;
+
+    fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
+        let width = Width::of(values);
+        let mut run_values = BlocksWriter::new(width);
+        let mut run_lengths = BlocksWriter::new(Width::Narrow);
+        for vector in values.chunks(VECTOR_LEN) {
+            for block in vector.chunks(BLOCK_ROWS) {
+                let (values, lengths) = runs(block);
+                push_block(&values, &mut run_values);
+                push_block(&lengths, &mut run_lengths);
+            }
+            run_values.end_vector();
+            run_lengths.end_vector();
+        }
+        out.u8(width.words() as u8);
+        run_values.finish(out);
+        run_lengths.finish(out);
+    }
+
+    /// Exact, as [`ChunkWriter::len`] counts bytes.
+    fn size(values: &[u64], _nesting: usize) -> Option<usize> {
+        let width = Width::of(values);
+        let vectors = values.chunks(VECTOR_LEN).map(|vector| {
+            let (mut value_words, mut length_words) = (0, 0);
+            for block in vector.chunks(BLOCK_ROWS) {
+                let (_, bits) = frame(block);
+                let (runs, length_bits) = run_lengths(block);
+                value_words += block_words(runs, bits, width);
+                length_words += block_words(runs, length_bits, Width::Narrow);
+            }
+            blocks::vector_bytes(value_words) + blocks::vector_bytes(length_words)
+        });
+        Some(1 + vectors.sum::<usize>())
+    }
+
+    fn work(values: &[u64]) -> usize {
+        count_runs(values) / RUNS_A_BYTE
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, _nesting: usize) -> Result<Self> {
         let width = Width::parse(reader, PART)?;
         let vectors = len.div_ceil(VECTOR_LEN);
         let parsed = Self {
@@ -196,22 +202,11 @@ impl GpuRfor {
         Ok(parsed)
     }
 
-    pub fn num_vectors(&self) -> usize {
-        self.values.len()
-    }
-
-    fn rows(&self, vector: usize) -> usize {
-        self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN)
-    }
-
-    fn words(&self, vector: usize) -> (Words<'_>, Words<'_>) {
-        (self.values.words(vector), self.lengths.words(vector))
-    }
-
-    pub fn decode<T: Word>(
+    fn decode<T: Word>(
         &self,
         vector: usize,
         reference: T,
+        _runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         self.for_each_run(vector, |rows, value| {
@@ -219,13 +214,49 @@ impl GpuRfor {
         })
     }
 
-    pub fn in_range(&self, vector: usize, low: u64, high: u64, out: &mut Mask) -> Result<()> {
+    fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        _runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
         let mut inside = [0; VECTOR_LEN];
         self.for_each_run(vector, |rows, value| {
             fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
         })?;
         bitpack::bits(&inside, out);
         Ok(())
+    }
+}
+
+impl RunVectors for GpuRfor {
+    fn for_each_vector<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut entries, mut starts) = (vec![], [0; VECTOR_LEN / 64]);
+        for vector in 0..self.values.len() {
+            entries.clear();
+            starts.fill(0);
+            self.for_each_run(vector, |rows, value| {
+                entries.push(value);
+                set_bit(&mut starts, rows.start, true);
+            })?;
+            visit(vector, &starts, &entries, bounds(&entries))?;
+        }
+        Ok(())
+    }
+}
+
+impl GpuRfor {
+    fn rows(&self, vector: usize) -> usize {
+        self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN)
+    }
+
+    fn words(&self, vector: usize) -> (Words<'_>, Words<'_>) {
+        (self.values.words(vector), self.lengths.words(vector))
     }
 
     /// Calls `visit` with the rows and the value of each run; they tile the vector.
@@ -258,16 +289,6 @@ impl GpuRfor {
             })?;
         }
         Ok(())
-    }
-
-    /// The values of the runs of a vector, in order, and a mask of the rows that start one.
-    pub fn runs(&self, vector: usize, values: &mut Vec<u64>, starts: &mut Mask) -> Result<()> {
-        values.clear();
-        starts.fill(0);
-        self.for_each_run(vector, |rows, value| {
-            values.push(value);
-            set_bit(starts, rows.start, true);
-        })
     }
 }
 
@@ -305,8 +326,12 @@ mod tests {
         for (rows, run, step) in [(1, 1, 0), (1000, 3, 1), (1025, 700, 1 << 33), (5000, 1, 9)] {
             let values: Vec<u64> = (0..rows).map(|row| row / run * step).collect();
             let mut out = ChunkWriter::default();
-            encode(&values, &mut out);
-            assert_eq!(size(&values), out.len(), "{rows} {run} {step}");
+            GpuRfor::encode(&values, 0, &mut out);
+            assert_eq!(
+                GpuRfor::size(&values, 0),
+                Some(out.len()),
+                "{rows} {run} {step}"
+            );
         }
     }
 
@@ -315,9 +340,9 @@ mod tests {
         // runs of 300, 212 and 100 rows
         let values: Vec<u64> = (0..612).map(|row| if row < 300 { 7 } else { 10 }).collect();
         let mut out = ChunkWriter::default();
-        encode(&values, &mut out);
+        GpuRfor::encode(&values, 0, &mut out);
         let mut reader = ChunkReader::new(&out.finish().into(), crate::FORMAT_VERSION).unwrap();
-        let parsed = GpuRfor::parse(&mut reader, values.len()).unwrap();
+        let parsed = GpuRfor::parse(&mut reader, values.len(), 0).unwrap();
         let all = |mut words: Words<'_>| -> Vec<u32> { (0..8).map(|_| words.word()).collect() };
         let (values, lengths) = parsed.words(0);
         assert_eq!(all(values), [7, 0x0202_0202, 2, 3 << 2, 10, 0, 1, 0]);

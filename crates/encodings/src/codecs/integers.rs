@@ -14,8 +14,8 @@ use crate::VECTOR_LEN;
 use crate::class::{self, Class, Native, Wide, match_class};
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
-use crate::codecs::rle::SpareRuns;
-use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
+use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::sequence_codec::{Scratch, SpareRuns};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::Result;
@@ -55,7 +55,7 @@ impl Codec for Integers {
     fn layout(&self) -> layout::Values<'_> {
         layout::Values::Integers {
             reference: self.reference,
-            offsets: SequenceView::new(&self.offsets),
+            offsets: &self.offsets,
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
 
-use crate::codecs::sequence::SequenceView as Sequence;
+use crate::codecs::sequence::Sequence;
 use crate::error::Result;
 use crate::patches::PatchList;
 use crate::residuals::Packed;
@@ -35,14 +35,14 @@ pub enum Values<'a> {
         /// The smallest value.
         reference: i128,
         /// The sequence added to the reference.
-        offsets: Sequence<'a>,
+        offsets: &'a Sequence,
     },
     /// Codes of distinct values.
     Dictionary {
         /// The values, ascending.
         entries: &'a ArrayRef,
         /// The code of each row.
-        codes: Sequence<'a>,
+        codes: &'a Sequence,
     },
     /// Floats that are decimals: `integer * 10^factor * 10^-exponent`, in doubles.
     Alp {
@@ -53,7 +53,7 @@ pub enum Values<'a> {
         /// The factor of each vector, at most its exponent.
         factors: &'a [u8],
         /// Per row, integer minus reference.
-        integers: Sequence<'a>,
+        integers: &'a Sequence,
         /// Exceptions, as bits of the value.
         exceptions: PatchList<'a>,
     },
@@ -64,7 +64,7 @@ pub enum Values<'a> {
         /// Left parts, shifted to their position in a value.
         lefts: [u64; 8],
         /// Index of the left part of each row.
-        indices: Sequence<'a>,
+        indices: &'a Sequence,
         /// Right parts.
         rights: Packed<'a>,
         /// Left parts without an index.

@@ -13,9 +13,10 @@ use crate::codecs::dict::{self, Dict};
 use crate::codecs::integers::{self, Integers};
 use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::{self, Plain};
+use crate::codecs::sequence;
 use crate::codecs::source::Source;
 use crate::codecs::strings::{self, Strings};
-use crate::encoding::Encoding;
+use crate::encoding::{Encoding, for_each_encoding};
 use crate::error::{Result, corrupt, ensure};
 use crate::float::match_float;
 use crate::validity::{self, Validity};
@@ -32,6 +33,16 @@ const ALP_RD: u8 = 5;
 const STRINGS: u8 = 6;
 const NESTED: u8 = 7;
 
+/// The pattern of all encodings of integer sequences.
+macro_rules! sequence_pattern {
+    ($(
+        $(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal
+        $(, Sequence::$sequence:ident($codec:ty) = $tag:literal)?;
+    )+) => {
+        $($(| Encoding::$sequence)?)+
+    };
+}
+
 /// The encodings to choose from, cheapest to decode first. Some may turn out not to apply.
 pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
     let data_type = source.array.data_type();
@@ -41,9 +52,8 @@ pub(crate) fn candidates(source: &Source) -> Vec<Encoding> {
         // used without a choice
         Encoding::Constant => false,
         Encoding::Plain => !is_boolean,
-        Encoding::Ffor | Encoding::Sparse | Encoding::Rle => source.offsets.is_some(),
-        Encoding::Delta | Encoding::GpuFor | Encoding::GpuDfor | Encoding::GpuRfor => {
-            source.offsets.is_some() && !is_boolean
+        for_each_encoding!(sequence_pattern) => {
+            source.offsets.is_some() && (!is_boolean || sequence::stores_booleans(*encoding))
         }
         Encoding::Dict => source.has_order() && !is_boolean && !is_empty,
         Encoding::Alp | Encoding::AlpRd => match_float!(data_type, _F => true, _ => false),
@@ -78,13 +88,9 @@ pub(crate) fn encode(
             (PLAIN, plain::encode(source, &mut values)?)
         }
         Encoding::Plain => (NESTED, nested::encode(source, children, &mut values)?),
-        Encoding::Ffor
-        | Encoding::Sparse
-        | Encoding::Delta
-        | Encoding::Rle
-        | Encoding::GpuFor
-        | Encoding::GpuDfor
-        | Encoding::GpuRfor => (INTEGERS, integers::encode(encoding, source, &mut values)),
+        for_each_encoding!(sequence_pattern) => {
+            (INTEGERS, integers::encode(encoding, source, &mut values))
+        }
         Encoding::Dict => (DICT, dict::encode(source, children, &mut values)?),
         Encoding::Alp => (ALP, alp::encode(source, &mut values)),
         Encoding::AlpRd => (ALP_RD, alp_rd::encode(source, &mut values)),

@@ -13,8 +13,12 @@ use std::ops::Range;
 
 use crate::VECTOR_LEN;
 use crate::bitpack;
-use crate::error::{Result, corrupt, ensure};
+use crate::codecs::sequence_codec::{
+    RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting,
+};
+use crate::error::{Error, Result, corrupt, ensure};
 use crate::masks::Mask;
+use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 use crate::words::Word;
 
@@ -32,25 +36,26 @@ pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, v
     }
 }
 
-/// The encoding of run values and run lengths as integer sequences.
-pub(crate) trait RunSequence: Sized {
-    /// Encodes `values`, which are `nesting` runs deep.
-    fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
-    /// Estimated bytes of the encoding.
-    fn size(values: &[u64], nesting: usize) -> usize;
-    /// Parses a sequence that is `nesting` runs deep.
-    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
-    /// The names of its encodings.
-    fn describe(&self) -> String;
-    /// Decodes a vector as `reference + entry`. Entries beyond the end are arbitrary. `runs` is only for this sequence
-    /// and reference, and caches runs that the next vector may need.
-    fn decode_next<T: Word>(
-        &self,
-        vector: usize,
-        reference: T,
-        runs: &mut SpareRuns<T>,
-        out: &mut [T; VECTOR_LEN],
-    ) -> Result<()>;
+/// Estimated number of runs.
+pub(crate) fn count_runs(values: &[u64]) -> usize {
+    values.len().div_ceil(VECTOR_LEN) + changes(values) as usize
+}
+
+dispatched! {
+    /// The number of values that differ from the one before.
+    fn changes(values: &[u64]) -> u64 {
+        let pairs = values.iter().zip(values.get(1..).unwrap_or_default());
+        pairs.fold(0, |count, (a, b)| count + u64::from(a != b))
+    }
+}
+
+dispatched! {
+    /// The smallest and the largest entry; 0 and 0 if there are none.
+    pub(crate) fn bounds(entries: &[u64]) -> (u64, u64) {
+        let widen = |(low, high): (u64, u64), entry: &u64| (low.min(*entry), high.max(*entry));
+        let (smallest, largest) = entries.iter().fold((u64::MAX, 0), widen);
+        (smallest.min(largest), largest)
+    }
 }
 
 /// The value of each run, its length minus one, and the number of runs per vector.
@@ -67,39 +72,44 @@ fn runs(values: &[u64]) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     (runs, lengths, counts)
 }
 
-/// Appends `values`.
-pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
-    let (runs, lengths, counts) = runs(values);
-    out.u64(runs.len() as u64);
-    out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
-    out.append(S::encode(&runs, nesting));
-    out.append(S::encode(&lengths, nesting));
-}
-
-/// Estimated bytes that [`encode`] appends, computed without packing.
-pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> usize {
-    let (runs, lengths, counts) = runs(values);
-    // runs hardly longer than a row are not nested further
-    let nesting = match runs.len() * 10 > values.len() * 9 {
-        true => usize::MAX,
-        false => nesting,
-    };
-    16 + 2 * counts.len() + S::size(&runs, nesting) + S::size(&lengths, nesting)
-}
-
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
 /// ends with the number of runs.
 #[derive(Clone, Debug)]
-pub(crate) struct Rle<S> {
+pub struct Rle<S> {
     len: usize,
     starts: Vec<u32>,
-    values: S,
-    lengths: S,
+    values: Box<S>,
+    lengths: Box<S>,
 }
 
-impl<S: RunSequence> Rle<S> {
-    /// Parses a sequence whose runs are `nesting` deep.
-    pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+impl<S: RunSequence> SequenceCodec for Rle<S> {
+    const STORES_BOOLEANS: bool = true;
+    const SIZE_FOLLOWS_RUNS: bool = true;
+
+    fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+        let (runs, lengths, counts) = runs(values);
+        out.u64(runs.len() as u64);
+        out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
+        out.append(S::encode(&runs, nesting + 1));
+        out.append(S::encode(&lengths, nesting + 1));
+    }
+
+    fn size(values: &[u64], nesting: usize) -> Option<usize> {
+        let (runs, lengths, counts) = runs(values);
+        // runs hardly longer than a row are not nested further
+        let nesting = match runs.len() * 10 > values.len() * 9 {
+            true => usize::MAX,
+            false => nesting + 1,
+        };
+        Some(16 + 2 * counts.len() + S::size(&runs, nesting) + S::size(&lengths, nesting))
+    }
+
+    fn work(values: &[u64]) -> usize {
+        count_runs(values) / RUNS_A_BYTE
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+        check_nesting(nesting)?;
         let runs = reader.count(len, PART)?;
         let vectors = len.div_ceil(VECTOR_LEN);
         let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
@@ -120,20 +130,89 @@ impl<S: RunSequence> Rle<S> {
         Ok(Self {
             len,
             starts,
-            values: S::parse(reader, runs, nesting)?,
-            lengths: S::parse(reader, runs, nesting)?,
+            values: Box::new(S::parse(reader, runs, nesting + 1)?),
+            lengths: Box::new(S::parse(reader, runs, nesting + 1)?),
         })
     }
 
-    pub fn num_vectors(&self) -> usize {
-        self.len.div_ceil(VECTOR_LEN)
+    fn describe(&self) -> Option<String> {
+        let (values, lengths) = (self.values.describe(), self.lengths.describe());
+        Some(format!("rle({values}, {lengths})"))
     }
 
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()> {
+        self.for_each_run(
+            vector,
+            reference,
+            runs.get_or_insert_default(),
+            |rows, value| {
+                fill_run(out, rows, value);
+            },
+        )
+    }
+
+    fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
+        let mut inside = [0; VECTOR_LEN];
+        self.for_each_run(vector, 0, runs.get_or_insert_default(), |rows, value| {
+            fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
+        })?;
+        bitpack::bits(&inside, out);
+        Ok(())
+    }
+}
+
+/// Runs of a sequence, which tile each of its vectors.
+pub trait RunVectors {
+    /// Calls `visit` with each vector: a mask of the rows that start a run in it, the entries of its runs, in order,
+    /// and the smallest and the largest entry.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if runs do not tile a vector; errors of `visit`.
+    fn for_each_vector<E: From<Error>>(
+        &self,
+        visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> Result<(), E>,
+    ) -> Result<(), E>;
+}
+
+impl<S: RunSequence> RunVectors for Rle<S> {
+    fn for_each_vector<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (mut decoded, mut spare) = (Runs::default(), [0; VECTOR_LEN]);
+        let mut starts = [0; VECTOR_LEN / 64];
+        for vector in 0..self.len.div_ceil(VECTOR_LEN) {
+            let entries = self.runs(vector, &mut decoded, &mut spare, &mut starts)?;
+            visit(vector, &starts, entries, bounds(entries))?;
+        }
+        Ok(())
+    }
+}
+
+#[expect(
+    private_bounds,
+    reason = "the only sequence outside of this crate is `Sequence`"
+)]
+impl<S: RunSequence> Rle<S> {
     /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
     /// [`for_each_run`](Self::for_each_run), for callers that need all runs of all vectors: the sum of the lengths is
     /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
     /// `spare` receives values that were not decoded together.
-    pub fn runs<'a>(
+    fn runs<'a>(
         &self,
         vector: usize,
         decoded: &'a mut Runs<u64>,
@@ -151,7 +230,7 @@ impl<S: RunSequence> Rle<S> {
         let mut filled = 0;
         while filled < count {
             let run = first + filled;
-            decoded.load(&self.values, &self.lengths, run, end, 0)?;
+            decoded.load(&*self.values, &*self.lengths, run, end, 0)?;
             let from = run % VECTOR_LEN;
             let part = from..VECTOR_LEN.min(from + count - filled);
             for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
@@ -180,44 +259,6 @@ impl<S: RunSequence> Rle<S> {
         })
     }
 
-    pub fn describe(&self) -> String {
-        format!(
-            "rle({}, {})",
-            self.values.describe(),
-            self.lengths.describe()
-        )
-    }
-
-    /// Decodes a vector; `runs` caches runs that the next one may need.
-    pub fn decode<T: Word>(
-        &self,
-        vector: usize,
-        reference: T,
-        runs: &mut Runs<T>,
-        out: &mut [T; VECTOR_LEN],
-    ) -> Result<()> {
-        self.for_each_run(vector, reference, runs, |rows, value| {
-            fill_run(out, rows, value);
-        })
-    }
-
-    /// Sets a bit per row of a vector whose value is in `low..=high`; `runs` caches runs that the next one may need.
-    pub fn in_range(
-        &self,
-        vector: usize,
-        low: u64,
-        high: u64,
-        runs: &mut Runs<u64>,
-        out: &mut Mask,
-    ) -> Result<()> {
-        let mut inside = [0; VECTOR_LEN];
-        self.for_each_run(vector, 0, runs, |rows, value| {
-            fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
-        })?;
-        bitpack::bits(&inside, out);
-        Ok(())
-    }
-
     /// Calls `visit` with the rows and the value of each run; they tile the vector.
     #[inline(always)]
     fn for_each_run<T: Word>(
@@ -232,7 +273,8 @@ impl<S: RunSequence> Rle<S> {
         let (mut run, end) = (start(vector), start(vector + 1));
         let mut next = 0;
         while run < end {
-            let (values, lengths) = runs.load(&self.values, &self.lengths, run, end, reference)?;
+            let (values, lengths) =
+                runs.load(&*self.values, &*self.lengths, run, end, reference)?;
             for (value, length) in values.iter().zip(lengths) {
                 let left = (rows - next) as u64;
                 if *length >= left {
@@ -249,55 +291,5 @@ impl<S: RunSequence> Rle<S> {
         ensure(next == rows, PART, || {
             format!("runs of {next} rows in a vector of {rows}")
         })
-    }
-}
-
-/// [`Runs`] created on first use.
-pub(crate) type SpareRuns<T> = Option<Box<Runs<T>>>;
-
-/// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the next vector uses the
-/// rest.
-pub(crate) struct Runs<T> {
-    vector: Option<usize>,
-    values: [T; VECTOR_LEN],
-    lengths: [u64; VECTOR_LEN],
-    /// For the runs that values and lengths consist of.
-    of_values: SpareRuns<T>,
-    of_lengths: SpareRuns<u64>,
-}
-
-impl<T: Word> Default for Runs<T> {
-    fn default() -> Self {
-        Self {
-            vector: None,
-            values: [T::default(); VECTOR_LEN],
-            lengths: [0; VECTOR_LEN],
-            of_values: None,
-            of_lengths: None,
-        }
-    }
-}
-
-impl<T: Word> Runs<T> {
-    /// The values and lengths from `run` on, up to `end` or the end of its vector.
-    #[inline]
-    pub fn load<S: RunSequence>(
-        &mut self,
-        values: &S,
-        lengths: &S,
-        run: usize,
-        end: usize,
-        reference: T,
-    ) -> Result<(&[T], &[u64])> {
-        let vector = run / VECTOR_LEN;
-        if self.vector != Some(vector) {
-            self.vector = None;
-            values.decode_next(vector, reference, &mut self.of_values, &mut self.values)?;
-            lengths.decode_next(vector, 0, &mut self.of_lengths, &mut self.lengths)?;
-            self.vector = Some(vector);
-        }
-        let first = run % VECTOR_LEN;
-        let part = first..(first + end - run).min(VECTOR_LEN);
-        Ok((&self.values[part.clone()], &self.lengths[part]))
     }
 }

@@ -5,113 +5,193 @@
 //! lengths and ALP's integers are such sequences too.
 //!
 //! ```text
-//! header   u8 tag: 0 constant, 1 ffor, 2 delta, 3 rle, 4 gpu_for, 5 gpu_dfor, 6 gpu_rfor, 7 sparse;
-//!          then the fields of that encoding
+//! header   u8 tag: 0 constant, others as listed in `encoding`; then the fields of that encoding
 //! ```
 
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
-use crate::bitpack::{Words, words_in_range};
-use crate::codecs::delta::{self, Delta, DeltaView};
-use crate::codecs::ffor::{self, Ffor, FforView};
-use crate::codecs::gpu_dfor::{self, GpuDfor, GpuDforView};
-use crate::codecs::gpu_for::{self, GpuFor, GpuForView};
-use crate::codecs::gpu_rfor::{self, GpuRfor};
-use crate::codecs::rle::{self, Rle, RunSequence, Runs, SpareRuns};
-use crate::codecs::sparse::{self, Sparse};
-use crate::encoding::{Encoding, Pin};
+use crate::codecs::rle::count_runs;
+use crate::codecs::sequence_codec::{MAX_NESTING, RunSequence, Scratch, SequenceCodec, SpareRuns};
+use crate::codecs::{delta, ffor, gpu_dfor, gpu_for, gpu_rfor, rle, sparse};
+use crate::encoding::{Encoding, Pin, for_each_encoding};
 use crate::error::{Result, corrupt};
 use crate::masks::Mask;
 use crate::selection::{Selected, Selection};
-use crate::simd::dispatched;
 use crate::vectors::sample;
 use crate::wire::{ChunkReader, ChunkWriter};
 use crate::words::Word;
 
 const PART: &str = "integers";
+/// The tag of a constant.
+const CONSTANT: u8 = 0;
 /// Vectors sampled to choose an encoding, evenly spread.
 const SAMPLE_VECTORS: usize = 32;
-/// The depth limit of nested choices (the run values of run values ...): no run is stored in more runs. A vector of
-/// runs may take two vectors of the next level to decode, so each level doubles the time.
-const MAX_NESTING: usize = 2;
 
-/// An encoded sequence of `u64`.
-#[derive(Clone, Debug)]
-pub(crate) enum Sequence {
-    Constant(u64),
-    Ffor(Ffor),
-    Delta(Delta),
-    Rle(Box<Rle<Self>>),
-    GpuFor(GpuFor),
-    GpuDfor(GpuDfor),
-    GpuRfor(GpuRfor),
-    Sparse(Box<Sparse<Self>>),
+/// Defines [`Sequence`] and all that depends on its encoding, from the list of encodings.
+macro_rules! define_sequence {
+    ($(
+        $(#[$doc:meta])* $variant:ident = $name:literal, $weight:literal
+        $(, Sequence::$sequence:ident($codec:ty) = $tag:literal)?;
+    )+) => {
+        /// An encoded sequence of `u64`.
+        #[derive(Clone, Debug)]
+        pub enum Sequence {
+            /// One value for all rows.
+            Constant(u64),
+            $($(
+                #[doc = concat!("The encoding `", $name, "`.")]
+                $sequence($codec),
+            )?)+
+        }
+
+        /// The encodings of integer sequences, cheapest to decode first.
+        pub(crate) const KINDS: &[Encoding] = &[$($(Encoding::$sequence,)?)+];
+
+        /// Encodes `values` by `encoding`, which is one of [`KINDS`].
+        pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
+            let mut out = ChunkWriter::default();
+            match encoding {
+                $($(Encoding::$sequence => {
+                    out.u8($tag);
+                    <$codec>::encode(values, nesting, &mut out);
+                })?)+
+                _ => return encode_as(Encoding::Ffor, values, nesting),
+            }
+            out
+        }
+
+        /// Estimated bytes of `values` in an encoding, computed without packing; `None` if it is not worth trying.
+        fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> {
+            match encoding {
+                $($(Encoding::$sequence => <$codec>::size(values, nesting),)?)+
+                _ => None,
+            }
+        }
+
+        /// The cost of `values` in `bytes` bytes of an encoding when encodings are compared.
+        pub(crate) fn with_work(encoding: Encoding, bytes: usize, values: &[u64]) -> usize {
+            match encoding {
+                $($(Encoding::$sequence => bytes + <$codec>::work(values),)?)+
+                _ => bytes,
+            }
+        }
+
+        /// Returns true if columns of booleans may have this encoding of integers.
+        pub(crate) fn stores_booleans(encoding: Encoding) -> bool {
+            match encoding {
+                $($(Encoding::$sequence => <$codec>::STORES_BOOLEANS,)?)+
+                _ => false,
+            }
+        }
+
+        /// Returns true if the bytes of values depend on their runs.
+        fn size_follows_runs(encoding: Encoding) -> bool {
+            match encoding {
+                $($(Encoding::$sequence => <$codec>::SIZE_FOLLOWS_RUNS,)?)+
+                _ => false,
+            }
+        }
+
+        impl RunSequence for Sequence {
+            fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
+                encode_smallest(values, nesting, |_, bytes| bytes)
+            }
+
+            fn size(values: &[u64], nesting: usize) -> usize {
+                smallest_size(values, nesting)
+            }
+
+            fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+                reader.nested(|reader| match reader.u8()? {
+                    CONSTANT => Ok(Self::Constant(reader.u64()?)),
+                    $($($tag => Ok(Self::$sequence(SequenceCodec::parse(reader, len, nesting)?)),)?)+
+                    tag => Err(corrupt(PART, format!("an encoding tag of {tag}"))),
+                })
+            }
+
+            fn describe(&self) -> String {
+                let described = match self {
+                    Self::Constant(_) => None,
+                    $($(Self::$sequence(codec) => <$codec>::describe(codec),)?)+
+                };
+                described.unwrap_or_else(|| self.encoding().to_string())
+            }
+
+            #[inline]
+            fn decode_next<T: Word>(
+                &self,
+                vector: usize,
+                reference: T,
+                runs: &mut SpareRuns<T>,
+                out: &mut [T; VECTOR_LEN],
+            ) -> Result<()> {
+                match self {
+                    Self::Constant(value) => {
+                        out.fill(reference.plus(*value));
+                        Ok(())
+                    }
+                    $($(Self::$sequence(codec) => <$codec>::decode(codec, vector, reference, runs, out),)?)+
+                }
+            }
+        }
+
+        impl Sequence {
+            pub(crate) fn encoding(&self) -> Encoding {
+                match self {
+                    Self::Constant(_) => Encoding::Constant,
+                    $($(Self::$sequence(_) => Encoding::$sequence,)?)+
+                }
+            }
+
+            /// As [`SequenceCodec::select`].
+            pub(crate) fn select<T: Word>(
+                &self,
+                selected: &Selected,
+                reference: T,
+                scratch: &mut Scratch<T>,
+                out: &mut Vec<T>,
+            ) -> Result<()> {
+                match self {
+                    Self::Constant(value) => {
+                        out.extend(std::iter::repeat_n(reference.plus(*value), selected.count));
+                        Ok(())
+                    }
+                    $($(Self::$sequence(codec) => <$codec>::select(codec, selected, reference, scratch, out),)?)+
+                }
+            }
+
+            /// As [`SequenceCodec::in_range`].
+            pub(crate) fn in_range(
+                &self,
+                vector: usize,
+                low: u64,
+                high: u64,
+                runs: &mut SpareRuns<u64>,
+                out: &mut Mask,
+            ) -> Result<()> {
+                match self {
+                    Self::Constant(value) => {
+                        let is_inside = (low..=high).contains(value);
+                        out.fill(if is_inside { u64::MAX } else { 0 });
+                        Ok(())
+                    }
+                    $($(Self::$sequence(codec) => <$codec>::in_range(codec, vector, low, high, runs, out),)?)+
+                }
+            }
+
+            /// The largest value of a whole vector; `None` if that requires decoding it.
+            fn largest_of(&self, vector: usize) -> Option<u64> {
+                match self {
+                    Self::Constant(value) => Some(*value),
+                    $($(Self::$sequence(codec) => <$codec>::largest(codec, vector),)?)+
+                }
+            }
+        }
+    };
 }
 
-/// State that [`Sequence::select`] keeps from one vector of a sequence to the next.
-pub(crate) struct Scratch<T> {
-    pub values: [T; VECTOR_LEN],
-    pub words: Words,
-    runs: SpareRuns<T>,
-}
-
-impl<T: Word> Default for Scratch<T> {
-    fn default() -> Self {
-        Self {
-            values: [T::default(); VECTOR_LEN],
-            words: [0; VECTOR_LEN],
-            runs: None,
-        }
-    }
-}
-
-/// The encodings of integer sequences, cheapest to decode first.
-pub(crate) const KINDS: [Encoding; 7] = [
-    Encoding::Ffor,
-    Encoding::Sparse,
-    Encoding::Rle,
-    Encoding::Delta,
-    Encoding::GpuFor,
-    Encoding::GpuRfor,
-    Encoding::GpuDfor,
-];
-
-/// Encodes `values` by `encoding`, which is one of [`KINDS`].
-pub(crate) fn encode_as(encoding: Encoding, values: &[u64], nesting: usize) -> ChunkWriter {
-    let mut out = ChunkWriter::default();
-    match encoding {
-        Encoding::Delta => {
-            out.u8(2);
-            delta::encode(values, &mut out);
-        }
-        Encoding::Rle => {
-            out.u8(3);
-            rle::encode::<Sequence>(values, nesting + 1, &mut out);
-        }
-        Encoding::GpuFor => {
-            out.u8(4);
-            gpu_for::encode(values, &mut out);
-        }
-        Encoding::GpuDfor => {
-            out.u8(5);
-            gpu_dfor::encode(values, &mut out);
-        }
-        Encoding::GpuRfor => {
-            out.u8(6);
-            gpu_rfor::encode(values, &mut out);
-        }
-        Encoding::Sparse => {
-            out.u8(7);
-            sparse::encode::<Sequence>(values, nesting + 1, &mut out);
-        }
-        _ => {
-            out.u8(1);
-            ffor::encode(values, &mut out);
-        }
-    }
-    out
-}
+for_each_encoding!(define_sequence);
 
 /// Encodes `values` in the best encoding.
 pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
@@ -147,38 +227,9 @@ fn encode_smallest(
 
 fn constant(value: u64) -> ChunkWriter {
     let mut out = ChunkWriter::default();
-    out.u8(0);
+    out.u8(CONSTANT);
     out.u64(value);
     out
-}
-
-/// Estimated bytes of `values` in an encoding, which is one of [`KINDS`], computed without packing; `None` if it is not
-/// worth trying.
-fn size_as(encoding: Encoding, values: &[u64], nesting: usize) -> Option<usize> {
-    Some(match encoding {
-        Encoding::Delta => delta::size(values),
-        Encoding::Rle => rle::size::<Sequence>(values, nesting + 1),
-        Encoding::Sparse => return sparse::size::<Sequence>(values, nesting + 1),
-        Encoding::GpuFor => gpu_for::size(values),
-        Encoding::GpuDfor => gpu_dfor::size(values),
-        Encoding::GpuRfor => gpu_rfor::size(values),
-        _ => ffor::size(values),
-    })
-}
-
-/// This many runs, exceptions of `sparse`, or differences cost as much as a byte when encodings are compared: a core
-/// takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
-const RUNS_A_BYTE: usize = 5;
-const DIFFERENCES_A_BYTE: usize = 16;
-
-/// The cost of `values` in `bytes` bytes of an encoding when encodings are compared.
-pub(crate) fn with_work(encoding: Encoding, bytes: usize, values: &[u64]) -> usize {
-    match encoding {
-        Encoding::Rle | Encoding::GpuRfor => bytes + runs(values) / RUNS_A_BYTE,
-        Encoding::Sparse => bytes + sparse::count_exceptions(values) / RUNS_A_BYTE,
-        Encoding::Delta | Encoding::GpuDfor => bytes + values.len() / DIFFERENCES_A_BYTE,
-        _ => bytes,
-    }
 }
 
 /// Runs are few if there is at most one for this many rows.
@@ -188,13 +239,14 @@ const FEW_RUNS: usize = 4;
 pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
     let sample = sample(values, SAMPLE_VECTORS);
     if nesting >= MAX_NESTING {
-        let bytes = scaled(ffor::size(&sample), values.len(), sample.len());
+        let bytes = ffor::Ffor::size(&sample, nesting).unwrap_or(0);
+        let bytes = scaled(bytes, values.len(), sample.len());
         return vec![(Encoding::Ffor, bytes)];
     }
     let is_all = sample.len() == values.len();
     let mut sizes: Vec<(Encoding, usize)> = vec![];
     for kind in kinds_of(nesting) {
-        if kind == Encoding::Rle && !is_all && runs(values) * FEW_RUNS <= values.len() {
+        if kind == Encoding::Rle && !is_all && count_runs(values) * FEW_RUNS <= values.len() {
             sizes.extend(size_as(kind, values, nesting).map(|bytes| (kind, bytes)));
             continue;
         }
@@ -203,7 +255,9 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
         };
         let mut bytes = match kind {
             _ if is_all => of_sample,
-            Encoding::Rle | Encoding::GpuRfor => scaled(of_sample, runs(values), runs(&sample)),
+            _ if size_follows_runs(kind) => {
+                scaled(of_sample, count_runs(values), count_runs(&sample))
+            }
             _ => scaled(of_sample, values.len(), sample.len()),
         };
         // exceptions may cluster outside the sample; but if it is twice too large in the sample, the rest is not read
@@ -222,117 +276,33 @@ pub(crate) fn sizes(values: &[u64], nesting: usize) -> Vec<(Encoding, usize)> {
 /// The [`KINDS`] to try for sequences nested this deep. Runs and exceptions are few values: blocks save little of them.
 fn kinds_of(nesting: usize) -> impl Iterator<Item = Encoding> {
     let is_tried = move |kind: &Encoding| nesting == 0 || !Pin::GPU_STAR.contains(kind);
-    KINDS.into_iter().filter(is_tried)
+    KINDS.iter().copied().filter(is_tried)
 }
 
 fn scaled(bytes: usize, of: usize, sampled: usize) -> usize {
     (bytes as u128 * of as u128 / sampled.max(1) as u128) as usize
 }
 
-/// Estimated number of runs of `rle`.
-pub(crate) fn runs(values: &[u64]) -> usize {
-    values.len().div_ceil(VECTOR_LEN) + changes(values) as usize
-}
-
-dispatched! {
-    /// The number of values that differ from the one before.
-    fn changes(values: &[u64]) -> u64 {
-        let pairs = values.iter().zip(values.get(1..).unwrap_or_default());
-        pairs.fold(0, |count, (a, b)| count + u64::from(a != b))
+/// Estimated bytes of `values` in the smallest encoding.
+fn smallest_size(values: &[u64], nesting: usize) -> usize {
+    if values.iter().all(|value| Some(value) == values.first()) {
+        return constant(0).len();
     }
-}
-
-impl RunSequence for Sequence {
-    fn encode(values: &[u64], nesting: usize) -> ChunkWriter {
-        encode_smallest(values, nesting, |_, bytes| bytes)
-    }
-
-    fn size(values: &[u64], nesting: usize) -> usize {
-        if values.iter().all(|value| Some(value) == values.first()) {
-            return constant(0).len();
-        }
-        let sizes = sizes(values, nesting).into_iter();
-        sizes.map(|(_, bytes)| bytes).min().unwrap_or(0)
-    }
-
-    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
-        reader.nested(|reader| match reader.u8()? {
-            0 => Ok(Self::Constant(reader.u64()?)),
-            1 => Ok(Self::Ffor(Ffor::parse(reader, len)?)),
-            2 => Ok(Self::Delta(Delta::parse(reader, len)?)),
-            3 | 7 if nesting == MAX_NESTING => Err(corrupt(
-                PART,
-                format!("runs nested deeper than {MAX_NESTING}"),
-            )),
-            3 => Ok(Self::Rle(Box::new(Rle::parse(reader, len, nesting + 1)?))),
-            4 => Ok(Self::GpuFor(GpuFor::parse(reader, len)?)),
-            5 => Ok(Self::GpuDfor(GpuDfor::parse(reader, len)?)),
-            6 => Ok(Self::GpuRfor(GpuRfor::parse(reader, len)?)),
-            7 => Ok(Self::Sparse(Box::new(Sparse::parse(
-                reader,
-                len,
-                nesting + 1,
-            )?))),
-            tag => Err(corrupt(PART, format!("an encoding tag of {tag}"))),
-        })
-    }
-
-    fn describe(&self) -> String {
-        self.describe()
-    }
-
-    #[inline]
-    fn decode_next<T: Word>(
-        &self,
-        vector: usize,
-        reference: T,
-        runs: &mut SpareRuns<T>,
-        out: &mut [T; VECTOR_LEN],
-    ) -> Result<()> {
-        match self {
-            Self::Constant(value) => out.fill(reference.plus(*value)),
-            Self::Ffor(ffor) => ffor.decode(vector, reference, out),
-            Self::Delta(delta) => delta.decode(vector, reference, out),
-            Self::Rle(rle) => rle.decode(vector, reference, runs.get_or_insert_default(), out)?,
-            Self::GpuFor(gpu_for) => gpu_for.decode(vector, reference, out),
-            Self::GpuDfor(gpu_dfor) => gpu_dfor.decode(vector, reference, out),
-            Self::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, reference, out)?,
-            Self::Sparse(sparse) => {
-                sparse.decode(vector, reference, runs.get_or_insert_default(), out)?;
-            }
-        }
-        Ok(())
-    }
+    let sizes = sizes(values, nesting).into_iter();
+    sizes.map(|(_, bytes)| bytes).min().unwrap_or(0)
 }
 
 impl Sequence {
-    pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
+    pub(crate) fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         RunSequence::parse(reader, len, 0)
     }
 
-    pub fn encoding(&self) -> Encoding {
-        match self {
-            Self::Constant(_) => Encoding::Constant,
-            Self::Ffor(_) => Encoding::Ffor,
-            Self::Delta(_) => Encoding::Delta,
-            Self::Rle(_) => Encoding::Rle,
-            Self::GpuFor(_) => Encoding::GpuFor,
-            Self::GpuDfor(_) => Encoding::GpuDfor,
-            Self::GpuRfor(_) => Encoding::GpuRfor,
-            Self::Sparse(_) => Encoding::Sparse,
-        }
-    }
-
-    pub fn describe(&self) -> String {
-        match self {
-            Self::Rle(rle) => rle.describe(),
-            Self::Sparse(sparse) => sparse.describe(),
-            other => other.encoding().to_string(),
-        }
+    pub(crate) fn describe(&self) -> String {
+        RunSequence::describe(self)
     }
 
     /// Decodes a vector as `reference + offset`. Entries beyond the end are arbitrary.
-    pub fn decode<T: Word>(
+    pub(crate) fn decode<T: Word>(
         &self,
         vector: usize,
         reference: T,
@@ -341,72 +311,8 @@ impl Sequence {
         self.decode_next(vector, reference, &mut None, out)
     }
 
-    /// Appends the selected values of a vector. `scratch` is only for this sequence and reference.
-    pub fn select<T: Word>(
-        &self,
-        selected: &Selected,
-        reference: T,
-        scratch: &mut Scratch<T>,
-        out: &mut Vec<T>,
-    ) -> Result<()> {
-        match self {
-            Self::Ffor(ffor) => ffor.select(
-                selected,
-                reference,
-                &mut scratch.values,
-                &mut scratch.words,
-                out,
-            ),
-            Self::GpuFor(gpu_for) => {
-                gpu_for.select(selected, reference, &mut scratch.values, out);
-            }
-            _ => {
-                let Scratch { values, runs, .. } = scratch;
-                self.decode_next(selected.vector, reference, runs, values)?;
-                selected.append(values, out);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets a bit per row of a vector whose value is in `low..=high`. Bits beyond the end are arbitrary. `runs` is only
-    /// for this sequence, and caches runs that the next vector may need.
-    pub fn in_range(
-        &self,
-        vector: usize,
-        low: u64,
-        high: u64,
-        runs: &mut SpareRuns<u64>,
-        out: &mut Mask,
-    ) -> Result<()> {
-        match self {
-            Self::Constant(value) => {
-                out.fill(if (low..=high).contains(value) {
-                    u64::MAX
-                } else {
-                    0
-                });
-            }
-            Self::Ffor(ffor) => ffor.in_range(vector, low, high, out),
-            Self::Delta(delta) if low <= high => {
-                let mut values = [0; VECTOR_LEN];
-                delta.decode(vector, 0u64, &mut values);
-                words_in_range(&values, low, high, out);
-            }
-            Self::Delta(_) => out.fill(0),
-            Self::Rle(rle) => rle.in_range(vector, low, high, runs.get_or_insert_default(), out)?,
-            Self::GpuFor(gpu_for) => gpu_for.in_range(vector, low, high, out),
-            Self::GpuDfor(gpu_dfor) => gpu_dfor.in_range(vector, low, high, out),
-            Self::GpuRfor(gpu_rfor) => gpu_rfor.in_range(vector, low, high, out)?,
-            Self::Sparse(sparse) => {
-                sparse.in_range(vector, low, high, runs.get_or_insert_default(), out)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Appends the values of any range of rows.
-    pub fn decode_range<T: Word>(
+    pub(crate) fn decode_range<T: Word>(
         &self,
         rows: Range<usize>,
         reference: T,
@@ -422,6 +328,33 @@ impl Sequence {
         }
         Ok(())
     }
+
+    /// The largest of the first `rows` entries, decoded; 0 if there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile a vector.
+    pub fn largest(&self, rows: usize) -> Result<u64> {
+        let mut largest = 0;
+        let (mut runs, mut entries) = (None, [0; VECTOR_LEN]);
+        for vector in 0..rows.div_ceil(VECTOR_LEN) {
+            let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
+            let of_whole = if live == VECTOR_LEN {
+                self.largest_of(vector)
+            } else {
+                None
+            };
+            let of_vector = match of_whole {
+                Some(of_vector) => of_vector,
+                None => {
+                    self.decode_next(vector, 0, &mut runs, &mut entries)?;
+                    entries[..live].iter().fold(0, |a, b| a.max(*b))
+                }
+            };
+            largest = largest.max(of_vector);
+        }
+        Ok(largest)
+    }
 }
 
 /// Sets with more ranges of consecutive values than this are looked up value by value.
@@ -431,7 +364,12 @@ const MAX_BITMAP: u64 = 1 << 20;
 
 impl Sequence {
     /// Keeps the selected rows whose value is one of `set`, which ascends.
-    pub fn filter_in(&self, set: &[u64], negated: bool, selection: &mut Selection) -> Result<()> {
+    pub(crate) fn filter_in(
+        &self,
+        set: &[u64],
+        negated: bool,
+        selection: &mut Selection,
+    ) -> Result<()> {
         let ranges: Vec<&[u64]> = set.chunk_by(|a, b| a.checked_add(1) == Some(*b)).collect();
         let flip = if negated { u64::MAX } else { 0 };
         if ranges.len() <= MAX_RANGES {
@@ -498,160 +436,5 @@ impl<'a> Lookup<'a> {
             }
             Self::Sorted(set) => set.binary_search(&value).is_ok(),
         }
-    }
-}
-
-/// A sequence of unsigned integers.
-#[derive(Clone, Copy, Debug)]
-pub enum SequenceView<'a> {
-    /// One value for every row.
-    Constant(u64),
-    /// `base + residual`, with a base for each vector.
-    Ffor(FforView<'a>),
-    /// Running sums of differences.
-    Delta(DeltaView<'a>),
-    /// Runs of equal entries.
-    Rle(RunsView<'a>),
-    /// Blocks of 128.
-    GpuFor(GpuForView<'a>),
-    /// Tiles of 512, with differences in blocks of 128.
-    GpuDfor(GpuDforView<'a>),
-    /// The entry of most rows, and exceptions with their rows.
-    Sparse(SparseView<'a>),
-}
-
-impl<'a> SequenceView<'a> {
-    pub(crate) fn new(sequence: &'a Sequence) -> Self {
-        match sequence {
-            Sequence::Constant(value) => Self::Constant(*value),
-            Sequence::Ffor(ffor) => Self::Ffor(FforView(ffor)),
-            Sequence::Delta(delta) => Self::Delta(DeltaView(delta)),
-            Sequence::Rle(rle) => Self::Rle(RunsView(RunsOf::Rle(rle))),
-            Sequence::GpuFor(gpu_for) => Self::GpuFor(GpuForView(gpu_for)),
-            Sequence::GpuDfor(gpu_dfor) => Self::GpuDfor(GpuDforView(gpu_dfor)),
-            Sequence::GpuRfor(gpu_rfor) => Self::Rle(RunsView(RunsOf::GpuRfor(gpu_rfor))),
-            Sequence::Sparse(sparse) => Self::Sparse(SparseView(sparse)),
-        }
-    }
-
-    /// The largest of the first `rows` entries, decoded; 0 if there are none.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile a vector.
-    pub fn largest(&self, rows: usize) -> Result<u64> {
-        let mut largest = 0;
-        let mut entries = [0; VECTOR_LEN];
-        for vector in 0..rows.div_ceil(VECTOR_LEN) {
-            let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
-            if let Self::Ffor(view) = self
-                && live == VECTOR_LEN
-                && let Some(of_vector) = view.0.largest(vector)
-            {
-                largest = largest.max(of_vector);
-                continue;
-            }
-            match self {
-                Self::Constant(value) => entries.fill(*value),
-                Self::Ffor(view) => view.0.decode(vector, 0, &mut entries),
-                Self::Delta(view) => view.0.decode(vector, 0, &mut entries),
-                Self::Rle(view) => view.decode(vector, &mut entries)?,
-                Self::GpuFor(view) => view.0.decode(vector, 0, &mut entries),
-                Self::GpuDfor(view) => view.0.decode(vector, 0, &mut entries),
-                Self::Sparse(view) => {
-                    view.0
-                        .decode(vector, 0, &mut Runs::default(), &mut entries)?
-                }
-            }
-            largest = entries[..live].iter().fold(largest, |a, b| a.max(*b));
-        }
-        Ok(largest)
-    }
-}
-
-dispatched! {
-    /// The smallest and the largest entry; 0 and 0 if there are none.
-    fn bounds(entries: &[u64]) -> (u64, u64) {
-        let widen = |(low, high): (u64, u64), entry: &u64| (low.min(*entry), high.max(*entry));
-        let (smallest, largest) = entries.iter().fold((u64::MAX, 0), widen);
-        (smallest.min(largest), largest)
-    }
-}
-
-/// `rle` and `gpu_rfor`.
-#[derive(Clone, Copy, Debug)]
-pub struct RunsView<'a>(RunsOf<'a>);
-
-#[derive(Clone, Copy, Debug)]
-enum RunsOf<'a> {
-    Rle(&'a Rle<Sequence>),
-    GpuRfor(&'a GpuRfor),
-}
-
-impl RunsView<'_> {
-    /// Calls `visit` with each vector: a mask of the rows that start a run in it, the entries of its runs, in order,
-    /// and the smallest and the largest entry. The runs of a vector tile it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) if runs do not tile a vector; errors of `visit`.
-    pub fn for_each_vector<E: From<crate::Error>>(
-        &self,
-        mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        let mut starts = [0; VECTOR_LEN / 64];
-        match self.0 {
-            RunsOf::Rle(rle) => {
-                let (mut decoded, mut spare) = (Runs::default(), [0; VECTOR_LEN]);
-                for vector in 0..rle.num_vectors() {
-                    let entries = rle.runs(vector, &mut decoded, &mut spare, &mut starts)?;
-                    visit(vector, &starts, entries, bounds(entries))?;
-                }
-            }
-            RunsOf::GpuRfor(gpu_rfor) => {
-                let mut entries = vec![];
-                for vector in 0..gpu_rfor.num_vectors() {
-                    gpu_rfor.runs(vector, &mut entries, &mut starts)?;
-                    visit(vector, &starts, &entries, bounds(&entries))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn decode(&self, vector: usize, out: &mut [u64; VECTOR_LEN]) -> Result<()> {
-        match self.0 {
-            RunsOf::Rle(rle) => rle.decode(vector, 0, &mut Runs::default(), out),
-            RunsOf::GpuRfor(gpu_rfor) => gpu_rfor.decode(vector, 0, out),
-        }
-    }
-}
-
-/// `sparse`.
-#[derive(Clone, Copy, Debug)]
-pub struct SparseView<'a>(&'a Sparse<Sequence>);
-
-impl SparseView<'_> {
-    /// The entry of most rows.
-    pub fn value(&self) -> u64 {
-        self.0.value()
-    }
-
-    /// Calls `visit` with each vector that has exceptions, and all of its entries.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) for rows outside of a vector; errors of `visit`.
-    pub fn for_each_uneven<E: From<crate::Error>>(
-        &self,
-        mut visit: impl FnMut(usize, &[u64; VECTOR_LEN]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        let mut decoded = Runs::default();
-        let mut entries = [0; VECTOR_LEN];
-        for vector in (0..self.0.num_vectors()).filter(|vector| !self.0.is_even(*vector)) {
-            self.0.decode(vector, 0, &mut decoded, &mut entries)?;
-            visit(vector, &entries)?;
-        }
-        Ok(())
     }
 }

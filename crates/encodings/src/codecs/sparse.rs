@@ -10,8 +10,10 @@
 //! Bits per value: (value + 10 bits) for each exception, 16 bits a vector.
 
 use crate::VECTOR_LEN;
-use crate::codecs::rle::{RunSequence, Runs};
-use crate::error::{Result, ensure};
+use crate::codecs::sequence_codec::{
+    RUNS_A_BYTE, RunSequence, SequenceCodec, SpareRuns, check_nesting,
+};
+use crate::error::{Error, Result, ensure};
 use crate::masks::{Mask, set_bit};
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
 use crate::words::Word;
@@ -29,7 +31,7 @@ fn majority(values: &[u64]) -> u64 {
 }
 
 /// The number of exceptions.
-pub(crate) fn count_exceptions(values: &[u64]) -> usize {
+fn count_exceptions(values: &[u64]) -> usize {
     let most = majority(values);
     values.iter().filter(|value| **value != most).count()
 }
@@ -48,41 +50,45 @@ fn exceptions(values: &[u64], most: u64) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     (exceptions, rows, counts)
 }
 
-/// Estimated bytes that [`encode`] appends, computed without packing; `None` unless most values are
-/// equal.
-pub(crate) fn size<S: RunSequence>(values: &[u64], nesting: usize) -> Option<usize> {
-    if count_exceptions(values) > values.len().div_ceil(2) {
-        return None;
-    }
-    let (exceptions, rows, counts) = exceptions(values, majority(values));
-    let parts = S::size(&exceptions, nesting) + S::size(&rows, nesting);
-    Some(24 + 2 * counts.len() + parts)
-}
-
-/// Appends `values`.
-pub(crate) fn encode<S: RunSequence>(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
-    let most = majority(values);
-    let (exceptions, rows, counts) = exceptions(values, most);
-    out.u64(most);
-    out.u64(exceptions.len() as u64);
-    out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
-    out.append(S::encode(&exceptions, nesting));
-    out.append(S::encode(&rows, nesting));
-}
-
 /// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
 /// ends with the number of exceptions.
 #[derive(Clone, Debug)]
-pub(crate) struct Sparse<S> {
+pub struct Sparse<S> {
     value: u64,
     starts: Vec<u32>,
-    exceptions: S,
-    rows: S,
+    exceptions: Box<S>,
+    rows: Box<S>,
 }
 
-impl<S: RunSequence> Sparse<S> {
-    /// Parses a sequence whose parts are `nesting` deep.
-    pub fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+impl<S: RunSequence> SequenceCodec for Sparse<S> {
+    const STORES_BOOLEANS: bool = true;
+
+    fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter) {
+        let most = majority(values);
+        let (exceptions, rows, counts) = exceptions(values, most);
+        out.u64(most);
+        out.u64(exceptions.len() as u64);
+        out.buffer(le_bytes(&counts, |count| count.to_le_bytes()));
+        out.append(S::encode(&exceptions, nesting + 1));
+        out.append(S::encode(&rows, nesting + 1));
+    }
+
+    /// `None` unless most values are equal.
+    fn size(values: &[u64], nesting: usize) -> Option<usize> {
+        if count_exceptions(values) > values.len().div_ceil(2) {
+            return None;
+        }
+        let (exceptions, rows, counts) = exceptions(values, majority(values));
+        let parts = S::size(&exceptions, nesting + 1) + S::size(&rows, nesting + 1);
+        Some(24 + 2 * counts.len() + parts)
+    }
+
+    fn work(values: &[u64]) -> usize {
+        count_exceptions(values) / RUNS_A_BYTE
+    }
+
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
+        check_nesting(nesting)?;
         let value = reader.u64()?;
         let exceptions = reader.count(len, PART)?;
         let vectors = len.div_ceil(VECTOR_LEN);
@@ -104,48 +110,33 @@ impl<S: RunSequence> Sparse<S> {
         Ok(Self {
             value,
             starts,
-            exceptions: S::parse(reader, exceptions, nesting)?,
-            rows: S::parse(reader, exceptions, nesting)?,
+            exceptions: Box::new(S::parse(reader, exceptions, nesting + 1)?),
+            rows: Box::new(S::parse(reader, exceptions, nesting + 1)?),
         })
     }
 
-    pub fn describe(&self) -> String {
+    fn describe(&self) -> Option<String> {
         let (exceptions, rows) = (self.exceptions.describe(), self.rows.describe());
-        format!("sparse({exceptions}, {rows})")
+        Some(format!("sparse({exceptions}, {rows})"))
     }
 
-    /// The value of most rows.
-    pub fn value(&self) -> u64 {
-        self.value
-    }
-
-    pub fn num_vectors(&self) -> usize {
-        self.starts.len() - 1
-    }
-
-    /// Returns true if a vector has no exceptions.
-    pub fn is_even(&self, vector: usize) -> bool {
-        self.starts.get(vector) == self.starts.get(vector + 1)
-    }
-
-    /// Decodes a vector; `runs` caches runs that the next one may need.
-    pub fn decode<T: Word>(
+    fn decode<T: Word>(
         &self,
         vector: usize,
         reference: T,
-        runs: &mut Runs<T>,
+        runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         out.fill(reference.plus(self.value));
         self.for_each_exception(vector, reference, runs, |row, value| out[row] = value)
     }
 
-    pub fn in_range(
+    fn in_range(
         &self,
         vector: usize,
         low: u64,
         high: u64,
-        runs: &mut Runs<u64>,
+        runs: &mut SpareRuns<u64>,
         out: &mut Mask,
     ) -> Result<()> {
         let is_in = |value| (low..=high).contains(&value);
@@ -154,19 +145,51 @@ impl<S: RunSequence> Sparse<S> {
             set_bit(out, row, is_in(value))
         })
     }
+}
+
+#[expect(
+    private_bounds,
+    reason = "the only sequence outside of this crate is `Sequence`"
+)]
+impl<S: RunSequence> Sparse<S> {
+    /// The value of most rows.
+    pub fn value(&self) -> u64 {
+        self.value
+    }
+
+    /// Calls `visit` with each vector that has exceptions, and all of its entries.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] for rows outside of a vector; errors of `visit`.
+    pub fn for_each_uneven<E: From<Error>>(
+        &self,
+        mut visit: impl FnMut(usize, &[u64; VECTOR_LEN]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut decoded = None;
+        let mut entries = [0; VECTOR_LEN];
+        for (vector, starts) in self.starts.windows(2).enumerate() {
+            if starts[0] < starts[1] {
+                self.decode(vector, 0, &mut decoded, &mut entries)?;
+                visit(vector, &entries)?;
+            }
+        }
+        Ok(())
+    }
 
     /// Calls `visit` with the row and the value of each exception of a vector.
     fn for_each_exception<T: Word>(
         &self,
         vector: usize,
         reference: T,
-        runs: &mut Runs<T>,
+        runs: &mut SpareRuns<T>,
         mut visit: impl FnMut(usize, T),
     ) -> Result<()> {
+        let runs = runs.get_or_insert_default();
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (mut exception, end) = (start(vector), start(vector + 1));
         while exception < end {
-            let part = runs.load(&self.exceptions, &self.rows, exception, end, reference)?;
+            let part = runs.load(&*self.exceptions, &*self.rows, exception, end, reference)?;
             for (value, row) in part.0.iter().zip(part.1) {
                 ensure(*row < VECTOR_LEN as u64, PART, || {
                     format!("row {row} of a vector")

@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::thread;
 
 use vectile_kernels::Symbols;
+use vectile_kernels::tokens::{BYTES, EMPTY_STRING, LAST_BYTES, NOTHING};
 
 use super::tables::kept_on_device;
-use super::tokens::{
-    BYTES, EMPTY_STRING, LAST_BYTES, MOST_TOKENS, NOTHING, PRINTS_BYTES, Vocabulary, fingerprint,
-    fingerprints, tokens,
-};
+use super::tokens::{MOST_TOKENS, PRINTS_BYTES, Vocabulary, fingerprint, fingerprints, tokens};
 use crate::error::{Error, Result};
 use crate::runtime::{Batch, Engine, Kernel, TextTests};
 use vectile_pipeline::Automaton;

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use vectile_encodings::{Splits, Uncompressed};
+use vectile_kernels::CompressStep;
 
 use super::matcher::Matcher;
 use super::offsets::OffsetAllocator;
@@ -41,13 +42,6 @@ pub struct Compressed {
     pub splits: Splits,
     /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
-}
-
-/// The steps of the kernel.
-#[derive(Clone, Copy)]
-enum CompressStep {
-    Encode,
-    Gather,
 }
 
 impl Engine {

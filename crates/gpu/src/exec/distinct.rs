@@ -9,7 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef};
 use arrow::compute::concat;
 use vectile_encodings::VECTOR_LEN;
-use vectile_kernels::{DeviceChunk, Transform};
+use vectile_kernels::{DeviceChunk, DistinctStep, NumberedChunk, Transform};
 
 use super::execution::{Execution, TABLE_SHARE};
 use super::rows::{first_rows, offsets_and_counts};
@@ -33,16 +33,6 @@ const WORD: usize = 4;
 /// Indices of arguments whose meaning depends on the step.
 const MASKS: usize = 10;
 const COUNTS: usize = 11;
-
-/// The steps of the kernel.
-#[derive(Clone, Copy)]
-enum DistinctStep {
-    Starts,
-    Insert,
-    MarkFirsts,
-    Number,
-    Pack,
-}
 
 impl Execution {
     /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
@@ -287,13 +277,19 @@ impl<'a> Numbering<'a> {
         });
         let offsets: Vec<usize> = offsets.collect();
         let memory = Arc::new(self.engine.take_to_keep(end)?);
-        let (mut words, mut vector) = (vec![], 0);
+        let (mut descriptors, mut vector) = (vec![], 0);
         for (chunk, offset) in chunks.iter().zip(&offsets) {
-            words.extend([vector as u64, memory.address() + *offset as u64]);
+            let descriptor = NumberedChunk {
+                first_vector: vector as u64,
+                address: memory.address() + *offset as u64,
+            };
+            descriptors.extend(descriptor.to_bytes());
             vector += chunk.rows().div_ceil(VECTOR_LEN);
         }
-        let words = words_on_device(self.engine, &words)?;
-        self.args[MASKS] = words.address();
+        let descriptors = on_device(self.engine, descriptors.len(), |to| {
+            to[..descriptors.len()].copy_from_slice(&descriptors);
+        })?;
+        self.args[MASKS] = descriptors.address();
         self.args[COUNTS] = chunks.len() as u64;
 
         let front_bytes = chunks.iter().map(DeviceChunk::front_bytes);
@@ -311,7 +307,7 @@ impl<'a> Numbering<'a> {
                 // SAFETY: a chunk begins with its front, which lives until `finish` is done.
                 unsafe { stream.copy_in(*to, front.as_ptr(), front.len()) }?;
             }
-            // SAFETY: the chunks are at the addresses in `words`, with the layout that their fronts have.
+            // SAFETY: the chunks are at the addresses in `descriptors`, with the layout that their fronts have.
             unsafe { self.launch(stream, DistinctStep::Pack) }
         })?;
         let residents = chunks.iter().zip(offsets).map(|(chunk, offset)| {

@@ -13,9 +13,10 @@ use arrow::array::ArrayRef;
 use super::execution::Execution;
 use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
-use super::tables::{on_device, write_words};
+use super::tables::on_device;
 use crate::error::{Error, Result};
 use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel, Launch};
+use vectile_kernels::{BuildStep, KeyColumn};
 use vectile_pipeline::join::{DeviceKeyLayout, DeviceKeyTableLayout, code_bytes, size_word};
 use vectile_pipeline::{KeyTable, PayloadColumn, Type};
 
@@ -25,15 +26,9 @@ const FEW_CODES: u64 = 1 << 16;
 /// groups by them has as many groups, even if only some of them have rows.
 const MOST_CODES: u64 = 1 << 22;
 const CODES_PER_ROW: u64 = 4;
-/// Words of a column's descriptor, as the kernel reads it, and of its measurements.
-const COLUMN_WORDS: usize = 7;
+/// Words of a column's measurements.
 const MEASURED_WORDS: usize = 4;
 const THREADS: u32 = 256;
-/// The steps of the kernel.
-const MEASURE: u64 = 0;
-const CLEAR: u64 = 1;
-const FILL: u64 = 2;
-const FIND: u64 = 3;
 
 /// A key table to build of rows. Columns are outputs of [`Output::Rows`](vectile_pipeline::Output::Rows), by index.
 #[derive(Clone, Debug)]
@@ -164,18 +159,31 @@ struct Builder<'a> {
 }
 
 /// Arguments of a launch.
-#[derive(Default)]
 struct Work {
-    step: u64,
+    step: BuildStep,
     rows: usize,
     /// Descriptors as the kernel reads them: key columns, then others.
-    columns: Vec<[u64; COLUMN_WORDS]>,
+    columns: Vec<KeyColumn>,
     keys: usize,
     /// Addresses of keys and codes; bytes of a code and a flag for hashed keys; then the empty slot, and buckets less
     /// one.
     target: [u64; 5],
     /// Words of results.
     result_words: usize,
+}
+
+impl Work {
+    /// A step over so many rows, without columns, a target and results.
+    fn new(step: BuildStep, rows: usize) -> Self {
+        Self {
+            step,
+            rows,
+            columns: vec![],
+            keys: 0,
+            target: [0; 5],
+            result_words: 0,
+        }
+    }
 }
 
 impl Builder<'_> {
@@ -185,7 +193,7 @@ impl Builder<'_> {
     }
 
     /// A column's descriptor for the kernel: digits of values count from `first`, and nulls are the digit `null`.
-    fn words(of: &ColumnOnDevice, first: i64, stride: u64, null: u64) -> [u64; COLUMN_WORDS] {
+    fn key_column(of: &ColumnOnDevice, first: i64, stride: u64, null: u64) -> KeyColumn {
         let (values, width) = (of.memory.address(), width_of(of.of));
         let valid = match of.is_nullable {
             true => values + of.validity_at as u64,
@@ -195,18 +203,30 @@ impl Builder<'_> {
             of.of,
             Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::I128
         );
-        let (width, is_signed) = (width as u64, u64::from(is_signed));
-        [values, valid, width, is_signed, first as u64, stride, null]
+        KeyColumn {
+            values,
+            valid,
+            width: width as u64,
+            is_signed: u64::from(is_signed),
+            first: first as u64,
+            stride,
+            null,
+        }
     }
 
     /// Launches the kernel, and returns its results.
     fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
         execution.check_cancelled()?;
-        let words: Vec<u64> = work.columns.iter().flatten().copied().collect();
+        let columns: Vec<u8> = work
+            .columns
+            .iter()
+            .flat_map(|column| column.to_bytes())
+            .collect();
         let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
         // SAFETY: columns have as many values as there are rows, and results as many words as the step writes; the
         // target has room for all slots, according to the bounds of keys. All of it lives as long as the builder.
-        let (results, took) = unsafe { launched(self.engine, self.kernel, work, &words, counts) }?;
+        let (results, took) =
+            unsafe { launched(self.engine, self.kernel, work, &columns, counts) }?;
         execution.statistics.kernel += took;
         execution.statistics.launches += 1;
         Ok(results)
@@ -216,17 +236,15 @@ impl Builder<'_> {
     fn measure(&self, execution: &mut Execution) -> Result<Vec<Option<Measured>>> {
         let is_integer = |of: &ColumnOnDevice| !of.of.is_float() && of.of != Type::U64;
         let columns = self.rows.columns.iter().filter(|of| is_integer(of));
-        let columns: Vec<_> = columns.map(|of| Self::words(of, 0, 0, 0)).collect();
+        let columns: Vec<_> = columns.map(|of| Self::key_column(of, 0, 0, 0)).collect();
         let results = match columns.is_empty() {
             true => vec![],
             false => self.run(
                 execution,
                 &Work {
-                    step: MEASURE,
-                    rows: self.rows.rows,
                     result_words: columns.len() * MEASURED_WORDS,
                     columns,
-                    ..Work::default()
+                    ..Work::new(BuildStep::Measure, self.rows.rows)
                 },
             )?,
         };
@@ -296,16 +314,26 @@ impl Builder<'_> {
                 true => digit.first,
                 false => first,
             };
-            Ok(Self::words(self.column(*column)?, first, digit.stride, 0))
+            Ok(Self::key_column(
+                self.column(*column)?,
+                first,
+                digit.stride,
+                0,
+            ))
         });
         let of_digits = digits.iter().flatten().map(|digit| {
             let of = self.column(digit.column)?;
-            Ok(Self::words(of, digit.first, digit.stride, digit.count - 1))
+            Ok(Self::key_column(
+                of,
+                digit.first,
+                digit.stride,
+                digit.count - 1,
+            ))
         });
         let results = self.run(
             execution,
             &Work {
-                step: FILL,
+                step: BuildStep::Fill,
                 rows: self.rows.rows,
                 columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
                 keys: table.keys.len(),
@@ -418,10 +446,8 @@ impl Builder<'_> {
     ) -> Result<()> {
         if let DeviceKeyLayout::Hashed { slots, .. } = form.keys {
             let work = Work {
-                step: CLEAR,
-                rows: slots,
                 target,
-                ..Work::default()
+                ..Work::new(BuildStep::Clear, slots)
             };
             self.run(execution, &work)?;
         }
@@ -575,17 +601,17 @@ impl ColumnOnDevice {
 ///
 /// # Safety
 ///
-/// The words are those that the step expects. They name memory that is large enough and lives until this returns, and
+/// The bytes are those that the step expects: columns or values. They name memory that is large enough and lives until this returns, and
 /// so does the target.
 unsafe fn launched(
     engine: &Engine,
     kernel: &Arc<dyn Kernel>,
     work: &Work,
-    words: &[u64],
+    input: &[u8],
     counts: u64,
 ) -> Result<(Vec<u64>, Duration)> {
-    let arguments = on_device(engine, (words.len() * 8).max(1), |to| {
-        write_words(words, to)
+    let input = on_device(engine, input.len().max(1), |to| {
+        to[..input.len()].copy_from_slice(input);
     })?;
     let bytes = work.result_words.max(1) * 8;
     let results = engine.take(bytes)?;
@@ -596,9 +622,9 @@ unsafe fn launched(
     let needed = work.rows.div_ceil(THREADS as usize).max(1);
     let rows = work.rows as u64;
     let mut args = vec![
-        work.step,
+        work.step as u64,
         rows,
-        arguments.address(),
+        input.address(),
         counts,
         results.address(),
     ];
@@ -638,8 +664,6 @@ fn count_keys(
         DeviceKeyLayout::Hashed { slots, empty, .. } => (true, [empty as u64, size_word(slots, 0)]),
     };
     let work = Work {
-        step: FIND,
-        rows: values.len(),
         target: [
             memory.address(),
             0,
@@ -648,11 +672,14 @@ fn count_keys(
             last[1],
         ],
         result_words: 1,
-        ..Work::default()
+        ..Work::new(BuildStep::Find, values.len())
     };
-    let words: Vec<u64> = values.iter().map(|value| *value as u64).collect();
-    // SAFETY: there are as many words as rows; the table is of this form, and lives as long as `memory`.
-    let (results, _) = unsafe { launched(engine, kernel, &work, &words, 0) }?;
+    let input: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    // SAFETY: there are as many values as rows; the table is of this form, and lives as long as `memory`.
+    let (results, _) = unsafe { launched(engine, kernel, &work, &input, 0) }?;
     Ok(results.first().map_or(0, |results| *results as usize))
 }
 

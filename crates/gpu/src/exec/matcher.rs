@@ -2,6 +2,8 @@
 
 use std::mem;
 
+use vectile_kernels::word_hash;
+
 use crate::error::{Error, Result};
 
 /// Bytes of the longest word.
@@ -117,13 +119,15 @@ fn prefixes(words: &[&[u8]]) -> Vec<(u32, usize)> {
 
 /// Hashes a prefix of 2 bytes or more.
 fn hash(prefix: &[u8]) -> u32 {
-    const FACTORS: [u32; 3] = [0x9e37_79b1, 0x7feb_352d, 0x846c_a68b];
-    const LAST: u32 = 0x2c1b_3c6d;
     let text = padded(prefix);
     let whole = (prefix.len() - 1) / 4;
     let (chunks, _) = text.as_chunks::<4>();
     let mut hash = 0u32;
-    for (chunk, factor) in chunks.iter().zip(FACTORS).take(whole) {
+    for (chunk, factor) in chunks
+        .iter()
+        .zip([word_hash::FIRST, word_hash::SECOND, word_hash::THIRD])
+        .take(whole)
+    {
         hash = hash.wrapping_add(u32::from_le_bytes(*chunk).wrapping_mul(factor));
         hash ^= hash >> 16;
     }
@@ -132,13 +136,12 @@ fn hash(prefix: &[u8]) -> u32 {
         4 => last,
         some => last << (32 - some * 8) | some as u32,
     };
-    hash.wrapping_add(last.wrapping_mul(LAST))
+    hash.wrapping_add(last.wrapping_mul(word_hash::LAST))
 }
 
 /// The two candidate slots of a hash.
 fn slots_of(hash: u32, bits: u32) -> [usize; 2] {
-    const OTHER: u32 = 0x297a_2d39;
-    [hash, hash.wrapping_mul(OTHER)].map(|hash| (hash >> (32 - bits)) as usize)
+    [hash, hash.wrapping_mul(word_hash::OTHER)].map(|hash| (hash >> (32 - bits)) as usize)
 }
 
 /// The part of a hash that an entry stores: the bits above the lowest 12.

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array, new_null_array};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
 use arrow::compute::{TakeOptions, take};
-use vectile_kernels::Transform;
+use vectile_kernels::{DecodeChunk, Transform};
 
 use super::execution::{Execution, Prepared, vectors_of};
 use super::expansion;
 use super::launch::{Outputs, ScratchRequest};
-use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::runtime::{
@@ -31,8 +30,6 @@ const SLACK_BYTES: usize = 16;
 const WARPS: usize = 16;
 /// Bytes of shared memory of a block: each warp's buffer for decoded strings, and the index of the next vector.
 const STAGES_BYTES: u32 = WARPS as u32 * 2048 + 16;
-/// Words of a chunk's descriptor for the kernel that decodes.
-const CHUNK_WORDS: usize = 5;
 
 /// An output column of strings.
 pub(super) struct Strings {
@@ -76,27 +73,26 @@ impl Decoder {
     }
 
     /// Descriptors of some chunks.
-    fn words(&self, column_batch: &ColumnBatch, part: Range<usize>) -> Vec<u64> {
+    fn descriptors(&self, column_batch: &ColumnBatch, part: Range<usize>) -> Vec<u8> {
         let mut first = 0;
-        let words = part.flat_map(|chunk| {
+        let descriptors = part.flat_map(|chunk| {
             let (index, rows) = (column_batch.dictionary_of[chunk], column_batch.rows[chunk]);
             let is_text = column_batch.symbols[index].is_some();
             let expansion = self.expansions[index].as_ref();
-            let words: [u64; CHUNK_WORDS] = [
-                first,
-                if is_text {
-                    column_batch.addresses[chunk]
-                } else {
-                    0
+            let descriptor = DecodeChunk {
+                first_vector: first,
+                address: match is_text {
+                    true => column_batch.addresses[chunk],
+                    false => 0,
                 },
-                rows as u64,
-                expansion.map_or(0, |of| of.address()),
-                expansion.map_or(0, |of| of.bytes() as u64),
-            ];
+                rows: rows as u64,
+                expansion: expansion.map_or(0, |of| of.address()),
+                expansion_bytes: expansion.map_or(0, |of| of.bytes() as u64),
+            };
             first += vectors_of(&[rows]) as u64;
-            words
+            descriptor.to_bytes()
         });
-        words.collect()
+        descriptors.collect()
     }
 }
 
@@ -326,13 +322,13 @@ impl Strings {
         let memory = engine.take(bytes.saturating_add(SLACK_BYTES))?;
         let column_batch = &self.batch.columns()[0];
         let (chunks, vectors) = (part.len() as u64, lengths.offsets.len());
-        let mut words = decoder.words(column_batch, part.clone());
-        let places_at = words.len() as u64 * 8;
-        words.extend(&lengths.offsets);
-        words.push(lengths.total);
-        let scratch = context.scratch(&engine, words.len() * 8)?;
-        let staging = context.staging(&engine, words.len() * 8)?;
-        write_words(&words, staging);
+        let mut input = decoder.descriptors(column_batch, part.clone());
+        let places_at = input.len() as u64;
+        let offsets = lengths.offsets.iter().chain([&lengths.total]);
+        input.extend(offsets.flat_map(|offset| offset.to_le_bytes()));
+        let scratch = context.scratch(&engine, input.len())?;
+        let staging = context.staging(&engine, input.len())?;
+        staging[..input.len()].copy_from_slice(&input);
         let pinned = staging.as_ptr();
         let launch = Launch {
             grid: decoder.grid(vectors, &engine),
@@ -356,7 +352,7 @@ impl Strings {
             // copied to the device, with their expansions; masks for their vectors, and offsets by which the memory
             // has room for the bytes of each. All of it lives until the stream is done.
             unsafe {
-                stream.copy_in(scratch, pinned, words.len() * 8)?;
+                stream.copy_in(scratch, pinned, input.len())?;
                 let events = stream.launch_timed(decoder.kernel.as_ref(), launch)?;
                 stream.copy_out(to, memory.address(), back)?;
                 Ok(events)

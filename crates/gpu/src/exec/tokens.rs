@@ -9,9 +9,10 @@
 use std::sync::Arc;
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols};
+use vectile_kernels::tokens::{EMPTY_STRING, FIRST_ENDS, HASH_FACTOR, HASH_MIX};
+use vectile_kernels::{Entries, SYMBOL_BYTES, Symbols, TokenizeChunk};
 
-use super::tables::{on_device, write_words};
+use super::tables::on_device;
 use crate::error::Result;
 use crate::runtime::{
     Batch, ColumnBatch, DeviceBuffer, Engine, Kernel, Launch, Stream, TextTokens,
@@ -20,20 +21,11 @@ use crate::runtime::{
 /// The code behind which the next code stands for itself.
 const ESCAPE: u8 = 255;
 
-// The numbering of tokens, as in `tokens.cuh`: 256 codes, 256 bytes, nothing, an empty string, 256 last bytes, ends in
-// codes.
-pub(super) const BYTES: usize = 256;
-pub(super) const NOTHING: usize = 512;
-pub(super) const EMPTY_STRING: usize = 513;
-pub(super) const LAST_BYTES: usize = 514;
-const FIRST_ENDS: usize = 770;
 /// Tokens have 12 bits. Codes whose ends have no number left are taken byte by byte.
 pub(super) const MOST_TOKENS: usize = 1 << 12;
 
 /// Bytes of a unit of tokens, of all lanes. Kernels read one unit ahead.
 const TOKEN_UNIT_BYTES: usize = 3 * 4 * 32;
-/// Words of a chunk's descriptor.
-const CHUNK_WORDS: usize = 3;
 const WARPS: usize = 8;
 /// Bytes of a vocabulary of two tables, a multiple of 8. One of entries takes fewer.
 const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
@@ -41,10 +33,6 @@ const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
 const HASHED_BYTES: usize = 16 + MOST_TOKENS + MOST_TOKENS * 4;
 /// Bytes of the fingerprints of a vector.
 pub(super) const PRINTS_BYTES: usize = VECTOR_LEN * 2;
-// Factor of the polynomial hash, as in `tokens.cuh`.
-const HASH_FACTOR: u32 = 0x9e37_79b1;
-const HASH_MIX: u32 = 0x85eb_ca6b;
-
 /// The strings of a chunk's tokens.
 pub(super) enum Vocabulary<'a> {
     /// Codes of symbol tables, or bytes.
@@ -281,15 +269,20 @@ impl<'a> TokenizeJob<'a> {
         vocabulary_bytes: usize,
     ) -> Result<Self> {
         let mut first_vectors = vec![0; column_batch.len()];
-        let (mut vectors, mut words) = (0, vec![]);
+        let (mut vectors, mut descriptors) = (0, vec![]);
         let has_text =
             |chunk: &usize| column_batch.symbols[column_batch.dictionary_of[*chunk]].is_some();
         let chunks = (0..column_batch.len()).filter(has_text).count();
-        let vocabulary_at = |index: usize| chunks * CHUNK_WORDS * 8 + index * vocabulary_bytes;
+        let vocabulary_at = |index: usize| chunks * TokenizeChunk::BYTES + index * vocabulary_bytes;
         for chunk in (0..column_batch.len()).filter(has_text) {
             first_vectors[chunk] = vectors;
             let vocabulary = vocabulary_at(column_batch.dictionary_of[chunk]) as u64;
-            words.extend([vectors as u64, column_batch.addresses[chunk], vocabulary]);
+            let descriptor = TokenizeChunk {
+                first_vector: vectors as u64,
+                address: column_batch.addresses[chunk],
+                vocabulary,
+            };
+            descriptors.extend(descriptor.to_bytes());
             vectors += column_batch.rows[chunk].div_ceil(VECTOR_LEN);
         }
         let inputs = on_device(engine, vocabulary_at(column_batch.symbols.len()), |to| {
@@ -299,7 +292,7 @@ impl<'a> TokenizeJob<'a> {
                     Vocabulary::of(symbols).write(to);
                 }
             }
-            write_words(&words, to);
+            to[..descriptors.len()].copy_from_slice(&descriptors);
         })?;
         Ok(Self {
             kernel,

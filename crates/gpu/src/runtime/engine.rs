@@ -1,18 +1,14 @@
 //! The engine: a device and its caches of column chunks and kernels.
 
-use std::any::Any;
-use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
-use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef, AsArray, MutableArrayData, make_array};
-use arrow::datatypes::DataType;
+use arrow::array::ArrayRef;
 
-use super::batch::{Batch, ColumnBatch};
+use super::batch::Batch;
+use super::chunk_cache::{ChunkName, Chunks, Dropped, own};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copied::Copied;
 use super::copiers::Copiers;
@@ -46,56 +42,6 @@ pub struct Engine {
     usable: Mutex<Option<(Instant, u64)>>,
 }
 
-/// A [`ChunkKey`] with a number for the file: queries look up thousands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct ChunkName {
-    file: usize,
-    row_group: usize,
-    column: usize,
-}
-
-/// A chunk: the address of its memory, the time of its last use, its name.
-type Idle = (u64, u64, ChunkName);
-
-/// An entry of the device's caches that may be dropped, by its index. Of entries used at the same time, column
-/// batches go first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Evictable {
-    ColumnBatch(usize),
-    Copy(usize),
-    Chunks(usize),
-}
-
-/// The chunks on the device and in host memory, and their budgets.
-#[derive(Debug)]
-struct Chunks {
-    files: Files,
-    resident: HashMap<ChunkName, Arc<Resident>>,
-    /// Column batches of chunks that queries used together.
-    column_batches: HashMap<Vec<ChunkRun>, Arc<ColumnBatch>>,
-    hosted: HashMap<ChunkName, Arc<Hosted>>,
-    host_bytes: u64,
-    host_limit: u64,
-    /// Distinct dictionaries of chunks, by their hashes: row groups often have equal ones.
-    dictionaries: HashMap<u64, Vec<Weak<dyn Array>>>,
-    /// Number of hashes from which on unused dictionaries are swept.
-    most_dictionaries: usize,
-    bytes: u64,
-    /// The budget; `None` for a share of the memory that is free or the engine's.
-    limit: Option<u64>,
-}
-
-/// The numbers of files.
-#[derive(Debug)]
-struct Files {
-    /// For each file, its number, and the number of sweeps before its last lookup.
-    numbers: HashMap<Arc<str>, (usize, u64)>,
-    next: usize,
-    sweep: u64,
-    /// Number of files from which on unused ones are swept.
-    most: usize,
-}
-
 /// A stream and its buffers. Executions borrow them: creating one takes longer than a query.
 pub(crate) struct StreamContext {
     pub stream: Box<dyn Stream>,
@@ -114,8 +60,6 @@ impl fmt::Debug for Engine {
 const DEFAULT_SHARE: f64 = 0.8;
 /// How long a measurement of free memory is valid: it takes as long as a small launch.
 const FREE_MEMORY_AGE: Duration = Duration::from_millis(100);
-/// Default bytes of chunks to keep in host memory.
-const DEFAULT_HOST_BYTES: u64 = 4 << 30;
 /// Bytes from which on a copy is large enough to run at the speed of the link.
 const RUN_BYTES: usize = 4 << 20;
 /// Sizes of the memory that files are read into. Stripes of ORC, which are large, may take all of it.
@@ -132,13 +76,8 @@ const STAGED_SLABS: usize = 4;
 const KEPT_SHARE: u64 = 64;
 /// The device is no longer full when this fraction of the budget is free, as 1 / `SPARE_SHARE`.
 const SPARE_SHARE: u64 = 2;
-/// Minimum number of files, or dictionaries, for sweeping unused ones.
-const LEAST_SWEPT: usize = 256;
 /// Bytes of scratch memory that a stream keeps between queries.
 const KEPT_SCRATCH: usize = 1 << 20;
-/// Limit of the chunks of all column batches, each counted in each batch: 40 bytes of host memory a chunk.
-const STACKED_CHUNKS: usize = 1 << 20;
-
 impl Engine {
     /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
@@ -255,7 +194,7 @@ impl Engine {
         if self.check().is_err() {
             return vec![None; keys.len()];
         }
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
         let mut residents = Vec::with_capacity(keys.len());
         let mut hosted = vec![];
         {
@@ -317,13 +256,8 @@ impl Engine {
     /// still on the device.
     pub fn batch(&self, rows: Vec<usize>, columns: &[Vec<ChunkRun>]) -> Option<Batch> {
         self.check().ok()?;
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let chunks = lock(&self.chunks);
-        let column_batches = columns
-            .iter()
-            .map(|runs| chunks.column_batches.get(runs).cloned());
-        let column_batches: Vec<Arc<ColumnBatch>> = column_batches.collect::<Option<_>>()?;
-        drop(chunks);
+        let now = self.now();
+        let column_batches = lock(&self.chunks).column_batches(columns)?;
         column_batches
             .iter()
             .for_each(|column_batch| column_batch.touch(now));
@@ -333,27 +267,8 @@ impl Engine {
     /// Keeps the traits and samples of a batch, whose columns these are, for [`Engine::batch`], as long as it stays on
     /// the device.
     pub fn keep(&self, columns: Vec<Vec<ChunkRun>>, batch: &Batch) {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
-        let mut chunks = lock(&self.chunks);
-        for (runs, column_batch) in columns.into_iter().zip(batch.columns()) {
-            column_batch.touch(now);
-            chunks.column_batches.insert(runs, Arc::clone(column_batch));
-        }
-        let mut stacked: usize = chunks
-            .column_batches
-            .values()
-            .map(|column_batch| column_batch.len())
-            .sum();
-        while stacked > STACKED_CHUNKS
-            && let Some(oldest) = chunks
-                .column_batches
-                .iter()
-                .min_by_key(|(_, column_batch)| column_batch.used())
-        {
-            let oldest = oldest.0.clone();
-            let dropped = chunks.column_batches.remove(&oldest);
-            stacked -= dropped.map_or(0, |column_batch| column_batch.len());
-        }
+        let now = self.now();
+        lock(&self.chunks).keep_batches(columns, batch, now);
     }
 
     /// Loads a chunk, as [`Engine::load_all`].
@@ -437,7 +352,7 @@ impl Engine {
         let hosted = Arc::new(Hosted {
             memory,
             chunk: self.info_of(chunk),
-            used: AtomicU64::new(self.clock.fetch_add(1, Ordering::Relaxed)),
+            used: AtomicU64::new(self.now()),
         });
         self.host(name, &hosted);
         self.send(&[(name, hosted)])
@@ -454,38 +369,10 @@ impl Engine {
     }
 
     /// Keeps a chunk in host memory, in place of those used least recently.
-    fn host(&self, key: ChunkName, hosted: &Arc<Hosted>) {
-        let mut dropped = vec![];
-        let mut chunks = lock(&self.chunks);
-        let bytes = hosted.chunk.bytes as u64;
-        if bytes > chunks.host_limit {
-            return;
-        }
-        if chunks.host_bytes + bytes > chunks.host_limit {
-            let mut oldest: Vec<(u64, ChunkName)> = chunks
-                .hosted
-                .iter()
-                .map(|(key, hosted)| (hosted.used.load(Ordering::Relaxed), *key))
-                .collect();
-            oldest.sort_unstable_by_key(|(used, _)| *used);
-            // an eighth at a time, so that not every chunk has to search for the oldest
-            let target = chunks.host_limit - chunks.host_limit / 8;
-            for (_, key) in oldest {
-                if chunks.host_bytes + bytes <= target {
-                    break;
-                }
-                if let Some(hosted) = chunks.hosted.remove(&key) {
-                    chunks.host_bytes -= hosted.chunk.bytes as u64;
-                    dropped.push(hosted);
-                }
-            }
-        }
-        if let Some(replaced) = chunks.hosted.insert(key, Arc::clone(hosted)) {
-            chunks.host_bytes -= replaced.chunk.bytes as u64;
-            dropped.push(replaced);
-        }
-        chunks.host_bytes += bytes;
-        drop(chunks);
+    fn host(&self, name: ChunkName, hosted: &Arc<Hosted>) {
+        // memory is freed without the lock
+        let dropped = lock(&self.chunks).host(name, hosted);
+        drop(dropped);
     }
 
     /// Begins to copy adjacent chunks from host memory to the device.
@@ -500,9 +387,9 @@ impl Engine {
             return Ok(vec![]);
         }
         let memory = self.room_for(transfer.bytes)?;
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
         let residents = self.copiers.ship(transfer, memory, now)?;
-        Ok(self.insert(names, residents))
+        Ok(lock(&self.chunks).insert(names, residents))
     }
 
     /// Allocates memory of the device for chunks, within the budget.
@@ -517,28 +404,11 @@ impl Engine {
         keys: &[ChunkKey],
         built: Vec<Arc<Resident>>,
     ) -> Vec<Arc<Resident>> {
-        let now = self.clock.fetch_add(1, Ordering::Relaxed);
+        let now = self.now();
         built.iter().for_each(|chunk| chunk.touch(now));
-        let names = lock(&self.chunks).names(keys);
-        self.insert(&names, built)
-    }
-
-    fn insert(&self, names: &[ChunkName], residents: Vec<Arc<Resident>>) -> Vec<Arc<Resident>> {
         let mut chunks = lock(&self.chunks);
-        let mut added = 0;
-        let mut result = Vec::with_capacity(residents.len());
-        for (name, resident) in names.iter().zip(residents) {
-            result.push(match chunks.resident.entry(*name) {
-                // another thread was faster
-                Entry::Occupied(entry) => Arc::clone(entry.get()),
-                Entry::Vacant(entry) => {
-                    added += resident.bytes() as u64;
-                    Arc::clone(entry.insert(resident))
-                }
-            });
-        }
-        chunks.bytes += added;
-        result
+        let names = chunks.names(keys);
+        chunks.insert(&names, built)
     }
 
     /// Makes a stream wait until the chunks of a batch have arrived.
@@ -616,88 +486,14 @@ impl Engine {
     }
 
     /// Drops data that no query uses, the least recently used first, until `bytes` are free: chunks, column batches,
-    /// and copies of tables. Chunks that were copied together share memory, so they are dropped together, when none of
-    /// them is in use.
+    /// and copies of tables.
     fn evict(&self, bytes: u64) -> u64 {
         let copies = self.idle_copies();
         // memory is freed without the lock
-        let mut dropped: Vec<Arc<dyn Any + Send + Sync>> = vec![];
-        let mut freed = 0;
-        let mut guard = lock(&self.chunks);
-        let chunks = &mut *guard;
-        let resident = chunks.resident.iter();
-        let mut all: Vec<Idle> = resident
-            .map(|(key, of)| (of.memory.address(), of.used.load(Ordering::Relaxed), *key))
-            .collect();
-        all.sort_unstable_by_key(|(address, ..)| *address);
-        let buffers: Vec<&[Idle]> = all.chunk_by(|(a, ..), (b, ..)| a == b).collect();
-        let column_batches = chunks.column_batches.iter();
-        let column_batches = column_batches.filter(|(_, column_batch)| {
-            Arc::strong_count(column_batch) == 1 && self.copiers.have_brought(&column_batch.copies)
-        });
-        let column_batches: Vec<(u64, *const ColumnBatch)> = column_batches
-            .map(|(_, column_batch)| (column_batch.used(), Arc::as_ptr(column_batch)))
-            .collect();
-        // a chunk of an unused column batch counts as used when the batch was: the batch is dropped before it
-        let mut oldest = BinaryHeap::new();
-        for (index, (used, _)) in column_batches.iter().enumerate() {
-            oldest.push(Reverse((*used, Evictable::ColumnBatch(index))));
-        }
-        for (index, copy) in copies.iter().enumerate() {
-            oldest.push(Reverse((copy.used(), Evictable::Copy(index))));
-        }
-        for (index, buffer) in buffers.iter().enumerate() {
-            if let Some(used) = chunks.idle_since(buffer) {
-                oldest.push(Reverse((used, Evictable::Chunks(index))));
-            }
-        }
-        while freed < bytes
-            && let Some(Reverse((_, next))) = oldest.pop()
-        {
-            match next {
-                Evictable::ColumnBatch(index) => {
-                    let own = |column_batch: &Arc<ColumnBatch>| {
-                        Arc::as_ptr(column_batch) == column_batches[index].1
-                    };
-                    let mut removed = chunks
-                        .column_batches
-                        .extract_if(|_, column_batch| own(column_batch));
-                    let Some((_, column_batch)) = removed.next() else {
-                        continue;
-                    };
-                    drop(removed);
-                    column_batch.date_chunks();
-                    let memory = column_batch.memory();
-                    if let Ok(column_batch) = Arc::try_unwrap(column_batch) {
-                        freed += column_batch.take_apart(&mut dropped);
-                    }
-                    for address in memory {
-                        let buffer = buffers.binary_search_by_key(&address, |buffer| buffer[0].0);
-                        let Ok(index) = buffer else { continue };
-                        if let Some(used) = chunks.idle_since(buffers[index]) {
-                            oldest.push(Reverse((used, Evictable::Chunks(index))));
-                        }
-                    }
-                }
-                Evictable::Copy(index) => {
-                    if let Some(buffer) = copies[index].take_idle() {
-                        freed += buffer.bytes() as u64;
-                        dropped.push(buffer);
-                    }
-                }
-                Evictable::Chunks(index) => {
-                    for (.., key) in buffers[index] {
-                        if let Some(resident) = chunks.resident.remove(key) {
-                            let own = resident.bytes() as u64;
-                            freed += own;
-                            chunks.bytes = chunks.bytes.saturating_sub(own);
-                            dropped.push(resident);
-                        }
-                    }
-                }
-            }
-        }
-        drop(guard);
+        let mut dropped: Dropped = vec![];
+        let mut chunks = lock(&self.chunks);
+        let freed = chunks.evict(bytes, &copies, &self.copiers, &mut dropped);
+        drop(chunks);
         drop(dropped);
         freed
     }
@@ -728,8 +524,7 @@ impl Engine {
     pub fn clear(&self) {
         self.clear_device();
         let mut chunks = lock(&self.chunks);
-        let hosted = std::mem::take(&mut chunks.hosted);
-        chunks.host_bytes = 0;
+        let hosted = chunks.take_hosted();
         self.is_full.store(false, Ordering::Relaxed);
         drop(chunks);
         drop(hosted);
@@ -748,29 +543,9 @@ impl Engine {
     pub fn drop_chunks(&self, dropped: Vec<Arc<Resident>>) {
         // copies under way hold their chunks
         let _ = self.settle();
-        let addresses: HashSet<*const Resident> = dropped.iter().map(Arc::as_ptr).collect();
-        let mut hosted = vec![];
-        let mut chunks = lock(&self.chunks);
-        let column_batches = chunks
-            .column_batches
-            .extract_if(|_, column_batch| column_batch.has_some(&addresses));
-        let column_batches: Vec<_> = column_batches.collect();
-        column_batches
-            .iter()
-            .for_each(|(_, column_batch)| column_batch.date_chunks());
-        let resident = chunks
-            .resident
-            .extract_if(|_, chunk| addresses.contains(&Arc::as_ptr(chunk)));
-        let resident: Vec<_> = resident.collect();
-        for (name, chunk) in &resident {
-            chunks.bytes = chunks.bytes.saturating_sub(chunk.bytes() as u64);
-            if let Some(copy) = chunks.hosted.remove(name) {
-                chunks.host_bytes = chunks.host_bytes.saturating_sub(copy.chunk.bytes as u64);
-                hosted.push(copy);
-            }
-        }
         // memory is freed without the lock
-        drop(chunks);
+        let removed = lock(&self.chunks).remove(&dropped);
+        drop(removed);
     }
 
     /// Shares one array for equal dictionaries.
@@ -853,161 +628,11 @@ impl Engine {
     }
 }
 
-/// A copy that is not part of a larger memory.
-pub(crate) fn own(array: &ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        DataType::Utf8View => Arc::new(array.as_string_view().gc()),
-        DataType::BinaryView => Arc::new(array.as_binary_view().gc()),
-        _ => {
-            let data = array.to_data();
-            let mut copy = MutableArrayData::new(vec![&data], false, data.len());
-            match copy.try_extend(0, 0, data.len()) {
-                Ok(()) => make_array(copy.freeze()),
-                // it has its own bytes already
-                Err(_) => Arc::clone(array),
-            }
-        }
-    }
-}
-
 impl Drop for Engine {
     /// Frees the device copies of values that outlive the engine.
     fn drop(&mut self) {
         let copies = self.idle_copies();
         copies.iter().for_each(|copy| drop(copy.take_idle()));
-    }
-}
-
-impl Chunks {
-    fn new() -> Self {
-        Self {
-            files: Files::default(),
-            resident: HashMap::new(),
-            column_batches: HashMap::new(),
-            hosted: HashMap::new(),
-            host_bytes: 0,
-            host_limit: DEFAULT_HOST_BYTES,
-            dictionaries: HashMap::new(),
-            most_dictionaries: LEAST_SWEPT,
-            bytes: 0,
-            limit: None,
-        }
-    }
-
-    /// The shared array for an equal dictionary of that hash.
-    fn interned(&mut self, hash: u64, entries: &ArrayRef) -> ArrayRef {
-        self.sweep_dictionaries();
-        let data = entries.to_data();
-        let known = self.dictionaries.entry(hash).or_default();
-        let mut arrays = known.iter().filter_map(Weak::upgrade);
-        match arrays.find(|array| array.to_data() == data) {
-            Some(array) => array,
-            None => {
-                known.retain(|array| array.strong_count() > 0);
-                let entries = own(entries);
-                known.push(Arc::downgrade(&entries));
-                entries
-            }
-        }
-    }
-
-    /// Time of the last use of chunks that share memory; `None` if a query or a column batch uses one.
-    fn idle_since(&self, buffer: &[Idle]) -> Option<u64> {
-        let mut since = 0;
-        for (.., key) in buffer {
-            let resident = self.resident.get(key)?;
-            if Arc::strong_count(resident) > 1 || Arc::strong_count(&resident.memory) > buffer.len()
-            {
-                return None;
-            }
-            since = since.max(resident.used.load(Ordering::Relaxed));
-        }
-        Some(since)
-    }
-
-    /// Forgets unused dictionaries, once there are twice as many as after the last sweep.
-    fn sweep_dictionaries(&mut self) {
-        if self.dictionaries.len() < self.most_dictionaries {
-            return;
-        }
-        self.dictionaries.retain(|_, known| {
-            known.retain(|array| array.strong_count() > 0);
-            !known.is_empty()
-        });
-        self.most_dictionaries = LEAST_SWEPT.max(2 * self.dictionaries.len());
-    }
-
-    /// Forgets files without chunks, once so many were added that inspecting all chunks is worth it.
-    fn sweep_files(&mut self) {
-        if self.files.is_worth_sweeping() {
-            let names = self.resident.keys().chain(self.hosted.keys());
-            self.files.sweep(&names.map(|name| name.file).collect());
-        }
-    }
-
-    fn names(&mut self, keys: &[ChunkKey]) -> Vec<ChunkName> {
-        self.sweep_files();
-        let mut last: Option<(&Arc<str>, usize)> = None;
-        let names = keys.iter().map(|key| {
-            // keys of a file follow each other: most skip the lookup of its name
-            let known = last.filter(|(file, _)| Arc::ptr_eq(file, &key.file));
-            let (_, file) = known.unwrap_or_else(|| (&key.file, self.files.number(&key.file)));
-            last = Some((&key.file, file));
-            key.name(file)
-        });
-        names.collect()
-    }
-}
-
-impl Default for Files {
-    fn default() -> Self {
-        Self {
-            numbers: HashMap::new(),
-            next: 0,
-            sweep: 0,
-            most: LEAST_SWEPT,
-        }
-    }
-}
-
-impl Files {
-    /// The number of a file; it is never reused.
-    fn number(&mut self, file: &Arc<str>) -> usize {
-        let next = self.next;
-        let (number, sweep) = match self.numbers.get_mut(file) {
-            Some(known) => known,
-            None => {
-                self.next += 1;
-                self.numbers.entry(Arc::clone(file)).or_insert((next, 0))
-            }
-        };
-        *sweep = self.sweep;
-        *number
-    }
-
-    fn is_worth_sweeping(&self) -> bool {
-        self.numbers.len() >= self.most
-    }
-
-    /// Forgets files, except for those with these numbers, and those that were looked up since the last sweep: their
-    /// chunks may be on their way.
-    fn sweep(&mut self, used: &HashSet<usize>) {
-        let now = self.sweep;
-        self.numbers
-            .retain(|_, (number, sweep)| *sweep == now || used.contains(number));
-        self.sweep += 1;
-        self.most = self.numbers.len() + LEAST_SWEPT.max(used.len());
-    }
-}
-
-impl ChunkKey {
-    /// The key, with its file as a number.
-    fn name(&self, file: usize) -> ChunkName {
-        ChunkName {
-            file,
-            row_group: self.row_group,
-            column: self.column,
-        }
     }
 }
 
@@ -1056,52 +681,5 @@ impl StreamContext {
         let address = buffer.address();
         self.scratch = Some(buffer);
         Ok(address)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use arrow::array::Int64Array;
-
-    use super::*;
-
-    #[test]
-    fn dictionaries_of_no_chunk_are_forgotten() {
-        let mut chunks = Chunks::new();
-        let array = |value| Arc::new(Int64Array::from(vec![value])) as ArrayRef;
-        let used = chunks.interned(0, &array(0));
-        for value in 1..10_000 {
-            chunks.interned(value, &array(value as i64));
-        }
-        assert!(chunks.dictionaries.len() <= LEAST_SWEPT);
-        assert!(Arc::ptr_eq(&used, &chunks.interned(0, &array(0))));
-        // even with one hash
-        for value in 1..10_000 {
-            chunks.interned(0, &array(value));
-        }
-        assert!(chunks.dictionaries[&0].len() <= 2);
-        assert!(Arc::ptr_eq(&used, &chunks.interned(0, &array(0))));
-    }
-
-    #[test]
-    fn files_without_chunks_are_forgotten() {
-        let mut files = Files::default();
-        let name = |file: usize| Arc::from(format!("file {file}"));
-        let used = files.number(&name(0));
-        let mut numbers = HashSet::from([used]);
-        for file in 1..10_000 {
-            assert!(
-                numbers.insert(files.number(&name(file))),
-                "two with a number"
-            );
-            if files.is_worth_sweeping() {
-                files.sweep(&HashSet::from([used]));
-                // it may be on its way
-                let number = files.number(&name(file));
-                assert!(numbers.contains(&number));
-            }
-        }
-        assert!(files.numbers.len() <= 3 * LEAST_SWEPT);
-        assert_eq!(files.number(&name(0)), used);
     }
 }

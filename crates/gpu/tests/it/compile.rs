@@ -14,7 +14,9 @@ use std::sync::{Arc, Mutex};
 use vectile_emulator::{CpuDevice, Recorder};
 use vectile_encodings::streams::RunLength;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
-use vectile_kernels::{INFLATE, decode_runs};
+use vectile_kernels::{
+    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
+};
 use vectile_pipeline::Output;
 
 use crate::catalog::{Case, Query, catalog};
@@ -183,11 +185,22 @@ fn kernels_compile_without_spills() {
 }
 
 #[test]
-fn kernels_of_orc_compile_without_spills() {
+fn fixed_kernels_compile_without_spills() {
     if let Err(error) = nvrtc() {
         return eprintln!("skipped: {error}");
     }
-    let mut kernels = vec![("Deflate".to_string(), INFLATE.concat())];
+    let fixed = [
+        ("build", BUILD.concat()),
+        ("columns", COLUMNS.concat()),
+        ("compress", COMPRESS.concat()),
+        ("decode", DECODE.concat()),
+        ("distinct", DISTINCT.concat()),
+        ("inflate", INFLATE.concat()),
+        ("tokenize", TOKENIZER.concat()),
+    ];
+    let mut kernels = fixed
+        .map(|(name, source)| (name.to_string(), source))
+        .to_vec();
     let [signed, unsigned] = [true, false];
     for (of, value) in [
         (RunLength::Bytes, "u8"),

@@ -48,7 +48,7 @@ impl Fusing<'_> {
         build_side: &BuildSide,
     ) -> Option<Result<DeviceBuild, FallbackReason>> {
         let rows = build_side.scanned_rows()?;
-        let is_large = rows >= self.options.gpu_build_from_rows;
+        let is_large = rows >= self.options.gpu_tuning.build_from_rows;
         is_large.then(|| {
             // A cached plan knows the subqueries of its own nodes only.
             if !build_side.is_fixed() {

@@ -29,8 +29,8 @@ use crate::VECTOR_LEN;
 use crate::class;
 use crate::codecs::codec::Codec;
 use crate::codecs::layout;
-use crate::codecs::rle::SpareRuns;
-use crate::codecs::sequence::{self, Scratch, Sequence, SequenceView};
+use crate::codecs::sequence::{self, Sequence};
+use crate::codecs::sequence_codec::{Scratch, SpareRuns};
 use crate::codecs::source::Source;
 use crate::encoding::Encoding;
 use crate::error::{Result, ensure};
@@ -230,7 +230,7 @@ impl Codec for Alp {
             reference: self.reference,
             exponents: &self.exponents,
             factors: &self.factors,
-            integers: SequenceView::new(&self.integers),
+            integers: &self.integers,
             exceptions: PatchList(&self.exceptions),
         }
     }

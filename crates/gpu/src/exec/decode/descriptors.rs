@@ -1,21 +1,18 @@
-//! Serializes the kernels' descriptors of chunks, parts and columns, with the words that `kernels/orc` reads.
+//! The kernels' descriptors of chunks, parts and columns.
 
 use vectile_encodings::streams::{RunLength, RunStream, StreamValues};
-use vectile_kernels::DeviceChunk;
+use vectile_kernels::{DecodePart, DecodedColumn, DeviceChunk, InflateChunk};
 
 use super::job::{DecodeJob, JobAddresses, Layout, wrong};
 use crate::error::Result;
 
-/// Index of the word of a column's descriptor with its chunk's address; the reference of residuals follows.
-pub(super) const CHUNK_AT: usize = 7;
 const NO_NEXT: (u32, u32) = (u32::MAX, 0);
 
 /// Descriptors for the kernels.
 pub(super) struct Descriptors {
     /// Descriptors of chunks and parts.
-    pub(super) words: Vec<u64>,
-    /// Descriptors of columns.
-    pub(super) columns: Vec<u64>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) columns: Vec<DecodedColumn>,
     pub(super) decodes: Vec<Decode>,
     pub(super) chunks: usize,
 }
@@ -29,28 +26,32 @@ pub(super) struct Decode {
     pub(super) faults: u64,
 }
 
-fn pair(low: u32, high: u32) -> u64 {
-    u64::from(low) | u64::from(high) << 32
+impl Descriptors {
+    /// Descriptors of columns as the kernel reads them.
+    pub(super) fn column_bytes(&self) -> Vec<u8> {
+        let columns = self.columns.iter();
+        columns.flat_map(|column| column.to_bytes()).collect()
+    }
 }
 
 impl DecodeJob<'_> {
     /// Writes all descriptors.
     pub(super) fn descriptors(&self, at: &JobAddresses, layout: &Layout) -> Result<Descriptors> {
-        let mut words = self.chunk_descriptors(at)?;
+        let mut bytes = self.chunk_descriptors(at)?;
         let mut decodes = vec![];
         let mut faults = at.back + layout.faults_at as u64;
         for (encoding, own, parts) in self.part_descriptors(at)? {
             decodes.push(Decode {
                 encoding,
-                descriptors: at.inputs + (layout.descriptors_at + 8 * words.len()) as u64,
+                descriptors: at.inputs + (layout.descriptors_at + bytes.len()) as u64,
                 parts,
                 faults,
             });
             faults += 4 * parts as u64;
-            words.extend(own);
+            bytes.extend(own);
         }
         Ok(Descriptors {
-            words,
+            bytes,
             columns: self.column_descriptors(at),
             decodes,
             chunks: layout.chunks,
@@ -58,8 +59,8 @@ impl DecodeJob<'_> {
     }
 
     /// Descriptors for `inflate`, of each chunk.
-    fn chunk_descriptors(&self, at: &JobAddresses) -> Result<Vec<u64>> {
-        let mut words = vec![];
+    fn chunk_descriptors(&self, at: &JobAddresses) -> Result<Vec<u8>> {
+        let mut bytes = vec![];
         for stream in &self.streams {
             let to = self.address(stream, at);
             let block = stream
@@ -79,20 +80,23 @@ impl DecodeJob<'_> {
                 let Some(left) = most.checked_sub(before) else {
                     return wrong("more blocks of text than lengths say");
                 };
-                words.extend([
-                    at.inputs + (stream.input_offset + chunk.bytes.start) as u64,
-                    to + before as u64,
-                    pair(chunk.bytes.len() as u32, left.min(block) as u32),
-                    u64::from(chunk.is_original),
-                ]);
+                let chunk = InflateChunk {
+                    from: at.inputs + (stream.input_offset + chunk.bytes.start) as u64,
+                    to: to + before as u64,
+                    bytes: chunk.bytes.len() as u32,
+                    room: left.min(block) as u32,
+                    is_original: u32::from(chunk.is_original),
+                    unused: 0,
+                };
+                bytes.extend(chunk.to_bytes());
             }
         }
-        Ok(words)
+        Ok(bytes)
     }
 
     /// Descriptors for `decode_runs`, of the parts of all streams, by kernel; and how many parts there are.
-    fn part_descriptors(&self, at: &JobAddresses) -> Result<Vec<(RunLength, Vec<u64>, usize)>> {
-        let mut kernels: Vec<(RunLength, Vec<u64>, usize)> = vec![];
+    fn part_descriptors(&self, at: &JobAddresses) -> Result<Vec<(RunLength, Vec<u8>, usize)>> {
+        let mut kernels: Vec<(RunLength, Vec<u8>, usize)> = vec![];
         for decoding in &self.runs {
             let RunStream {
                 encoding,
@@ -121,20 +125,23 @@ impl DecodeJob<'_> {
                     kernels.len() - 1
                 }
             };
-            let (_, words, count) = &mut kernels[index];
+            let (_, bytes, count) = &mut kernels[index];
             for (number, part) in parts.iter().enumerate() {
                 let next = parts.get(number + 1).map(|next| part.meets(next));
                 let Some((next_byte, next_values)) = next.unwrap_or(Some(NO_NEXT)) else {
                     return wrong("parts that do not follow each other");
                 };
-                let bytes = (known as i64 - part.offset as i64) as i32;
-                words.extend([
-                    from + part.offset as u64,
-                    at.scratch + (decoding.values + part.start * decoding.width) as u64,
-                    pair(bytes as u32, part.skip as u32),
-                    pair(part.count as u32, last as u32),
-                    pair(next_byte, next_values),
-                ]);
+                let part = DecodePart {
+                    from: from + part.offset as u64,
+                    to: at.scratch + (decoding.values + part.start * decoding.width) as u64,
+                    bytes: (known as i64 - part.offset as i64) as i32,
+                    skip: part.skip as u32,
+                    count: part.count as u32,
+                    last: last as u32,
+                    next_byte,
+                    next_values,
+                };
+                bytes.extend(part.to_bytes());
                 *count += 1;
             }
         }
@@ -142,8 +149,8 @@ impl DecodeJob<'_> {
     }
 
     /// Descriptors for `columns`, of each column.
-    fn column_descriptors(&self, at: &JobAddresses) -> Vec<u64> {
-        let (mut words, mut first_vector) = (vec![], 0);
+    fn column_descriptors(&self, at: &JobAddresses) -> Vec<DecodedColumn> {
+        let (mut columns, mut first_vector) = (vec![], 0);
         for assembly in &self.columns {
             let values = |index: usize| {
                 let decoding = assembly.runs.get(index).map(|number| &self.runs[*number]);
@@ -161,22 +168,25 @@ impl DecodeJob<'_> {
                 StreamValues::Timestamps { epoch, .. } => *epoch,
                 _ => 0,
             };
-            words.extend([
-                bytes.unwrap_or_else(|| values(0)),
-                values(1),
+            columns.push(DecodedColumn {
+                values: bytes.unwrap_or_else(|| values(0)),
+                others: values(1),
                 present,
                 before,
-                at.back + assembly.bounds as u64,
-                at.back + assembly.sample as u64,
-                at.back + assembly.wrong as u64,
-                0,
-                0,
-                parameter as u64,
-                pair(assembly.kind as u32, assembly.column.rows as u32),
-                first_vector as u64,
-            ]);
+                bounds: at.back + assembly.bounds as u64,
+                sample: at.back + assembly.sample as u64,
+                fault: at.back + assembly.wrong as u64,
+                // known once bounds are
+                chunk: 0,
+                reference: 0,
+                parameter,
+                kind: assembly.kind as u32,
+                rows: assembly.column.rows as u32,
+                first_vector: first_vector as u32,
+                unused: 0,
+            });
             first_vector += assembly.vectors();
         }
-        words
+        columns
     }
 }

@@ -7,7 +7,10 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
-use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, Unwritten, UnwrittenValues};
+use vectile_kernels::{
+    ColumnKind, DecodePart, DecodedColumn, DeviceChunk, InflateChunk, SAMPLE_ROWS, Unwritten,
+    UnwrittenValues,
+};
 
 use crate::error::{Error, Result};
 use crate::exec::offsets::OffsetAllocator;
@@ -20,25 +23,6 @@ const MASK_BYTES: usize = VECTOR_LEN / 8;
 
 /// Streams of at least this many bytes are copied by themselves: a copy costs as much as transferring some 100 KB.
 const COPY_BYTES: usize = 128 << 10;
-
-// Words of descriptors, as `kernels/orc` has them.
-pub(super) const CHUNK_WORDS: usize = 4;
-pub(super) const PART_WORDS: usize = 5;
-pub(super) const COLUMN_WORDS: usize = 12;
-
-/// Kinds of columns of the kernel `columns`.
-#[derive(Clone, Copy)]
-pub(super) enum Kind {
-    Integers,
-    Bits,
-    Bytes,
-    Decimals,
-    Timestamps,
-    Floats,
-    Doubles,
-    Text,
-    Binary,
-}
 
 /// Bytes to copy to the device, by their offset in the job's inputs.
 #[derive(Default)]
@@ -104,7 +88,7 @@ pub(super) struct Decoding<'a> {
 /// A column to build.
 pub(super) struct ColumnAssembly<'a> {
     pub(super) column: &'a StreamColumn,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
     /// Indices of its streams of runs.
     pub(super) runs: Vec<usize>,
     /// Index of the stream with its bytes, for floats and strings.
@@ -199,15 +183,15 @@ impl<'a> DecodeJob<'a> {
     pub(super) fn add(&mut self, column: &'a StreamColumn) -> Result<()> {
         let number = self.columns.len();
         let kind = match &column.values {
-            StreamValues::Integers(_) | StreamValues::Codes { .. } => Kind::Integers,
-            StreamValues::Bits(_) => Kind::Bits,
-            StreamValues::Bytes(_) => Kind::Bytes,
-            StreamValues::Decimals { .. } => Kind::Decimals,
-            StreamValues::Timestamps { .. } => Kind::Timestamps,
-            StreamValues::Floats(_) if column.data_type == DataType::Float32 => Kind::Floats,
-            StreamValues::Floats(_) => Kind::Doubles,
-            StreamValues::Strings { .. } if column.data_type == DataType::Utf8 => Kind::Text,
-            StreamValues::Strings { .. } => Kind::Binary,
+            StreamValues::Integers(_) | StreamValues::Codes { .. } => ColumnKind::Integers,
+            StreamValues::Bits(_) => ColumnKind::Bits,
+            StreamValues::Bytes(_) => ColumnKind::Bytes,
+            StreamValues::Decimals { .. } => ColumnKind::Decimals,
+            StreamValues::Timestamps { .. } => ColumnKind::Timestamps,
+            StreamValues::Floats(_) if column.data_type == DataType::Float32 => ColumnKind::Floats,
+            StreamValues::Floats(_) => ColumnKind::Doubles,
+            StreamValues::Strings { .. } if column.data_type == DataType::Utf8 => ColumnKind::Text,
+            StreamValues::Strings { .. } => ColumnKind::Binary,
         };
         let mut runs = vec![];
         for (stream, width) in streams::runs(column).into_iter().flatten() {
@@ -274,8 +258,10 @@ impl<'a> DecodeJob<'a> {
         let parts: usize = parts.sum();
         let descriptors_at = inputs
             .offsets
-            .next(8 * (chunks * CHUNK_WORDS + parts * PART_WORDS));
-        let columns_at = inputs.offsets.next(8 * self.columns.len() * COLUMN_WORDS);
+            .next(chunks * InflateChunk::BYTES + parts * DecodePart::BYTES);
+        let columns_at = inputs
+            .offsets
+            .next(self.columns.len() * DecodedColumn::BYTES);
         for (assembly, masks) in self.columns.iter_mut().zip(masks) {
             let own = masks.as_ref();
             assembly.present =

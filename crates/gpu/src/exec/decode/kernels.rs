@@ -4,20 +4,13 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use vectile_kernels::{INFLATE_WARP_BYTES, decode_runs_warp_bytes};
+use vectile_kernels::{ColumnsStep, INFLATE_WARP_BYTES, decode_runs_warp_bytes};
 
 use super::descriptors::{Decode, Descriptors};
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream};
 
 const WARPS: u32 = 4;
-
-/// The steps of the kernel `columns`.
-#[derive(Clone, Copy)]
-pub(super) enum ColumnsStep {
-    Bounds,
-    Pack,
-}
 
 /// The kernels of a job.
 pub(super) struct Launches<'a> {

@@ -20,16 +20,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use vectile_encodings::streams::StreamColumn;
-use vectile_kernels::DeviceChunk;
+use vectile_kernels::{ColumnsStep, DeviceChunk};
 
 use super::offsets::OffsetAllocator;
 use super::streams;
-use super::tables::write_words;
 use crate::error::{Error, Result};
 use crate::runtime::{ChunkKey, DeviceBuffer, Engine, Resident, StreamContext};
-use descriptors::{CHUNK_AT, Descriptors};
-use job::{COLUMN_WORDS, ColumnAssembly, DecodeJob, JobAddresses, JobInputs, Layout, masks, wrong};
-use kernels::{ColumnsStep, Launches};
+use descriptors::Descriptors;
+use job::{ColumnAssembly, DecodeJob, JobAddresses, JobInputs, Layout, masks, wrong};
+use kernels::Launches;
 
 /// Limit of the scratch bytes of columns that are decoded together; a single column may take more.
 const MOST_SCRATCH: usize = 1 << 30;
@@ -164,8 +163,13 @@ impl DecodeJob<'_> {
         for (at, bytes) in &inputs.together {
             host[*at..*at + bytes.len()].copy_from_slice(bytes);
         }
-        write_words(&descriptors.words, &mut host[layout.descriptors_at..]);
-        write_words(&descriptors.columns, &mut host[layout.columns_at..]);
+        let columns = descriptors.column_bytes();
+        for (at, bytes) in [
+            (layout.descriptors_at, &descriptors.bytes),
+            (layout.columns_at, &columns),
+        ] {
+            host[at..at + bytes.len()].copy_from_slice(bytes);
+        }
         let from = pinned.as_slice();
         let mut results = self.engine.host_pool().take(layout.back)?;
         let to = results.as_mut_slice().as_mut_ptr();
@@ -221,19 +225,19 @@ impl DecodeJob<'_> {
             .iter()
             .map(|(chunk, _)| offsets.next(chunk.front_bytes()));
         let fronts: Vec<usize> = fronts.collect();
-        for (own, (chunk, memory)) in descriptors.columns.chunks_mut(COLUMN_WORDS).zip(chunks) {
-            own[CHUNK_AT] = memory.address();
-            own[CHUNK_AT + 1] = chunk.reference() as u64;
+        for (column, (chunk, memory)) in descriptors.columns.iter_mut().zip(chunks) {
+            column.chunk = memory.address();
+            column.reference = chunk.reference() as u64;
         }
-        let descriptor_bytes = 8 * descriptors.columns.len();
-        let descriptors_at = offsets.next(descriptor_bytes);
+        let descriptors = descriptors.column_bytes();
+        let descriptors_at = offsets.next(descriptors.len());
         let mut pinned = self.engine.pinned(offsets.bytes())?;
         let host = pinned.as_mut_slice();
         for ((chunk, _), front) in chunks.iter().zip(&fronts) {
             let bytes = chunk.front_bytes();
             chunk.write_front(&mut host[*front..*front + bytes], bytes)?;
         }
-        write_words(&descriptors.columns, &mut host[descriptors_at..]);
+        host[descriptors_at..descriptors_at + descriptors.len()].copy_from_slice(&descriptors);
         let from = pinned.as_slice();
         let wrong_bytes = self.columns.len() * 4;
         let mut results = self.engine.host_pool().take(wrong_bytes)?;
@@ -249,7 +253,7 @@ impl DecodeJob<'_> {
                 stream.copy_in(
                     columns[0],
                     from[descriptors_at..].as_ptr(),
-                    descriptor_bytes,
+                    descriptors.len(),
                 )?;
                 let start = stream.mark()?;
                 launches.columns(stream, ColumnsStep::Pack, columns)?;

@@ -4,7 +4,7 @@ use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
 use vectile_encodings::streams::{StreamColumn, StreamValues};
-use vectile_kernels::{DeviceChunk, SAMPLE_ROWS, UnwrittenValues};
+use vectile_kernels::{DeviceChunk, Inflated, SAMPLE_ROWS, UnwrittenValues};
 use vectile_pipeline::Type;
 
 use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
@@ -12,21 +12,18 @@ use crate::error::Result;
 use crate::runtime::DeviceBuffer;
 
 impl DecodeJob<'_> {
-    /// Checks that all chunks were inflated, to as many bytes as columns need. `results` has a word for each chunk:
-    /// bytes written, and an error.
+    /// Checks that all chunks were inflated, to as many bytes as columns need. `results` has an [`Inflated`] for
+    /// each chunk.
     pub(super) fn check_inflated(&self, results: &[u8]) -> Result<()> {
-        let words: Vec<[u8; 8]> = results.as_chunks::<8>().0.to_vec();
-        let result = |chunk: usize| {
-            let word = u64::from_le_bytes(words[chunk]);
-            (word as u32 as usize, word >> 32)
-        };
+        let results = results.as_chunks::<{ Inflated::BYTES }>().0;
         for stream in &self.streams {
             let mut bytes = match &stream.stream.deflated {
                 None => stream.stream.bytes.len(),
                 Some(_) => 0,
             };
             for chunk in stream.chunks.clone() {
-                let (written, error) = result(chunk);
+                let Inflated { written, error } = Inflated::of_bytes(results[chunk]);
+                let written = written as usize;
                 let block = stream
                     .stream
                     .deflated

@@ -3,6 +3,7 @@
 use std::thread;
 
 use super::*;
+use crate::runtime::driver::{CopyIn, Event, Kernel, Launch};
 
 /// Device 0, with a kernel cache in a directory, if there is a device. Where `VECTILE_TEST_GPU` is set, there must be
 /// one.

@@ -40,7 +40,7 @@ impl BuildSide {
         let keys = self
             .lookups
             .iter()
-            .map(|lookup| match options.gpu_keep_lookups {
+            .map(|lookup| match options.gpu_tuning.keep_key_tables {
                 true => self.table_key(lookup),
                 false => Ok(None),
             });

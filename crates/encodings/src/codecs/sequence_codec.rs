@@ -1,0 +1,195 @@
+//! The trait of encodings of integer sequences, and what decoding keeps from one vector to the next.
+
+use crate::VECTOR_LEN;
+use crate::bitpack::{Words, words_in_range};
+use crate::error::{Result, corrupt};
+use crate::masks::Mask;
+use crate::selection::Selected;
+use crate::wire::{ChunkReader, ChunkWriter};
+use crate::words::Word;
+
+/// The depth limit of nested choices (the run values of run values ...): no run is stored in more runs. A vector of
+/// runs may take two vectors of the next level to decode, so each level doubles the time.
+pub(crate) const MAX_NESTING: usize = 2;
+
+/// This many runs, exceptions of `sparse`, or differences cost as much as a byte when encodings are compared: a core
+/// takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
+pub(crate) const RUNS_A_BYTE: usize = 5;
+pub(crate) const DIFFERENCES_A_BYTE: usize = 16;
+
+/// An encoding of sequences of `u64`, in its parsed form. A row of the list in `encoding` names its type.
+///
+/// `nesting` is the number of encodings that a sequence is a part of.
+pub(crate) trait SequenceCodec: Sized {
+    /// True if columns of booleans may be encoded.
+    const STORES_BOOLEANS: bool = false;
+    /// True if the bytes of values depend on their runs, not on their number.
+    const SIZE_FOLLOWS_RUNS: bool = false;
+
+    /// Appends `values`.
+    fn encode(values: &[u64], nesting: usize, out: &mut ChunkWriter);
+
+    /// Estimated bytes that [`encode`](Self::encode) appends, computed without packing; `None` if it is not worth
+    /// trying.
+    fn size(values: &[u64], nesting: usize) -> Option<usize>;
+
+    /// The cost of decoding `values`, in bytes, beyond that of reading them.
+    fn work(_values: &[u64]) -> usize {
+        0
+    }
+
+    /// Parses a sequence of `len` values, and checks all that decoding does not.
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
+
+    /// Its name with those of its parts; `None` if it has no parts.
+    fn describe(&self) -> Option<String> {
+        None
+    }
+
+    /// Decodes a vector as `reference + value`. Values beyond the end are arbitrary. `runs` is only for this sequence
+    /// and reference, and caches runs that the next vector may need.
+    fn decode<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()>;
+
+    /// Appends the selected values of a vector. `scratch` is only for this sequence and reference.
+    fn select<T: Word>(
+        &self,
+        selected: &Selected,
+        reference: T,
+        scratch: &mut Scratch<T>,
+        out: &mut Vec<T>,
+    ) -> Result<()> {
+        let Scratch { values, runs, .. } = scratch;
+        self.decode(selected.vector, reference, runs, values)?;
+        selected.append(values, out);
+        Ok(())
+    }
+
+    /// Sets a bit per row of a vector whose value is in `low..=high`. Bits beyond the end are arbitrary. `runs` is as in
+    /// [`decode`](Self::decode), without a reference.
+    fn in_range(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()> {
+        if low > high {
+            out.fill(0);
+            return Ok(());
+        }
+        let mut values = [0; VECTOR_LEN];
+        self.decode(vector, 0, runs, &mut values)?;
+        words_in_range(&values, low, high, out);
+        Ok(())
+    }
+
+    /// The largest value of a whole vector; `None` if that requires decoding it.
+    fn largest(&self, _vector: usize) -> Option<u64> {
+        None
+    }
+}
+
+/// A sequence in any encoding, for encodings whose parts are sequences.
+pub(crate) trait RunSequence: Sized {
+    /// Encodes `values`, whose nesting is as in [`SequenceCodec`].
+    fn encode(values: &[u64], nesting: usize) -> ChunkWriter;
+    /// Estimated bytes of the encoding.
+    fn size(values: &[u64], nesting: usize) -> usize;
+    /// Parses a sequence of `len` values.
+    fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
+    /// The names of its encodings.
+    fn describe(&self) -> String;
+    /// As [`SequenceCodec::decode`].
+    fn decode_next<T: Word>(
+        &self,
+        vector: usize,
+        reference: T,
+        runs: &mut SpareRuns<T>,
+        out: &mut [T; VECTOR_LEN],
+    ) -> Result<()>;
+}
+
+/// Checks that a sequence of this nesting may have parts.
+pub(crate) fn check_nesting(nesting: usize) -> Result<()> {
+    match nesting < MAX_NESTING {
+        true => Ok(()),
+        false => Err(corrupt(
+            "integers",
+            format!("runs nested deeper than {MAX_NESTING}"),
+        )),
+    }
+}
+
+/// State that [`SequenceCodec::select`] keeps from one vector of a sequence to the next.
+pub(crate) struct Scratch<T> {
+    pub values: [T; VECTOR_LEN],
+    pub words: Words,
+    pub runs: SpareRuns<T>,
+}
+
+impl<T: Word> Default for Scratch<T> {
+    fn default() -> Self {
+        Self {
+            values: [T::default(); VECTOR_LEN],
+            words: [0; VECTOR_LEN],
+            runs: None,
+        }
+    }
+}
+
+/// [`Runs`] created on first use.
+pub(crate) type SpareRuns<T> = Option<Box<Runs<T>>>;
+
+/// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the next vector uses the
+/// rest.
+pub(crate) struct Runs<T> {
+    vector: Option<usize>,
+    pub values: [T; VECTOR_LEN],
+    pub lengths: [u64; VECTOR_LEN],
+    /// For the runs that values and lengths consist of.
+    of_values: SpareRuns<T>,
+    of_lengths: SpareRuns<u64>,
+}
+
+impl<T: Word> Default for Runs<T> {
+    fn default() -> Self {
+        Self {
+            vector: None,
+            values: [T::default(); VECTOR_LEN],
+            lengths: [0; VECTOR_LEN],
+            of_values: None,
+            of_lengths: None,
+        }
+    }
+}
+
+impl<T: Word> Runs<T> {
+    /// The values and lengths from `run` on, up to `end` or the end of its vector.
+    #[inline]
+    pub fn load<S: RunSequence>(
+        &mut self,
+        values: &S,
+        lengths: &S,
+        run: usize,
+        end: usize,
+        reference: T,
+    ) -> Result<(&[T], &[u64])> {
+        let vector = run / VECTOR_LEN;
+        if self.vector != Some(vector) {
+            self.vector = None;
+            values.decode_next(vector, reference, &mut self.of_values, &mut self.values)?;
+            lengths.decode_next(vector, 0, &mut self.of_lengths, &mut self.lengths)?;
+            self.vector = Some(vector);
+        }
+        let first = run % VECTOR_LEN;
+        let part = first..(first + end - run).min(VECTOR_LEN);
+        Ok((&self.values[part.clone()], &self.lengths[part]))
+    }
+}
