@@ -80,7 +80,7 @@ async fn explain_analyze_shows_each_stage() {
     fixture.build_from_rows(100);
 
     let built = |rows, keys| format!("rows={rows}, bytes=.., keys={keys}, memory=.., time=..");
-    let kept = |keys| format!("kept, keys={keys}, memory=..");
+    let cached = |keys| format!("cached, keys={keys}, memory=..");
     let (shops, days, regions) = (
         "d_shop = h_shop: ",
         "s_day = d_day: ",
@@ -100,7 +100,7 @@ async fn explain_analyze_shows_each_stage() {
     // A cached table read nothing, and needed no other stage.
     assert_eq!(
         fixture.stages(&all).await,
-        format!("{days}{}; {regions}{}", kept(800), kept(24))
+        format!("{days}{}; {regions}{}", cached(800), cached(24))
     );
     // Other rows of the build side are another stage, over the same inner one.
     assert_eq!(
@@ -108,8 +108,8 @@ async fn explain_analyze_shows_each_stage() {
         format!(
             "{days}GPU, {}, stages=[{shops}{}]; {regions}{}",
             built(800, 400),
-            kept(60),
-            kept(24)
+            cached(60),
+            cached(24)
         )
     );
     fixture.keep_key_tables(false);

@@ -453,7 +453,7 @@ mod tests {
         let codes = KeyTable::set(&keys).unwrap();
         assert_eq!((codes.len(), codes.bytes()), (10, 32 * 8));
         let error = KeyTable::new(&keys, &[0; 1000], 1).unwrap_err();
-        assert!(error.to_string().contains("more than once"), "{error}");
+        assert!(error.to_string().contains("duplicate join keys"), "{error}");
     }
 
     #[test]

@@ -417,7 +417,7 @@ mod tests {
         for kind in [JoinKind::Inner, JoinKind::Outer] {
             let build_side = build_side(kind, columns(), DataType::Int32, &[&[]]);
             let error = tables(&build_side).await.unwrap_err().to_string();
-            assert!(error.contains("more than once"), "{error}");
+            assert!(error.contains("duplicate join keys"), "{error}");
         }
         for kind in [JoinKind::Semi, JoinKind::Anti] {
             let build_side = build_side(kind, columns(), DataType::Int32, &[&[]]);
