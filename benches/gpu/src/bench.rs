@@ -11,10 +11,10 @@ use arrow::compute;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, Pin, encode};
-use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 use vectile_gpu::{
     Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
 };
+use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
 
 use crate::bounds::{self, Bounds};
 use crate::data::{GROUP_ROWS, text_bytes};

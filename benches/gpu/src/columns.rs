@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_pipeline::{Filter};
+use vectile_pipeline::Filter;
 
 use crate::bench::{Bench, Case, Result};
 use crate::data::{Random, between, count, i32s};

@@ -8,8 +8,10 @@ use arrow::array::{Array, ArrayRef, AsArray, Date32Array, StringArray};
 use arrow::datatypes::{Date32Type, Decimal128Type};
 use serde_json::json;
 use vectile_encodings::Encoding;
-use vectile_pipeline::{Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type};
 use vectile_gpu::{Batch, DeviceChunk, Execution, Group};
+use vectile_pipeline::{
+    Aggregate, Arithmetic, Expr, GroupKey, Literal, Numbers, Output, Pipeline, Type,
+};
 
 use crate::bench::{Bench, RUNS, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};
@@ -79,8 +81,7 @@ pub fn columns() -> Vec<ArrayRef> {
 
 pub fn query(arrays: &[ArrayRef]) -> Arc<Pipeline> {
     let column = Expr::Column;
-    let compute =
-        |op, a: &Expr, b: &Expr| Expr::Arithmetic(op, Box::new(a.clone()), Box::new(b.clone()));
+    let compute = |op, a: &Expr, b: &Expr| Expr::arithmetic(op, a.clone(), b.clone());
     let one = Expr::Literal(Literal::Int(100, Type::I128));
     let rest = compute(Arithmetic::Subtract, &one, &column(3));
     let taxed = compute(Arithmetic::Add, &one, &column(4));

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use arrow::array::{ArrayRef, Date32Array};
 use serde_json::json;
-use vectile_pipeline::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
 use vectile_gpu::{Batch, ChunkKey, DeviceChunk, Error, Group};
+use vectile_pipeline::{Aggregate, Arithmetic, Expr, Filter, Output, Pipeline};
 
 use crate::bench::{Bench, Result, column};
 use crate::data::{GROUP_ROWS, Random, between, decimals};

@@ -7,9 +7,11 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::UInt32Type;
 use serde_json::json;
 use vectile_encodings::{Encoding, Pin};
-use vectile_pipeline::{Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline};
 use vectile_gpu::{Batch, DeviceChunk, Group};
 use vectile_pipeline::KeyTable;
+use vectile_pipeline::{
+    Aggregate, Arithmetic, Expr, Filter, GroupKey, Lookup, Numbers, Output, Pipeline,
+};
 
 use crate::bench::{Bench, RUNS, Result, pinned};
 use crate::data::{GROUP_ROWS, Random, between, i32s, i64s};
@@ -169,7 +171,11 @@ fn queries() -> Result<Vec<Query>> {
         columns: vec![DATE, PRICE, DISCOUNT, QUANTITY],
         lookups: vec![lookup(0, years(1993, 1)?)],
         filter: Filter::And(tests),
-        output: Output::Aggregates(vec![Aggregate::Sum(Expr::arithmetic(Arithmetic::Multiply, *column(1), Expr::cast(*column(2), vectile_pipeline::Type::I64)))]),
+        output: Output::Aggregates(vec![Aggregate::Sum(Expr::arithmetic(
+            Arithmetic::Multiply,
+            *column(1),
+            Expr::cast(*column(2), vectile_pipeline::Type::I64),
+        ))]),
     };
     let second = Query {
         name: "Q2.1",
