@@ -1,6 +1,7 @@
 //! Lowers DataFusion expressions, aggregate functions and keys to a pipeline, and turns kernel results into Arrow
 //! arrays.
 
+mod arithmetic;
 mod average;
 pub(crate) mod build_output;
 mod decimal;
