@@ -9,8 +9,8 @@ use vectile_encodings::layout::alp_integers;
 
 use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
-use super::tables::{DevicePayload, DeviceTable};
-use crate::error::{Error, Result};
+use super::tables::{DevicePayload, DeviceTable, SentTableOffsets, write_words};
+use crate::error::Result;
 use crate::kernel::{
     AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS,
 };
@@ -45,6 +45,34 @@ pub(super) struct Outputs {
     pub back: (u64, usize),
 }
 
+/// Where the parameters of a launch are in its scratch memory, as offsets. Descriptors of row groups are at the start.
+struct Offsets {
+    /// For each argument [`Argument::Scales`], in order.
+    scales: Vec<u64>,
+    /// For each code test and each table.
+    code_tests: Vec<Vec<u64>>,
+    tables: Vec<Vec<SentTableOffsets>>,
+    /// Of the words of [`ScratchRequest`], and of its uninitialized bytes, which are not sent.
+    words: u64,
+    bytes: u64,
+}
+
+/// A launch whose parameters and arguments are known.
+struct Ready {
+    parameters: Parameters,
+    /// Address that the parameters are copied to.
+    scratch: u64,
+    arguments: Arguments,
+    outputs: Outputs,
+}
+
+/// Arguments of a kernel.
+struct Arguments {
+    words: Vec<u64>,
+    /// Key tables and payload columns that the words name. They must live until the kernel is done.
+    held: Vec<Arc<DeviceBuffer>>,
+}
+
 impl Execution {
     /// Launches a kernel over some of the row groups, and copies back the range that `outputs` names, to the start of
     /// the returned buffer. When this returns, even with an error, no work is left on the stream.
@@ -59,99 +87,94 @@ impl Execution {
     ) -> Result<DeviceBuffer> {
         self.check_cancelled()?;
         // offsets first: addresses follow from the memory they require
-        let slots = GROUP_WORDS
-            + self.pipeline.columns.len()
-            + TABLE_WORDS * prepared.tables.len()
-            + prepared.code_tests.len();
-        let mut parameters = Parameters::default();
-        let groups_at = parameters.next_offset();
-        parameters.bytes.resize(part.len() * slots * 8, 0);
-        let mut sent_at = vec![];
-        let (bindings, arguments) = (&prepared.bindings, &prepared.loaded.layout.arguments);
-        for argument in arguments {
-            if let Argument::Scales { column, low, high } = *argument {
-                sent_at.push(parameters.next_offset());
-                let data_type = &self.pipeline.columns[column];
-                let used = &batch.columns()[column].traits;
-                let ends = [low, high].map(|end| bindings.constants[end] as i64);
-                scales(&mut parameters, data_type, used, ends)?;
-            }
-        }
-        let code_tests = prepared.code_tests.iter();
-        let tables_at: Vec<Vec<u64>> = code_tests
-            .map(|code_tests| code_tests.append(part.clone(), &mut parameters))
-            .collect();
-        let tables = prepared.tables.iter();
-        let lookups_at: Vec<_> = tables
-            .map(|table| table.append(part.clone(), &mut parameters))
-            .collect();
-        let words_at = parameters.next_offset();
-        request.words.iter().for_each(|word| parameters.word(*word));
-        let bytes_at = parameters.next_offset().next_multiple_of(256);
-        let scratch = context.scratch(&self.engine, bytes_at as usize + request.bytes)?;
+        let (mut parameters, offsets) = self.placed(prepared, batch, &part, &request.words)?;
+        let scratch = context.scratch(&self.engine, offsets.bytes as usize + request.bytes)?;
         let outputs = outputs(ScratchAddresses {
-            words: scratch + words_at,
-            bytes: scratch + bytes_at,
+            words: scratch + offsets.words,
+            bytes: scratch + offsets.bytes,
         });
-
-        let unit = match prepared.plan.per {
-            AccumulationScope::Slot => VECTOR_LEN * SLOT_VECTORS,
-            AccumulationScope::Warp | AccumulationScope::Block { .. } => VECTOR_LEN,
-        };
-        let (mut first, mut first_row) = (0u64, 0u64);
-        let mut words = Vec::with_capacity(part.len() * slots);
-        for index in part.clone() {
-            let rows = batch.rows()[index];
-            words.extend([first, rows as u64, first_row]);
-            words.extend(
-                batch
-                    .columns()
-                    .iter()
-                    .map(|column_batch| column_batch.addresses[index]),
-            );
-            for (table, offsets) in prepared.tables.iter().zip(&lookups_at) {
-                words.extend(table.words(index, offsets, scratch));
-            }
-            for (code_tests, offsets) in prepared.code_tests.iter().zip(&tables_at) {
-                words.push(code_tests.word(index, offsets, scratch));
-            }
-            first += rows.div_ceil(unit) as u64;
-            first_row += rows as u64;
-        }
+        let (units, descriptors) = descriptors(prepared, batch, part.clone(), &offsets, scratch);
+        write_words(&descriptors, &mut parameters.bytes);
         for column_batch in batch.columns() {
             let bytes: usize = column_batch.bytes[part.clone()].iter().sum();
             self.statistics.bytes_scanned += bytes as u64;
         }
-        let table = parameters.bytes.as_chunks_mut::<8>().0.iter_mut();
-        table
-            .zip(words)
-            .for_each(|(to, word)| *to = word.to_le_bytes());
-
-        let mut args = vec![
-            first,
-            scratch + groups_at,
+        let fixed = [
+            units,
+            scratch,
             part.len() as u64,
             outputs.out,
             outputs.masks,
             outputs.counts,
         ];
-        debug_assert_eq!(args.len(), FIXED_ARGUMENTS);
-        let mut sent_at = sent_at.into_iter();
-        // tables that arguments name live until the kernel is done
-        let mut held: Vec<Arc<DeviceBuffer>> = vec![];
-        let mut table_of = |codes: &KeyTable| {
-            let table = DeviceTable::of(codes, &self.engine)?;
-            held.push(table.memory);
-            Ok::<_, Error>(table.words)
+        let scales = offsets.scales.iter().map(|at| scratch + at);
+        let ready = Ready {
+            arguments: self.arguments(prepared, fixed, scales)?,
+            parameters,
+            scratch,
+            outputs,
         };
-        let mut held_attributes: Vec<Arc<DeviceBuffer>> = vec![];
-        let mut attribute_of = |attribute: &PayloadColumn| {
-            let of = DevicePayload::of(attribute, &self.engine)?;
-            held_attributes.push(of.memory);
-            Ok::<_, Error>((of.values, of.validity))
+        self.launched(prepared, batch, ready, context)
+    }
+
+    /// Places the parameters of a launch: room for descriptors of row groups, then everything that these and the
+    /// arguments name.
+    fn placed(
+        &self,
+        prepared: &Prepared,
+        batch: &Batch,
+        part: &Range<usize>,
+        words: &[u64],
+    ) -> Result<(Parameters, Offsets)> {
+        let slots = GROUP_WORDS
+            + self.pipeline.columns.len()
+            + TABLE_WORDS * prepared.tables.len()
+            + prepared.code_tests.len();
+        let mut parameters = Parameters::default();
+        parameters.bytes.resize(part.len() * slots * 8, 0);
+        let mut scales = vec![];
+        for argument in &prepared.loaded.layout.arguments {
+            if let Argument::Scales { column, low, high } = *argument {
+                scales.push(parameters.next_offset());
+                let data_type = &self.pipeline.columns[column];
+                let used = &batch.columns()[column].traits;
+                let ends = [low, high].map(|end| prepared.bindings.constants[end] as i64);
+                append_scales(&mut parameters, data_type, used, ends)?;
+            }
+        }
+        let code_tests = prepared.code_tests.iter();
+        let code_tests = code_tests
+            .map(|code_tests| code_tests.append(part.clone(), &mut parameters))
+            .collect();
+        let tables = prepared.tables.iter();
+        let tables = tables
+            .map(|table| table.append(part.clone(), &mut parameters))
+            .collect();
+        let words_at = parameters.next_offset();
+        words.iter().for_each(|word| parameters.word(*word));
+        let offsets = Offsets {
+            scales,
+            code_tests,
+            tables,
+            words: words_at,
+            bytes: parameters.next_offset().next_multiple_of(256),
         };
-        for argument in arguments {
-            args.push(match *argument {
+        Ok((parameters, offsets))
+    }
+
+    /// The arguments of a kernel, in its layout's order: the fixed ones, then its own. `scales` are the addresses of
+    /// the tables that [`Argument::Scales`] names, in order.
+    fn arguments(
+        &self,
+        prepared: &Prepared,
+        fixed: [u64; FIXED_ARGUMENTS],
+        mut scales: impl Iterator<Item = u64>,
+    ) -> Result<Arguments> {
+        let bindings = &prepared.bindings;
+        let mut words = fixed.to_vec();
+        let mut held = vec![];
+        for argument in &prepared.loaded.layout.arguments {
+            words.push(match *argument {
                 Argument::BlockBytes => bindings.block_bytes.into(),
                 Argument::TableAt => bindings.table_at.into(),
                 Argument::TextAt(test) => prepared.text_at[test].unwrap_or(u64::MAX),
@@ -161,44 +184,86 @@ impl Execution {
                 Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
                 Argument::CopyOf(copy) => {
                     let codes = &self.pipeline.lookups[bindings.copies[copy].lookup].key_table;
-                    table_of(codes)?[0]
+                    self.table_words(codes, &mut held)?[0]
                 }
-                Argument::TableWord(table, word) => table_of(&bindings.tables[table])?[word],
+                Argument::TableWord(table, word) => {
+                    self.table_words(&bindings.tables[table], &mut held)?[word]
+                }
                 Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
                 Argument::KeyNull(key) => bindings.digits()[key].count - 1,
                 Argument::Stride(key) => bindings.stride(key),
                 Argument::Groups => prepared.groups,
                 Argument::Entries => prepared.table_entries(),
-                Argument::Values(attribute) => attribute_of(&bindings.attributes[attribute])?.0,
-                Argument::Validity(attribute) => attribute_of(&bindings.attributes[attribute])?.1,
-                Argument::Scales { .. } => scratch + sent_at.next().unwrap_or(0),
+                Argument::Values(attribute) => {
+                    self.payload_addresses(&bindings.attributes[attribute], &mut held)?
+                        .0
+                }
+                Argument::Validity(attribute) => {
+                    self.payload_addresses(&bindings.attributes[attribute], &mut held)?
+                        .1
+                }
+                Argument::Scales { .. } => scales.next().unwrap_or(0),
             });
         }
+        Ok(Arguments { words, held })
+    }
+
+    /// The words of a key table on the device, whose memory is added to `held`.
+    fn table_words(
+        &self,
+        codes: &KeyTable,
+        held: &mut Vec<Arc<DeviceBuffer>>,
+    ) -> Result<[u64; TABLE_WORDS]> {
+        let table = DeviceTable::of(codes, &self.engine)?;
+        held.push(table.memory);
+        Ok(table.words)
+    }
+
+    /// Addresses of the values of a payload column on the device and of their validity. Their memory is added to
+    /// `held`.
+    fn payload_addresses(
+        &self,
+        attribute: &PayloadColumn,
+        held: &mut Vec<Arc<DeviceBuffer>>,
+    ) -> Result<(u64, u64)> {
+        let of = DevicePayload::of(attribute, &self.engine)?;
+        held.push(of.memory);
+        Ok((of.values, of.validity))
+    }
+
+    /// Copies the parameters to the device, launches the kernel, and copies its results back. Waits for all of it, even
+    /// after an error. Adds the launch to the statistics.
+    fn launched(
+        &mut self,
+        prepared: &Prepared,
+        batch: &Batch,
+        ready: Ready,
+        context: &mut StreamContext,
+    ) -> Result<DeviceBuffer> {
         let launch = Launch {
             grid: prepared.grid,
             block: prepared.plan.threads(),
             shared: prepared.shared_bytes,
-            args: &args,
+            args: &ready.arguments.words,
         };
-
         // arrays share the copied-back memory: without a copy, and without new pages from the system
-        let (from, len) = outputs.back;
+        let (from, len) = ready.outputs.back;
         let mut back = self.engine.host_pool().take(len)?;
         let to = back.as_mut_slice().as_mut_ptr();
-        let sent = parameters.bytes.len();
+        let sent = ready.parameters.bytes.len();
         let staging = context.staging(&self.engine, sent)?;
-        staging[..sent].copy_from_slice(&parameters.bytes);
+        staging[..sent].copy_from_slice(&ready.parameters.bytes);
         let pinned = staging.as_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the buffer are as long as requested; they, the memory that `outputs` names,
-            // the tables in `held` and `prepared` and the chunks of `batch` live until the stream is done, which is
-            // waited for below. The kernel was generated for these arguments: columns of these traits, tables and
-            // outputs of these sizes. `Batch::check` has made sure that the columns are of the pipeline's types and on
-            // this engine's device.
+            // the tables that the arguments and `prepared` hold and the chunks of `batch` live until the stream is
+            // done, which is waited for below. The kernel was generated for these arguments: columns of these traits,
+            // tables and outputs of these sizes. `Batch::check` has made sure that the columns are of the pipeline's
+            // types and on this engine's device.
             unsafe {
-                stream.copy_in(scratch, pinned, sent)?;
-                if let Some((address, bytes)) = outputs.clear {
+                stream.copy_in(ready.scratch, pinned, sent)?;
+                if let Some((address, bytes)) = ready.outputs.clear {
                     stream.fill(address, 0, bytes)?;
                 }
                 let events = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
@@ -207,7 +272,7 @@ impl Execution {
             }
         };
         let events = context.finish(enqueue);
-        drop((held, held_attributes));
+        drop(ready.arguments.held);
         let events = events?;
         self.engine.arrived(batch);
         self.statistics.kernel += context.between(&events)?;
@@ -217,8 +282,41 @@ impl Execution {
     }
 }
 
+/// The number of units of work of some row groups, which warps share, and the words that describe these row groups to
+/// kernels: the number of its first unit, its rows, the number of its first row; then addresses of columns, words of
+/// tables, words of code tests. `scratch` is the address that offsets count from.
+fn descriptors(
+    prepared: &Prepared,
+    batch: &Batch,
+    part: Range<usize>,
+    offsets: &Offsets,
+    scratch: u64,
+) -> (u64, Vec<u64>) {
+    let unit = match prepared.plan.per {
+        AccumulationScope::Slot => VECTOR_LEN * SLOT_VECTORS,
+        AccumulationScope::Warp | AccumulationScope::Block { .. } => VECTOR_LEN,
+    };
+    let (mut first, mut first_row) = (0u64, 0u64);
+    let mut words = vec![];
+    for index in part {
+        let rows = batch.rows()[index];
+        words.extend([first, rows as u64, first_row]);
+        let columns = batch.columns().iter();
+        words.extend(columns.map(|column_batch| column_batch.addresses[index]));
+        for (table, offsets) in prepared.tables.iter().zip(&offsets.tables) {
+            words.extend(table.words(index, offsets, scratch));
+        }
+        for (code_tests, offsets) in prepared.code_tests.iter().zip(&offsets.code_tests) {
+            words.push(code_tests.word(index, offsets, scratch));
+        }
+        first += rows.div_ceil(unit) as u64;
+        first_row += rows as u64;
+    }
+    (first, words)
+}
+
 /// Appends the range of integers for each scale in use.
-fn scales(
+fn append_scales(
     parameters: &mut Parameters,
     data_type: &DataType,
     used: &ColumnTraits,
