@@ -125,7 +125,22 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// The text of the parts that were written.
     fn finish(self) -> Emitted {
+        let kernel_loop = match self.plan.per {
+            AccumulationScope::Slot => self.loop_over_slots(),
+            _ if self.is_staged => self.loop_over_staged_groups(),
+            _ => self.loop_over_vectors(),
+        };
+        Emitted {
+            headers: self.headers(),
+            body: self.declarations() + &self.kernel_start() + &kernel_loop,
+            layout: self.layout,
+        }
+    }
+
+    /// The headers that the text includes.
+    fn headers(&self) -> Vec<&'static str> {
         let plan = self.plan;
         let mut columns = plan.columns.iter();
         let has_rare = columns.any(|column| column.traits.has_rare());
@@ -142,17 +157,26 @@ impl<'a> Generator<'a> {
         if self.computes_floats {
             headers.push(vectile_kernels::FLOATS);
         }
-        let mut source = String::new();
+        headers
+    }
+
+    /// Code before the kernel: the struct of its arguments, and the traits of its columns.
+    fn declarations(&self) -> String {
         let words = FIXED_ARGUMENTS + self.layout.arguments.len();
-        let slots = self.first_test() + plan.bitmaps.len();
-        let _ = writeln!(source, "\nstruct Args {{ u64 word[{words}]; }};");
-        for (index, column) in plan.columns.iter().enumerate() {
+        let mut source = format!("\nstruct Args {{ u64 word[{words}]; }};\n");
+        for (index, column) in self.plan.columns.iter().enumerate() {
             let (stored, value, word) = self.types(index);
             let traits = column
                 .traits
                 .code(&format!("C{index}"), stored, value, word);
             source.push_str(&traits);
         }
+        source
+    }
+
+    /// Code from the kernel's signature to its loop: the number of the warp, and shared memory.
+    fn kernel_start(&self) -> String {
+        let plan = self.plan;
         let (warps, shared) = (plan.warps, plan.warp_bytes);
         let bounds = match plan.registers {
             Registers::Hashed => "HASHED_BOUNDS",
@@ -161,8 +185,7 @@ impl<'a> Generator<'a> {
             Registers::Plain => "BOUNDS",
         };
         let threads = warps * 32;
-        let _ = write!(
-            source,
+        let mut source = format!(
             r#"
 extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
     const u64 warp = (u64)blockIdx.x * {warps} + threadIdx.x / 32;
@@ -183,19 +206,31 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
                 "    u8* const own = shared + threadIdx.x / 32 * {shared};"
             );
         }
-        let (block, start) = (&self.block, &self.start);
-        let (group, body, end) = (&self.group, &self.out, &self.end);
-        let result = match plan.per {
+        source
+    }
+
+    /// Code for one vector, with its selection `m`.
+    fn vector(&self) -> String {
+        let body = &self.out;
+        format!(
+            "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
+        )
+    }
+
+    /// Code for the number of the result to write: one per block, or one per warp.
+    fn result(&self) -> &'static str {
+        match self.plan.per {
             AccumulationScope::Block { .. } => "blockIdx.x",
             _ => "warp",
-        };
-        let vector = format!(
-            "            u32 m = rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024);\n{body}"
-        );
-        let _ = if plan.per == AccumulationScope::Slot {
-            write!(
-                source,
-                r#"{block}    // a slot is always summed in the same order, whoever does it
+        }
+    }
+
+    /// The kernel's loop if each slot has a result: warps take slots in turn.
+    fn loop_over_slots(&self) -> String {
+        let (slots, warps, vector) = (self.group_words(), self.plan.warps, self.vector());
+        let (block, start, group, end) = (&self.block, &self.start, &self.group, &self.end);
+        format!(
+            r#"{block}    // a slot is always summed in the same order, whoever does it
     for (u64 slot = warp; slot < a.word[0]; slot += (u64)gridDim.x * {warps}) {{
         const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, slot);
         const u32 rows = (u32)group[1], vectors = (rows + 1023) / 1024;
@@ -207,11 +242,17 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
 {end}    }}
 }}
 "#
-            )
-        } else if self.is_staged {
-            write!(
-                source,
-                r#"    const u64 first = a.word[0] * blockIdx.x / gridDim.x, last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
+        )
+    }
+
+    /// The kernel's loop if shared memory holds data of the current row group: each block takes a range of vectors, and
+    /// its warps are at the same row group.
+    fn loop_over_staged_groups(&self) -> String {
+        let (slots, warps, vector) = (self.group_words(), self.plan.warps, self.vector());
+        let (block, start, group, end) = (&self.block, &self.start, &self.group, &self.end);
+        let result = self.result();
+        format!(
+            r#"    const u64 first = a.word[0] * blockIdx.x / gridDim.x, last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
     u64 at = first + threadIdx.x / 32;
     const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, first);
 {block}{start}    u32 v = (u32)(at - group[0]);
@@ -227,11 +268,16 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
     const u64 result = {result};
 {end}}}
 "#
-            )
-        } else {
-            write!(
-                source,
-                r#"    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
+        )
+    }
+
+    /// The kernel's loop otherwise: each block takes a range of vectors, which its warps share.
+    fn loop_over_vectors(&self) -> String {
+        let (slots, warps, vector) = (self.group_words(), self.plan.warps, self.vector());
+        let (block, start, group, end) = (&self.block, &self.start, &self.group, &self.end);
+        let result = self.result();
+        format!(
+            r#"    const u64 last = a.word[0] * (blockIdx.x + 1) / gridDim.x;
     u64 at = a.word[0] * blockIdx.x / gridDim.x + threadIdx.x / 32;
     const u64* group = group_of((const u64*)a.word[1], (u32)a.word[2], {slots}, at);
 {block}{start}    u32 v = at < last ? (u32)(at - group[0]) : 0;
@@ -245,13 +291,12 @@ extern "C" __global__ void {bounds}({threads}) {NAME}(const Args a) {{
     const u64 result = {result};
 {end}}}
 "#
-            )
-        };
-        Emitted {
-            headers,
-            body: source,
-            layout: self.layout,
-        }
+        )
+    }
+
+    /// Words of a row group's descriptor.
+    fn group_words(&self) -> usize {
+        self.first_test() + self.plan.bitmaps.len()
     }
 
     /// Index of the first word of code tests in a row group's descriptor.
