@@ -6,16 +6,15 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use arrow::array::ArrayRef;
 
+use super::build_kernel::{Work, copied, count_keys, launched};
 use super::execution::Execution;
 use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
-use super::tables::on_device;
 use crate::error::{Error, Result};
-use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel, Launch};
+use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel};
 use vectile_kernels::{BuildStep, KeyColumn};
 use vectile_pipeline::join::{DeviceKeyLayout, DeviceKeyTableLayout, code_bytes, size_word};
 use vectile_pipeline::{KeyTable, PayloadColumn, Type};
@@ -28,7 +27,6 @@ const MOST_CODES: u64 = 1 << 22;
 const CODES_PER_ROW: u64 = 4;
 /// Words of a column's measurements.
 const MEASURED_WORDS: usize = 4;
-const THREADS: u32 = 256;
 
 /// A key table to build of rows. Columns are outputs of [`Output::Rows`](vectile_pipeline::Output::Rows), by index.
 #[derive(Clone, Debug)]
@@ -107,6 +105,15 @@ struct Digit {
     stride: u64,
 }
 
+/// Counts of a filled table.
+struct Filled {
+    /// Distinct keys, and rows whose key another row had entered.
+    distinct: u64,
+    duplicates: u64,
+    /// The longest probe sequence of a hash table.
+    most_probes: u32,
+}
+
 impl Execution {
     /// Builds key tables of the selected rows of a batch; `None` if keys that must be unique are not.
     ///
@@ -156,34 +163,6 @@ struct Builder<'a> {
     engine: &'a Arc<Engine>,
     kernel: &'a Arc<dyn Kernel>,
     rows: &'a RowsOnDevice,
-}
-
-/// Arguments of a launch.
-struct Work {
-    step: BuildStep,
-    rows: usize,
-    /// Descriptors as the kernel reads them: key columns, then others.
-    columns: Vec<KeyColumn>,
-    keys: usize,
-    /// Addresses of keys and codes; bytes of a code and a flag for hashed keys; then the empty slot, and buckets less
-    /// one.
-    target: [u64; 5],
-    /// Words of results.
-    result_words: usize,
-}
-
-impl Work {
-    /// A step over so many rows, without columns, a target and results.
-    fn new(step: BuildStep, rows: usize) -> Self {
-        Self {
-            step,
-            rows,
-            columns: vec![],
-            keys: 0,
-            target: [0; 5],
-            result_words: 0,
-        }
-    }
 }
 
 impl Builder<'_> {
@@ -280,6 +259,36 @@ impl Builder<'_> {
         measured: &[Option<Measured>],
     ) -> Result<Option<Built>> {
         let keys = self.keys(table, measured)?;
+        let (count, digits) = self.codes(table, measured)?;
+        let form = DeviceKeyTableLayout::of(keys.least, keys.greatest, keys.count, count)?;
+        let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
+        let target = Self::target(form, &memory);
+        self.clear(execution, &memory, form, target)?;
+        let columns = self.key_columns(table, &keys, digits.as_deref(), form)?;
+        let filled = self.fill(execution, columns, table.keys.len(), target)?;
+        if table.is_unique && filled.duplicates > 0 {
+            return Ok(None);
+        }
+        let codes = self.key_table(form, &filled, memory);
+        let attributes = self.attributes(&table.by, digits.as_deref(), measured, count)?;
+        Ok(Some(Built {
+            codes,
+            digits: match table.is_packed {
+                true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
+                false => vec![],
+            },
+            has_null: filled.distinct + filled.duplicates < self.rows.rows as u64,
+            attributes,
+            is_by_row: digits.is_none(),
+        }))
+    }
+
+    /// The number of codes of a table, and the digits of a code; `None` if each row has a code of its own.
+    fn codes(
+        &self,
+        table: &Build,
+        measured: &[Option<Measured>],
+    ) -> Result<(u32, Option<Vec<Digit>>)> {
         let (count, digits) = match &table.by {
             BuildBy::Nothing => (1, Some(vec![])),
             BuildBy::Values(columns) => {
@@ -295,50 +304,66 @@ impl Builder<'_> {
         };
         let too_many = || Error::Unsupported(format!("{count} codes"));
         let count = u32::try_from(count).map_err(|_| too_many())?;
-        let mut form = DeviceKeyTableLayout::of(keys.least, keys.greatest, keys.count, count)?;
-        let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
+        Ok((count, digits))
+    }
+
+    /// A table's memory as [`Work::target`].
+    fn target(form: DeviceKeyTableLayout, memory: &DeviceBuffer) -> [u64; 5] {
         let codes = memory.address() + form.codes_at() as u64;
-        let (first, target) = match form.keys {
-            DeviceKeyLayout::PerfectHashTable { first, .. } => (first, [0; 2]),
+        let (is_hashed, last) = match form.keys {
+            DeviceKeyLayout::PerfectHashTable { .. } => (false, [0; 2]),
             DeviceKeyLayout::Hashed { slots, empty, .. } => {
-                let size = size_word(slots, 0);
-                (0, [empty as u64, size])
+                (true, [empty as u64, size_word(slots, 0)])
             }
         };
-        let is_hashed = matches!(form.keys, DeviceKeyLayout::Hashed { .. });
-        let width = code_bytes(count) as u64 | u64::from(is_hashed) << 32;
-        let target = [memory.address(), codes, width, target[0], target[1]];
-        self.clear(execution, &memory, form, target)?;
+        let width = code_bytes(form.count) as u64 | u64::from(is_hashed) << 32;
+        [memory.address(), codes, width, last[0], last[1]]
+    }
+
+    /// Descriptors of the key columns, then of the columns that are digits of codes.
+    fn key_columns(
+        &self,
+        table: &Build,
+        keys: &Keys,
+        digits: Option<&[Digit]>,
+        form: DeviceKeyTableLayout,
+    ) -> Result<Vec<KeyColumn>> {
+        let first_key = match form.keys {
+            DeviceKeyLayout::PerfectHashTable { first, .. } => first,
+            DeviceKeyLayout::Hashed { .. } => 0,
+        };
         let of_keys = table.keys.iter().zip(&keys.digits).map(|(column, digit)| {
             let first = match table.is_packed {
                 true => digit.first,
-                false => first,
+                false => first_key,
             };
-            Ok(Self::key_column(
-                self.column(*column)?,
-                first,
-                digit.stride,
-                0,
-            ))
+            let of = self.column(*column)?;
+            Ok(Self::key_column(of, first, digit.stride, 0))
         });
-        let of_digits = digits.iter().flatten().map(|digit| {
+        let of_digits = digits.into_iter().flatten().map(|digit| {
             let of = self.column(digit.column)?;
-            Ok(Self::key_column(
-                of,
-                digit.first,
-                digit.stride,
-                digit.count - 1,
-            ))
+            let null = digit.count - 1;
+            Ok(Self::key_column(of, digit.first, digit.stride, null))
         });
+        of_keys.chain(of_digits).collect()
+    }
+
+    /// Enters the keys of all rows, which the first `keys` of `columns` are, into an empty table.
+    fn fill(
+        &self,
+        execution: &mut Execution,
+        columns: Vec<KeyColumn>,
+        keys: usize,
+        target: [u64; 5],
+    ) -> Result<Filled> {
         let results = self.run(
             execution,
             &Work {
-                step: BuildStep::Fill,
-                rows: self.rows.rows,
-                columns: of_keys.chain(of_digits).collect::<Result<_>>()?,
-                keys: table.keys.len(),
+                columns,
+                keys,
                 target,
                 result_words: 4,
+                ..Work::new(BuildStep::Fill, self.rows.rows)
             },
         )?;
         let [distinct, duplicates, most_probes, is_full] = results[..] else {
@@ -347,11 +372,22 @@ impl Builder<'_> {
         if is_full > 0 {
             return Err(Error::Unsupported("keys whose hashes collide".into()));
         }
+        Ok(Filled {
+            distinct,
+            duplicates,
+            most_probes: most_probes as u32,
+        })
+    }
+
+    /// A filled table of this form. Its keys are copied back, and counted on the device, when they are asked for.
+    fn key_table(
+        &self,
+        mut form: DeviceKeyTableLayout,
+        filled: &Filled,
+        memory: Arc<DeviceBuffer>,
+    ) -> KeyTable {
         if let DeviceKeyLayout::Hashed { probes, .. } = &mut form.keys {
-            *probes = (most_probes as u32).max(1);
-        }
-        if table.is_unique && duplicates > 0 {
-            return Ok(None);
+            *probes = filled.most_probes.max(1);
         }
         let fetch = {
             let (engine, memory) = (Arc::clone(self.engine), Arc::clone(&memory));
@@ -367,8 +403,18 @@ impl Builder<'_> {
             }
         };
         let copies = self.engine.copies_with(memory);
-        let codes = KeyTable::on_device(form, distinct as usize, (fetch, find), copies);
-        let columns = match &table.by {
+        KeyTable::on_device(form, filled.distinct as usize, (fetch, find), copies)
+    }
+
+    /// The payload columns that codes distinguish: by code if there are digits, else by row.
+    fn attributes(
+        &self,
+        by: &BuildBy,
+        digits: Option<&[Digit]>,
+        measured: &[Option<Measured>],
+        count: u32,
+    ) -> Result<Vec<Arc<PayloadColumn>>> {
+        let columns = match by {
             BuildBy::Nothing => [].as_slice(),
             BuildBy::Values(columns) | BuildBy::ValuesOrRows(columns) => columns,
         };
@@ -376,7 +422,7 @@ impl Builder<'_> {
         for (index, column) in columns.iter().enumerate() {
             // several payload columns may come from one column, which is copied back once
             let known = columns[..index].iter().position(|known| known == column);
-            attributes.push(match (known, &digits) {
+            attributes.push(match (known, digits) {
                 (Some(known), _) => Arc::clone(&attributes[known]),
                 (None, None) => self.attribute(*column, measured)?,
                 (None, Some(digits)) => {
@@ -386,16 +432,7 @@ impl Builder<'_> {
                 }
             });
         }
-        Ok(Some(Built {
-            codes,
-            digits: match table.is_packed {
-                true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
-                false => vec![],
-            },
-            has_null: distinct + duplicates < self.rows.rows as u64,
-            attributes,
-            is_by_row: digits.is_none(),
-        }))
+        Ok(attributes)
     }
 
     /// Bounds of the keys of a table, and the digits they are packed of.
@@ -595,102 +632,4 @@ impl ColumnOnDevice {
         let offsets = (0, self.validity_at);
         array_of(self.of, self.is_nullable, 0..rows, offsets, Some(&back))
     }
-}
-
-/// Launches the kernel with descriptors of columns, or with values. Returns its results, and its run time.
-///
-/// # Safety
-///
-/// The bytes are those that the step expects: columns or values. They name memory that is large enough and lives until this returns, and
-/// so does the target.
-unsafe fn launched(
-    engine: &Engine,
-    kernel: &Arc<dyn Kernel>,
-    work: &Work,
-    input: &[u8],
-    counts: u64,
-) -> Result<(Vec<u64>, Duration)> {
-    let input = on_device(engine, input.len().max(1), |to| {
-        to[..input.len()].copy_from_slice(input);
-    })?;
-    let bytes = work.result_words.max(1) * 8;
-    let results = engine.take(bytes)?;
-    let mut back = engine.host_pool().take(bytes)?;
-    let to = back.as_mut_slice().as_mut_ptr();
-    let resident = kernel.resident_blocks(THREADS, 0).max(1);
-    let resident = resident.saturating_mul(engine.device().multiprocessors.max(1));
-    let needed = work.rows.div_ceil(THREADS as usize).max(1);
-    let rows = work.rows as u64;
-    let mut args = vec![
-        work.step as u64,
-        rows,
-        input.address(),
-        counts,
-        results.address(),
-    ];
-    args.extend(work.target);
-    let launch = Launch {
-        grid: resident.min(needed.try_into().unwrap_or(u32::MAX)),
-        block: THREADS,
-        shared: 0,
-        args: &args,
-    };
-    let mut context = engine.stream_context()?;
-    let events = context.finish(|stream| {
-        // SAFETY: as the caller says; filled and copied ranges have these bytes, and live until `finish` is done.
-        unsafe {
-            stream.fill(results.address(), 0, bytes)?;
-            let events = stream.launch_timed(kernel.as_ref(), launch)?;
-            stream.copy_out(to, results.address(), bytes)?;
-            Ok(events)
-        }
-    })?;
-    let took = context.between(&events)?;
-    engine.give_back(context);
-    let words = back.as_slice()[..bytes].as_chunks::<8>().0.iter();
-    Ok((words.map(|word| u64::from_le_bytes(*word)).collect(), took))
-}
-
-/// Counts the values that are keys of a table.
-fn count_keys(
-    engine: &Engine,
-    kernel: &Arc<dyn Kernel>,
-    memory: &DeviceBuffer,
-    form: DeviceKeyTableLayout,
-    values: &[i64],
-) -> Result<usize> {
-    let (is_hashed, last) = match form.keys {
-        DeviceKeyLayout::PerfectHashTable { first, range } => (false, [first as u64, range]),
-        DeviceKeyLayout::Hashed { slots, empty, .. } => (true, [empty as u64, size_word(slots, 0)]),
-    };
-    let work = Work {
-        target: [
-            memory.address(),
-            0,
-            u64::from(is_hashed) << 32,
-            last[0],
-            last[1],
-        ],
-        result_words: 1,
-        ..Work::new(BuildStep::Find, values.len())
-    };
-    let input: Vec<u8> = values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect();
-    // SAFETY: there are as many values as rows; the table is of this form, and lives as long as `memory`.
-    let (results, _) = unsafe { launched(engine, kernel, &work, &input, 0) }?;
-    Ok(results.first().map_or(0, |results| *results as usize))
-}
-
-/// Copies some bytes of the device's memory back.
-fn copied(engine: &Engine, memory: &DeviceBuffer, at: usize, bytes: usize) -> Result<DeviceBuffer> {
-    let mut back = engine.host_pool().take(bytes)?;
-    let to = back.as_mut_slice().as_mut_ptr();
-    let mut context = engine.stream_context()?;
-    let from = memory.address() + at as u64;
-    // SAFETY: callers ask for bytes within the buffer; both live until `finish` is done.
-    context.finish(|stream| unsafe { stream.copy_out(to, from, bytes) })?;
-    engine.give_back(context);
-    Ok(back)
 }

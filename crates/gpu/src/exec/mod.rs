@@ -5,6 +5,7 @@
 
 mod accumulator;
 mod automaton_table;
+mod build_kernel;
 mod code_tests;
 mod compress;
 mod decode;
