@@ -17,7 +17,7 @@ use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulator, Bounds, OutputPlan, Strategy};
+use crate::kernel::{Accumulator, Bounds, GroupsPlan, OutputPlan, Strategy};
 use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals, Groups,
@@ -36,6 +36,13 @@ struct Columns<'a> {
     batch: Batch,
     /// The group number of a row.
     number: Expr,
+}
+
+/// A column that a table's words are declared to be.
+struct Declared {
+    chunk: DeviceChunk,
+    /// Offset of the words in the table's memory; `None` for row numbers, whose words are part of the chunk.
+    words_at: Option<usize>,
 }
 
 /// Indices of columns: row numbers, then accumulators, then group numbers if they differ from row numbers.
@@ -110,27 +117,53 @@ impl Execution {
         prepared: &'a Prepared,
         table: &'a GroupTable,
     ) -> Result<Columns<'a>> {
-        let layout = &table.layout;
-        let entries = layout.entries;
-        let mut chunks = vec![];
-        let numbers = DeviceChunk::of_row_numbers(&DataType::Int64, entries, 0)?;
-        let row_numbers = numbers.info().bytes;
-        chunks.push((numbers, None));
-        let plain = |data_type: DataType, values: UnwrittenValues<'_>| {
-            DeviceChunk::of_unwritten(Unwritten {
-                data_type: &data_type,
-                rows: entries,
-                nulls: None,
-                values,
-                sample: None,
-            })
-        };
         let OutputPlan::Groups(plan) = &prepared.plan.output else {
             return Err(Error::Internal("no groups".into()));
         };
+        let layout = &table.layout;
+        let row_numbers = DeviceChunk::of_row_numbers(&DataType::Int64, layout.entries, 0)?;
+        let mut declared = vec![Declared {
+            chunk: row_numbers,
+            words_at: None,
+        }];
+        declared.extend(self.accumulator_columns(plan, layout)?);
+        let mut number = Expr::Column(ROW);
+        if plan.strategy == Strategy::Hashed {
+            let grouping = prepared.bindings.grouping.as_ref();
+            let most = grouping.map_or(0, |of| of.groups);
+            let values = UnwrittenValues::Plain(0, most.into());
+            number = by_constant(Arithmetic::Subtract, Expr::Column(declared.len()), 1);
+            declared.push(Declared {
+                chunk: unwritten(&DataType::Int64, layout.entries, values)?,
+                words_at: Some(layout.numbers),
+            });
+        }
+        let group = Group {
+            rows: layout.entries,
+            columns: self.write_fronts(table, &declared)?,
+        };
+        let declared = declared.iter();
+        Ok(Columns {
+            prepared,
+            layout,
+            types: declared
+                .map(|column| column.chunk.info().data_type.clone())
+                .collect(),
+            batch: Batch::of(&[group])?,
+            number,
+        })
+    }
+
+    /// Declares the words of each accumulator as a column, with bounds of its values.
+    fn accumulator_columns(
+        &self,
+        plan: &GroupsPlan,
+        layout: &GroupTableLayout,
+    ) -> Result<Vec<Declared>> {
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
         let times = self.pipeline.most_combinations();
+        let mut declared = vec![];
         for (index, added) in layout.accumulators.all.iter().enumerate() {
             let argument = added.argument.and_then(|argument| arguments?.get(argument));
             let bounds = argument.map_or((i128::MIN, i128::MAX), |argument| {
@@ -145,60 +178,60 @@ impl Execution {
                 Accumulator::Sum { wide: false } => (bounds.0.max(words.0), bounds.1.min(words.1)),
                 _ => words,
             };
-            let chunk = match type_of(added.accumulator) {
-                of @ DataType::Float64 => plain(of, UnwrittenValues::Floats)?,
-                of => plain(of, UnwrittenValues::Plain(low, high))?,
+            let of = type_of(added.accumulator);
+            let values = match of {
+                DataType::Float64 => UnwrittenValues::Floats,
+                _ => UnwrittenValues::Plain(low, high),
             };
-            chunks.push((chunk, Some(layout.column(index).0)));
+            declared.push(Declared {
+                chunk: unwritten(&of, layout.entries, values)?,
+                words_at: Some(layout.column(index).0),
+            });
         }
-        let mut number = Expr::Column(ROW);
-        if plan.strategy == Strategy::Hashed {
-            let most = prepared
-                .bindings
-                .grouping
-                .as_ref()
-                .map_or(0, |of| of.groups);
-            let named = plain(DataType::Int64, UnwrittenValues::Plain(0, most.into()))?;
-            number = by_constant(Arithmetic::Subtract, Expr::Column(chunks.len()), 1);
-            chunks.push((named, Some(layout.numbers)));
-        }
-        let front = GroupTableLayout::front_bytes(entries);
-        let first = layout.flags - chunks.len() * front;
-        let host_bytes = chunks.len() * front + NUMBERS_BYTES;
+        Ok(declared)
+    }
+
+    /// Writes the fronts of columns to the table's memory, and returns the columns as residents of it. Row numbers, the
+    /// first column, are at its start; the fronts of the others are right before the flags.
+    fn write_fronts(
+        &self,
+        table: &GroupTable,
+        declared: &[Declared],
+    ) -> Result<Vec<Arc<Resident>>> {
+        let layout = &table.layout;
+        let front_bytes = GroupTableLayout::front_bytes(layout.entries);
+        let first = layout.flags - declared.len() * front_bytes;
+        let host_bytes = declared.len() * front_bytes + NUMBERS_BYTES;
         let mut host = self.engine.host_pool().take(host_bytes)?;
         let mut of_host = host.as_mut_slice();
         let mut copies = vec![];
         let mut residents = vec![];
-        for (index, (chunk, body)) in chunks.iter().enumerate() {
+        for (index, Declared { chunk, words_at }) in declared.iter().enumerate() {
             let at = match index {
                 ROW => 0,
-                _ => first + index * front,
+                _ => first + index * front_bytes,
             };
-            let fits = match body {
-                None => row_numbers <= first + front,
-                Some(_) => chunk.front_bytes() <= front,
-            };
-            let bytes = match body {
-                None => chunk.front_bytes() + chunk.body_bytes(),
-                Some(_) => chunk.front_bytes(),
+            let (bytes, fits) = match words_at {
+                None => {
+                    let fits = chunk.info().bytes <= first + front_bytes;
+                    (chunk.front_bytes() + chunk.body_bytes(), fits)
+                }
+                Some(_) => (chunk.front_bytes(), chunk.front_bytes() <= front_bytes),
             };
             let own = of_host.split_off_mut(..bytes).filter(|_| fits);
             let own = own.ok_or_else(|| Error::Unsupported("a table of too many groups".into()))?;
-            match body {
+            match words_at {
                 None => {
                     let (front, body) = own.split_at_mut(chunk.front_bytes());
                     chunk.write_front(front, front.len())?;
                     chunk.write_body(body);
                 }
-                Some(body) => chunk.write_front(own, body - at)?,
+                Some(words_at) => chunk.write_front(own, words_at - at)?,
             }
             copies.push((table.memory.address() + at as u64, &*own));
             let info = Arc::new(chunk.info().clone());
-            residents.push(Resident::in_memory(
-                Arc::clone(&table.memory),
-                at as u64,
-                info,
-            ));
+            let memory = Arc::clone(&table.memory);
+            residents.push(Resident::in_memory(memory, at as u64, info));
         }
         let mut context = self.engine.stream_context()?;
         context.finish(|stream| {
@@ -209,20 +242,7 @@ impl Execution {
             Ok(())
         })?;
         self.engine.give_back(context);
-        let group = Group {
-            rows: entries,
-            columns: residents,
-        };
-        Ok(Columns {
-            prepared,
-            layout,
-            types: chunks
-                .iter()
-                .map(|(chunk, _)| chunk.info().data_type.clone())
-                .collect(),
-            batch: Batch::of(&[group])?,
-            number,
-        })
+        Ok(residents)
     }
 
     /// Runs a pipeline over the columns, and adds its statistics.
@@ -507,6 +527,21 @@ impl Columns<'_> {
         });
         Ok((Expr::Column(FIRST + result.count), value.transpose()?))
     }
+}
+
+/// A column of values that kernels have written, or will.
+fn unwritten(
+    data_type: &DataType,
+    rows: usize,
+    values: UnwrittenValues<'_>,
+) -> Result<DeviceChunk> {
+    Ok(DeviceChunk::of_unwritten(Unwritten {
+        data_type,
+        rows,
+        nulls: None,
+        values,
+        sample: None,
+    })?)
 }
 
 /// The Arrow type of an accumulator's words.
