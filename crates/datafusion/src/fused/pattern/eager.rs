@@ -4,8 +4,10 @@
 //! A row may have any number of matches, but a lookup returns one. So the matches of each key are aggregated before the
 //! join: a row then has one match, and the counts of its group are added up.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{JoinType, NullEquality, ScalarValue};
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
@@ -27,6 +29,18 @@ use crate::fused::fallback_reason::FallbackReason;
 
 type Expr = Arc<dyn PhysicalExpr>;
 
+/// The sides of an outer join.
+struct Sides<'a> {
+    /// The side whose rows are kept, matched or not, and the side that adds its columns to them.
+    kept: &'a Arc<dyn ExecutionPlan>,
+    added: &'a Arc<dyn ExecutionPlan>,
+    /// Pairs of keys, of the kept and of the added side.
+    keys: Vec<(Expr, Expr)>,
+    /// Indices of each side's columns in the output of the join.
+    kept_columns: Range<usize>,
+    added_columns: Range<usize>,
+}
+
 /// Pushes an aggregate below an outer join, and returns the aggregate of the aggregated matches. `None` unless all
 /// arguments are columns of the matches, and no group key is. Its functions combine partial results (a count becomes a
 /// sum of counts), and keep their names.
@@ -39,38 +53,88 @@ pub(crate) fn before_join(
     let Some((join, columns)) = join_below(partial.input())? else {
         return Ok(None);
     };
-    let all_keys = join.on().iter().cloned();
-    let (kept, added, keys): (_, _, Vec<(Expr, Expr)>) = match join.join_type() {
-        JoinType::Left => (join.left(), join.right(), all_keys.collect()),
-        JoinType::Right => {
-            let keys = all_keys.map(|(left, right)| (right, left));
-            (join.right(), join.left(), keys.collect())
-        }
-        _ => return Ok(None),
-    };
-    let is_plain = join.filter().is_none() && !join.null_aware;
-    if !is_plain || join.null_equality() != NullEquality::NullEqualsNothing {
+    let Some(sides) = Sides::of(join) else {
         return Ok(None);
-    }
-    // Indices of the first column of each side in the output of the join.
-    let left = join.left().schema().fields().len();
-    let (first_kept, first_added) = match join.join_type() {
-        JoinType::Left => (0, left),
-        _ => (left, 0),
     };
-    let kept_columns = first_kept..first_kept + kept.schema().fields().len();
-    let added_schema = added.schema();
-    let added_columns = first_added..first_added + added_schema.fields().len();
+    let Some(group_by) = keys_of_kept(partial, &columns, &sides)? else {
+        return Ok(None);
+    };
+    let Some(of_matches) = functions_of_matches(partial, &columns, &sides)? else {
+        return Ok(None);
+    };
+    let joined = joined_with_aggregated(join, &sides, of_matches)?;
+    let group_by = over_kept_first(group_by, &sides)?;
+    let schema = joined.schema();
+    let first = sides.kept_columns.len() + sides.keys.len();
+    Ok(Some(AggregateExec::try_new(
+        AggregateMode::Partial,
+        PhysicalGroupBy::new_single(group_by),
+        combining_functions(partial, &schema, first)?,
+        partial.filter_expr().to_vec(),
+        joined,
+        schema,
+    )?))
+}
 
+impl<'a> Sides<'a> {
+    /// The sides of `join`; `None` unless it is a left or right outer join by equal keys alone.
+    fn of(join: &'a HashJoinExec) -> Option<Self> {
+        let is_plain = join.filter().is_none() && !join.null_aware;
+        if !is_plain || join.null_equality() != NullEquality::NullEqualsNothing {
+            return None;
+        }
+        let keys = join.on().iter().cloned();
+        let left_columns = 0..join.left().schema().fields().len();
+        let right = join.right().schema().fields().len();
+        let right_columns = left_columns.end..left_columns.end + right;
+        match join.join_type() {
+            JoinType::Left => Some(Self {
+                kept: join.left(),
+                added: join.right(),
+                keys: keys.collect(),
+                kept_columns: left_columns,
+                added_columns: right_columns,
+            }),
+            JoinType::Right => Some(Self {
+                kept: join.right(),
+                added: join.left(),
+                keys: keys.map(|(left, right)| (right, left)).collect(),
+                kept_columns: right_columns,
+                added_columns: left_columns,
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The group keys of `partial` with their names, over the output of the join. `None` if a key uses no column, or one
+/// that the join adds. `columns` are those of the aggregate's input, over the output of the join.
+fn keys_of_kept(
+    partial: &AggregateExec,
+    columns: &[ProjectionExpr],
+    sides: &Sides<'_>,
+) -> Result<Option<Vec<(Expr, String)>>, FallbackReason> {
+    let is_kept = |used: &Column| sides.kept_columns.contains(&used.index());
     let mut group_by = Vec::new();
     for (key, name) in partial.group_expr().expr() {
-        let key = substituted(key, &columns)?;
+        let key = substituted(key, columns)?;
         let used = collect_columns(&key);
-        if used.is_empty() || !used.iter().all(|used| kept_columns.contains(&used.index())) {
+        if used.is_empty() || !used.iter().all(is_kept) {
             return Ok(None);
         }
         group_by.push((key, name.clone()));
     }
+    Ok(Some(group_by))
+}
+
+/// The functions of `partial`, over the rows of the added side. `None` if one cannot be combined from results for parts
+/// of a group, or its argument is no column of the added side. `columns` are as in [`keys_of_kept`].
+fn functions_of_matches(
+    partial: &AggregateExec,
+    columns: &[ProjectionExpr],
+    sides: &Sides<'_>,
+) -> Result<Option<Vec<Arc<AggregateFunctionExpr>>>, FallbackReason> {
+    let added = &sides.added_columns;
     let mut of_matches = Vec::new();
     for (number, function) in partial.aggr_expr().iter().enumerate() {
         let is_filtered = partial
@@ -81,31 +145,44 @@ pub(crate) fn before_join(
         let [argument] = &arguments[..] else {
             return Ok(None);
         };
-        let argument = substituted(argument, &columns)?;
+        let argument = substituted(argument, columns)?;
         // In an unmatched row, the argument is null.
         let column = argument.downcast_ref::<Column>();
-        let Some(column) = column.filter(|column| added_columns.contains(&column.index())) else {
+        let Some(column) = column.filter(|column| added.contains(&column.index())) else {
             return Ok(None);
         };
         if is_filtered || !adds_up(function) {
             return Ok(None);
         }
-        let own = Arc::new(Column::new(column.name(), column.index() - first_added));
+        let own = Arc::new(Column::new(column.name(), column.index() - added.start));
         let builder = AggregateExprBuilder::new(Arc::new(function.fun().clone()), vec![own]);
         let builder = builder
-            .schema(Arc::clone(&added_schema))
+            .schema(sides.added.schema())
             .alias(format!("of{number}"));
         of_matches.push(Arc::new(builder.build()?));
     }
-    let of_added: Vec<Expr> = keys.iter().map(|(_, key)| Arc::clone(key)).collect();
-    let added = grouped(Arc::clone(without_exchange(added)), &of_added, of_matches)?;
+    Ok(Some(of_matches))
+}
+
+/// Joins the kept side with the results of `of_matches` for each key of the added side. The output has the columns of
+/// the kept side, the keys, then the results.
+fn joined_with_aggregated(
+    join: &HashJoinExec,
+    sides: &Sides<'_>,
+    of_matches: Vec<Arc<AggregateFunctionExpr>>,
+) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
+    let keys = sides.keys.iter();
+    let of_added: Vec<Expr> = keys.clone().map(|(_, key)| Arc::clone(key)).collect();
+    let added = Arc::clone(without_exchange(sides.added));
+    let added = grouped(added, &of_added, of_matches)?;
     let schema = added.schema();
-    let on = keys.into_iter().zip(schema.fields()).enumerate();
+    let on = keys.zip(schema.fields()).enumerate();
     let on = on.map(|(number, ((key, _), field))| {
-        (key, Arc::new(Column::new(field.name(), number)) as Expr)
+        let aggregated = Arc::new(Column::new(field.name(), number)) as Expr;
+        (Arc::clone(key), aggregated)
     });
-    let joined = HashJoinExec::try_new(
-        Arc::clone(kept),
+    Ok(Arc::new(HashJoinExec::try_new(
+        Arc::clone(sides.kept),
         added,
         on.collect(),
         None,
@@ -114,41 +191,44 @@ pub(crate) fn before_join(
         *join.partition_mode(),
         NullEquality::NullEqualsNothing,
         false,
-    )?;
-    let joined: Arc<dyn ExecutionPlan> = Arc::new(joined);
-    let own = columns_from(&kept.schema(), 0);
-    let none = (0..first_kept).map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
+    )?))
+}
+
+/// Rewrites group keys over the output of the join to keys over an output that has the kept side's columns first.
+fn over_kept_first(
+    mut group_by: Vec<(Expr, String)>,
+    sides: &Sides<'_>,
+) -> Result<Vec<(Expr, String)>, FallbackReason> {
+    let before = 0..sides.kept_columns.start;
+    let none = before.map(|_| ProjectionExpr::new(Arc::new(Column::new("", 0)), ""));
+    let own = columns_from(&sides.kept.schema(), 0);
     let own: Vec<ProjectionExpr> = none.chain(own).collect();
     for (key, _) in &mut group_by {
         *key = substituted(key, &own)?;
     }
-    let schema = joined.schema();
-    let first = kept_columns.len() + of_added.len();
-    let functions = partial
-        .aggr_expr()
-        .iter()
-        .enumerate()
-        .map(|(number, function)| {
-            let index = first + number;
-            let value: Expr = Arc::new(Column::new(schema.field(index).name(), index));
-            let is_count = function.fun().inner().is::<Count>();
-            let (fun, value) = match is_count {
-                true => (sum_udaf(), or_zero(value)?),
-                false => (Arc::new(function.fun().clone()), value),
-            };
-            let builder = AggregateExprBuilder::new(fun, vec![value]);
-            let builder = builder.schema(Arc::clone(&schema)).alias(function.name());
-            Ok(Arc::new(builder.build()?))
-        });
-    let functions = functions.collect::<Result<Vec<_>, FallbackReason>>()?;
-    Ok(Some(AggregateExec::try_new(
-        AggregateMode::Partial,
-        PhysicalGroupBy::new_single(group_by),
-        functions,
-        partial.filter_expr().to_vec(),
-        joined,
-        schema,
-    )?))
+    Ok(group_by)
+}
+
+/// The functions that combine the results for matches, which are the columns of `schema` from `first` on, to those of
+/// `partial`.
+fn combining_functions(
+    partial: &AggregateExec,
+    schema: &SchemaRef,
+    first: usize,
+) -> Result<Vec<Arc<AggregateFunctionExpr>>, FallbackReason> {
+    let functions = partial.aggr_expr().iter().enumerate();
+    let combining = functions.map(|(number, function)| {
+        let index = first + number;
+        let value: Expr = Arc::new(Column::new(schema.field(index).name(), index));
+        let (fun, value) = match function.fun().inner().is::<Count>() {
+            true => (sum_udaf(), or_zero(value)?),
+            false => (Arc::new(function.fun().clone()), value),
+        };
+        let builder = AggregateExprBuilder::new(fun, vec![value]);
+        let builder = builder.schema(Arc::clone(schema)).alias(function.name());
+        Ok(Arc::new(builder.build()?))
+    });
+    combining.collect()
 }
 
 /// The join that `plan` projects, and the plan's columns as expressions over those of the join.
