@@ -1,4 +1,4 @@
-//! What the kernel that builds key tables shares with its host code.
+//! Structs and constants that the kernel that builds key tables shares with its host code.
 
 use crate::device::{device_enum, device_struct};
 

@@ -1,4 +1,4 @@
-//! What the kernels that decode ORC share with their host code.
+//! Structs and constants that the kernels that decode ORC share with their host code.
 
 use crate::chunk::SAMPLE_ROWS;
 use crate::device::{device_constants, device_enum, device_struct};

@@ -1,4 +1,4 @@
-//! What the kernels of strings share with their host code.
+//! Structs and constants that the kernels of strings share with their host code.
 
 use crate::device::{device_enum, device_struct};
 

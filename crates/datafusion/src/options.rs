@@ -103,7 +103,7 @@ macro_rules! settings {
         #[non_exhaustive]
         pub struct VectileOptions {
             $(#[doc = $description] pub $field: $type,)*
-            /// What tests and benchmarks change, but no setting does.
+            /// Decisions that tests and benchmarks change, but no setting does.
             pub gpu_tuning: GpuTuning,
         }
 

@@ -21,7 +21,7 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
-    /// Whether `name` is `true`, in any case.
+    /// Returns true if `name` is `true`, in any case.
     pub fn is_true(&self, name: &str) -> bool {
         self.get(name)
             .is_some_and(|value| value.eq_ignore_ascii_case("true"))

@@ -22,9 +22,9 @@ pub struct AwsOptions {
     pub region: Option<String>,
     /// The URL of the server.
     pub endpoint: Option<String>,
-    /// Whether the endpoint may be without TLS.
+    /// True if the endpoint may be without TLS.
     pub allow_http: Option<bool>,
-    /// Whether requests go unsigned, whatever credentials there are.
+    /// True if requests are not signed, even if there are credentials.
     pub skip_signature: Option<bool>,
 }
 
@@ -47,7 +47,7 @@ impl AwsOptions {
         parse(options)
     }
 
-    /// The access key. Returns an error if only a part of it is there.
+    /// The access key. Returns an error if only a part of it is set.
     pub fn credential(&self) -> Result<Option<AwsCredential>> {
         match (&self.access_key_id, &self.secret_access_key) {
             (Some(key_id), Some(secret_key)) => Ok(Some(AwsCredential {

@@ -47,7 +47,7 @@ pub fn compatible(
     Ok(builder.build()?)
 }
 
-/// What `AWS_*` variables and `options` say, which go before them, apart from credentials.
+/// A builder with the settings of `options`, or else of `AWS_*` variables, apart from credentials.
 fn builder(
     bucket: &str,
     options: &AwsOptions,
@@ -129,7 +129,7 @@ fn with_credential(builder: AmazonS3Builder, credential: AwsCredential) -> Amazo
     builder.with_credentials(Arc::new(StaticCredentialProvider::new(credential)))
 }
 
-/// Whether the environment has half a key, which `build` refuses, a web identity or a container.
+/// Returns true if the environment has a web identity, a container, or half a key, which `build` refuses.
 fn has_own_source(builder: &AmazonS3Builder) -> Result<bool> {
     use AmazonS3ConfigKey as Key;
     let is_set = |key| is_set(builder, key);
@@ -150,7 +150,7 @@ fn has_own_source(builder: &AmazonS3Builder) -> Result<bool> {
     Ok(has_key || has_identity || has_task)
 }
 
-/// Whether the metadata service of an instance answers with credentials.
+/// Returns true if the metadata service of an instance answers with credentials.
 async fn has_instance(builder: &AmazonS3Builder, environment: &Environment) -> Result<bool> {
     if environment.is_true("AWS_EC2_METADATA_DISABLED") {
         return Ok(false);
@@ -165,9 +165,10 @@ async fn has_instance(builder: &AmazonS3Builder, environment: &Environment) -> R
     Ok(matches!(answer, Ok(Ok(_))))
 }
 
-/// Asks Amazon for the region of `bucket` if none is set. A server of its own may not need one.
+/// Asks Amazon for the region of `bucket` if none is set. Buckets of other servers may have names of buckets there, and
+/// their machines may not reach Amazon.
 async fn with_region(builder: AmazonS3Builder, bucket: &str) -> Result<AmazonS3Builder> {
-    if is_set(&builder, AmazonS3ConfigKey::Region) {
+    if is_set(&builder, AmazonS3ConfigKey::Region) || is_other_server(&builder) {
         return Ok(builder);
     }
     match resolve_bucket_region(bucket, &ClientOptions::new()).await {
@@ -183,6 +184,17 @@ async fn with_region(builder: AmazonS3Builder, bucket: &str) -> Result<AmazonS3B
 fn endpoint(builder: &AmazonS3Builder) -> Option<String> {
     let of_s3 = builder.get_config_value(&AmazonS3ConfigKey::S3Endpoint);
     of_s3.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint))
+}
+
+/// Returns true if the endpoint is not one of Amazon's.
+fn is_other_server(builder: &AmazonS3Builder) -> bool {
+    let url = endpoint(builder).and_then(|endpoint| Url::parse(&endpoint).ok());
+    url.is_some_and(|url| {
+        let host = url.host_str().unwrap_or_default();
+        ![".amazonaws.com", ".amazonaws.com.cn"]
+            .iter()
+            .any(|suffix| host.ends_with(suffix))
+    })
 }
 
 fn is_set(builder: &AmazonS3Builder, key: AmazonS3ConfigKey) -> bool {
@@ -320,9 +332,9 @@ mod tests {
             key_id(none.clone(), Environment::from([NO_INSTANCE])).await,
             None
         );
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", nobody.local_addr().unwrap());
-        drop(nobody);
+        let unused = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", unused.local_addr().unwrap());
+        drop(unused);
         let unreachable = Environment::from([("AWS_METADATA_ENDPOINT", address.as_str())]);
         assert_eq!(key_id(none, unreachable).await, None);
     }
@@ -344,6 +356,21 @@ mod tests {
             .await
             .unwrap_err();
         assert!(error.to_string().contains("_TOKEN_FILE"), "{error}");
+    }
+
+    #[test]
+    fn amazon_knows_the_regions_of_its_own_buckets() {
+        for (endpoint, is_other) in [
+            (None, false),
+            (Some("https://s3.eu-central-1.amazonaws.com"), false),
+            (Some("https://s3.cn-north-1.amazonaws.com.cn"), false),
+            (Some("https://minio.example.com"), true),
+            (Some("https://notamazonaws.com"), true),
+        ] {
+            let options = options(endpoint, None);
+            let builder = builder("bucket", &options, &Environment::default()).unwrap();
+            assert_eq!(is_other_server(&builder), is_other, "{endpoint:?}");
+        }
     }
 
     #[test]

@@ -52,8 +52,9 @@ struct Offsets {
     /// For each code test and each table.
     code_tests: Vec<Vec<u64>>,
     tables: Vec<Vec<SentTableOffsets>>,
-    /// Of the words of [`ScratchRequest`], and of its uninitialized bytes, which are not sent.
+    /// The words of [`ScratchRequest`].
     words: u64,
+    /// Its uninitialized bytes, which are not sent.
     bytes: u64,
 }
 
