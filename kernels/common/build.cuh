@@ -1,5 +1,5 @@
 // The table of a lookup, made of columns that lie plain on the device: the keys of its rows, and what tells their codes
-// apart. `exec/build.rs` launches the kernel once for each step.
+// apart. `exec/build_kernel.rs` launches the kernel once for each step.
 
 enum { NONE = ~0u, MOST_PROBES = 32 };
 

@@ -15,8 +15,8 @@
 //! body      packed words (in `delta`, those of a vector follow the starts of its lanes), plain values, or strings
 //! ```
 //!
-//! `chunk_structs` defines the structs, for device code as well. The layouts of encodings, which fill a builder, validate everything that
-//! kernels rely on.
+//! `chunk_structs` defines the structs, for device code as well. The layouts of encodings, which fill a builder, validate
+//! everything that kernels rely on.
 
 use std::cell::RefCell;
 use std::mem;

@@ -181,7 +181,9 @@ impl ByteStream {
 impl RunStream {
     /// Values of all parts.
     pub fn values(&self) -> usize {
-        self.parts.last().map_or(0, |last| last.start + last.count)
+        self.parts
+            .last()
+            .map_or(0, |last| last.start.saturating_add(last.count))
     }
 }
 
@@ -190,7 +192,7 @@ impl RunPart {
     /// values of this part's runs before it. `None` if it starts before this part's.
     pub fn meets(&self, next: &Self) -> Option<(u32, u32)> {
         let byte = next.offset.checked_sub(self.offset)?;
-        let values = (self.skip + next.start).checked_sub(self.start)?;
+        let values = self.skip.checked_add(next.start)?.checked_sub(self.start)?;
         let values = values.checked_sub(next.skip)?;
         Some((u32::try_from(byte).ok()?, u32::try_from(values).ok()?))
     }

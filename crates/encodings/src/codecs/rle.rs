@@ -14,12 +14,12 @@ use std::ops::Range;
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::codecs::sequence_codec::{
-    RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting,
+    RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting, parse_starts,
 };
 use crate::error::{Error, Result, corrupt, ensure};
 use crate::masks::Mask;
 use crate::simd::dispatched;
-use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
 use crate::words::Word;
 
 const PART: &str = "rle";
@@ -111,22 +111,7 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         check_nesting(nesting)?;
         let runs = reader.count(len, PART)?;
-        let vectors = len.div_ceil(VECTOR_LEN);
-        let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
-        let mut starts = Vec::with_capacity(vectors + 1);
-        let mut total = 0u32;
-        starts.push(0);
-        for vector in 0..vectors {
-            let count = u16_at(&counts, vector);
-            ensure((1..=VECTOR_LEN).contains(&usize::from(count)), PART, || {
-                format!("{count} runs in a vector")
-            })?;
-            total = total.saturating_add(u32::from(count));
-            starts.push(total);
-        }
-        ensure(total as usize == runs, PART, || {
-            format!("{total} runs in the vectors, {runs} in all")
-        })?;
+        let starts = parse_starts(reader, len, runs, 1..=VECTOR_LEN, (PART, "runs"))?;
         Ok(Self {
             len,
             starts,

@@ -1,11 +1,13 @@
 //! The trait of encodings of integer sequences, and what decoding keeps from one vector to the next.
 
+use std::ops::RangeInclusive;
+
 use crate::VECTOR_LEN;
 use crate::bitpack::{Words, words_in_range};
-use crate::error::{Result, corrupt};
+use crate::error::{Result, corrupt, ensure};
 use crate::masks::Mask;
 use crate::selection::Selected;
-use crate::wire::{ChunkReader, ChunkWriter};
+use crate::wire::{ChunkReader, ChunkWriter, u16_at};
 use crate::words::Word;
 
 /// The depth limit of nested choices (the run values of run values ...): no run is stored in more runs. A vector of
@@ -16,6 +18,34 @@ pub(crate) const MAX_NESTING: usize = 2;
 /// takes 4 ns for a run and 1.6 for a difference, but unpacks a value in 0.2.
 pub(crate) const RUNS_A_BYTE: usize = 5;
 pub(crate) const DIFFERENCES_A_BYTE: usize = 16;
+
+/// Parses the number of runs or exceptions of each vector: each within `each`, in total `all`. Returns the index of the first
+/// of each vector, and then `all`. Errors name the `part`, and call the counted things `what`.
+pub(crate) fn parse_starts(
+    reader: &mut ChunkReader,
+    len: usize,
+    all: usize,
+    each: RangeInclusive<usize>,
+    (part, what): (&'static str, &str),
+) -> Result<Vec<u32>> {
+    let vectors = len.div_ceil(VECTOR_LEN);
+    let counts = reader.buffer_of(vectors.saturating_mul(2), part)?;
+    let mut starts = Vec::with_capacity(vectors + 1);
+    let mut total = 0u32;
+    starts.push(0);
+    for vector in 0..vectors {
+        let count = u16_at(&counts, vector);
+        ensure(each.contains(&usize::from(count)), part, || {
+            format!("{count} {what} in a vector")
+        })?;
+        total = total.saturating_add(u32::from(count));
+        starts.push(total);
+    }
+    ensure(total as usize == all, part, || {
+        format!("{total} {what} in the vectors, {all} in all")
+    })?;
+    Ok(starts)
+}
 
 /// An encoding of sequences of `u64`, in its parsed form. A row of the list in `encoding` names its type.
 ///

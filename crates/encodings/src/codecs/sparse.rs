@@ -11,11 +11,11 @@
 
 use crate::VECTOR_LEN;
 use crate::codecs::sequence_codec::{
-    RUNS_A_BYTE, RunSequence, SequenceCodec, SpareRuns, check_nesting,
+    RUNS_A_BYTE, RunSequence, SequenceCodec, SpareRuns, check_nesting, parse_starts,
 };
 use crate::error::{Error, Result, ensure};
 use crate::masks::{Mask, set_bit};
-use crate::wire::{ChunkReader, ChunkWriter, le_bytes, u16_at};
+use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
 use crate::words::Word;
 
 const PART: &str = "sparse";
@@ -91,22 +91,7 @@ impl<S: RunSequence> SequenceCodec for Sparse<S> {
         check_nesting(nesting)?;
         let value = reader.u64()?;
         let exceptions = reader.count(len, PART)?;
-        let vectors = len.div_ceil(VECTOR_LEN);
-        let counts = reader.buffer_of(vectors.saturating_mul(2), PART)?;
-        let mut starts = Vec::with_capacity(vectors + 1);
-        let mut total = 0u32;
-        starts.push(0);
-        for vector in 0..vectors {
-            let count = u16_at(&counts, vector);
-            ensure(usize::from(count) <= VECTOR_LEN, PART, || {
-                format!("{count} others in a vector")
-            })?;
-            total = total.saturating_add(u32::from(count));
-            starts.push(total);
-        }
-        ensure(total as usize == exceptions, PART, || {
-            format!("{total} others in the vectors, {exceptions} in all")
-        })?;
+        let starts = parse_starts(reader, len, exceptions, 0..=VECTOR_LEN, (PART, "others"))?;
         Ok(Self {
             value,
             starts,

@@ -298,7 +298,9 @@ fn descriptors(
         AccumulationScope::Warp | AccumulationScope::Block { .. } => VECTOR_LEN,
     };
     let (mut first, mut first_row) = (0u64, 0u64);
-    let mut words = vec![];
+    let tables = TABLE_WORDS * prepared.tables.len();
+    let slots = GROUP_WORDS + batch.columns().len() + tables + prepared.code_tests.len();
+    let mut words = Vec::with_capacity(part.len() * slots);
     for index in part {
         let rows = batch.rows()[index];
         words.extend([first, rows as u64, first_row]);

@@ -443,7 +443,7 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 impl Columns<'_> {
     /// True if an entry has a group.
     fn has_rows(&self) -> Expr {
-        Expr::compare(Comparison::NotEqual, Expr::Column(FIRST), *int(0))
+        Expr::compare(Comparison::NotEqual, Expr::Column(FIRST), int(0))
     }
 
     /// Rewrites an expression over columns of groups to one over columns of the table.
@@ -465,7 +465,7 @@ impl Columns<'_> {
             GroupColumn::Value(aggregate, of) => {
                 let (count, value) = self.result(aggregate)?;
                 let value = value.ok_or_else(|| Error::Internal("the value of a count".into()))?;
-                let some = Expr::compare(Comparison::Greater, count.clone(), *int(0));
+                let some = Expr::compare(Comparison::Greater, count.clone(), int(0));
                 let value = cast(value, of);
                 // the first column counts rows, and is never 0 for a group
                 Ok(match count == Expr::Column(FIRST) {
@@ -499,7 +499,7 @@ impl Columns<'_> {
         if !of.nullable {
             return Ok(value);
         }
-        let is_null = Expr::compare(Comparison::Equal, digit, *int(of.count - 1));
+        let is_null = Expr::compare(Comparison::Equal, digit, int(of.count - 1));
         let null = Expr::Literal(Literal::Null(Type::I64));
         Ok(Expr::case(vec![(is_null, null)], Some(value)))
     }
@@ -519,7 +519,7 @@ impl Columns<'_> {
                 }
                 Accumulator::Max(_) => Ok(raised(words)),
                 Accumulator::Min(_) => {
-                    let turned = Expr::arithmetic(Arithmetic::Subtract, *int(-1), words);
+                    let turned = Expr::arithmetic(Arithmetic::Subtract, int(-1), words);
                     Ok(raised(turned))
                 }
                 _ => Ok(words),
@@ -557,12 +557,12 @@ fn cast(value: Expr, of: Type) -> Expr {
     Expr::cast(value, of)
 }
 
-fn int(value: impl Into<i128>) -> Box<Expr> {
-    Expr::Literal(Literal::Int(value.into(), Type::I64)).into()
+fn int(value: impl Into<i128>) -> Expr {
+    Expr::Literal(Literal::Int(value.into(), Type::I64))
 }
 
 fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) -> Expr {
-    Expr::arithmetic(operation, value, *int(constant))
+    Expr::arithmetic(operation, value, int(constant))
 }
 
 /// The low (0) or high (1) words of values.

@@ -119,7 +119,10 @@ pub(super) fn runs(column: &StreamColumn) -> [Option<(&RunStream, usize)>; 2] {
 /// Estimates the bytes that decoding takes in addition to the column.
 pub(super) fn scratch_bytes(column: &StreamColumn) -> usize {
     let runs = runs(column).into_iter().flatten();
-    let runs = runs.map(|(stream, width)| stream.stream.room() + stream.values() * width);
+    let runs = runs.map(|(stream, width)| {
+        let values = stream.values().saturating_mul(width);
+        stream.stream.room().saturating_add(values)
+    });
     let bytes = match &column.values {
         StreamValues::Floats(stream) => stream.room(),
         _ => 0,

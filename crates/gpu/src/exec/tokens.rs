@@ -33,6 +33,7 @@ const VOCABULARY_BYTES: usize = 16 + 2 * 512 + 2 * 256 + 2 * 256 * SYMBOL_BYTES;
 const HASHED_BYTES: usize = 16 + MOST_TOKENS + MOST_TOKENS * 4;
 /// Bytes of the fingerprints of a vector.
 pub(super) const PRINTS_BYTES: usize = VECTOR_LEN * 2;
+
 /// The strings of a chunk's tokens.
 pub(super) enum Vocabulary<'a> {
     /// Codes of symbol tables, or bytes.

@@ -78,6 +78,7 @@ const KEPT_SHARE: u64 = 64;
 const SPARE_SHARE: u64 = 2;
 /// Bytes of scratch memory that a stream keeps between queries.
 const KEPT_SCRATCH: usize = 1 << 20;
+
 impl Engine {
     /// An engine on a device. Keeps up to 80% of the memory that other programs leave filled with chunks.
     pub fn new(driver: Arc<dyn Driver>) -> Arc<Self> {
