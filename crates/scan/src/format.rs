@@ -97,7 +97,8 @@ pub trait FileContainer: Container {
         Some("plain".into())
     }
 
-    /// Returns true if reading the file occupies a core, rather than waiting for a store.
+    /// Returns true if reading the file occupies a core, rather than waiting for a store. If false,
+    /// [`stream_columns`](Self::stream_columns) is not called.
     fn reads_on_thread(&self) -> bool {
         true
     }

@@ -10,8 +10,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Error;
-use vectile_pipeline::KeyTable;
-use vectile_pipeline::{Arithmetic, Comparison, Expr, Literal, Type};
+use vectile_pipeline::{Arithmetic, Comparison, Expr, KeyTable, Literal, Type};
 
 use super::dense_ids::Numbered;
 use super::types::is_text;
@@ -103,7 +102,7 @@ impl CompositeKey {
         if keys.len() != self.digits.len() {
             return Err(internal_datafusion_err!("a key of {} parts", keys.len()));
         }
-        let number = |value: i128| Box::new(Expr::Literal(Literal::Int(value, Type::I64)));
+        let number = |value: i128| Expr::Literal(Literal::Int(value, Type::I64));
         let mut within = Vec::new();
         let mut packed: Option<Expr> = None;
         for (digit, key) in self.digits.iter().zip(keys) {
@@ -113,15 +112,15 @@ impl CompositeKey {
                 (Comparison::LessOrEqual, digit.last),
             ] {
                 let end = number(end.into());
-                within.push(Expr::compare(comparison, key.clone(), *end));
+                within.push(Expr::compare(comparison, key.clone(), end));
             }
             let first = number(digit.first.into());
-            let own = Expr::arithmetic(Arithmetic::Subtract, key, *first);
+            let own = Expr::arithmetic(Arithmetic::Subtract, key, first);
             packed = Some(match packed {
                 None => own,
                 Some(before) => {
                     let count = number(digit.count());
-                    let before = Expr::arithmetic(Arithmetic::Multiply, before, *count);
+                    let before = Expr::arithmetic(Arithmetic::Multiply, before, count);
                     Expr::arithmetic(Arithmetic::Add, before, own)
                 }
             });

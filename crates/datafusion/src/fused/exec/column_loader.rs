@@ -11,7 +11,6 @@
 //! Reading and copying run ahead of the kernels, by a bounded number of row groups. Each row group is a task that ends
 //! when the query is dropped.
 
-use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -197,11 +196,19 @@ impl RowGroupChunks {
         self.columns.iter().flatten()
     }
 
-    /// The columns that are not on the device, by index in the file.
+    /// The columns that are not on the device, by index in the file: in the order of `columns`.
     fn missing(&self) -> Vec<usize> {
         let columns = self.row_group.file.columns.iter().zip(&self.columns);
         let missing = columns.filter(|(_, resident)| resident.is_none());
         missing.map(|(&column, _)| column).collect()
+    }
+
+    /// [`missing`](Self::missing) in ascending order, each once.
+    fn missing_ascending(&self) -> Vec<usize> {
+        let mut missing = self.missing();
+        missing.sort_unstable();
+        missing.dedup();
+        missing
     }
 
     /// Bytes in the file of the columns that are not on the device.
@@ -267,8 +274,7 @@ impl RowGroupChunks {
     /// Reads the streams of missing columns that the device can decode.
     async fn read_streams(&self) -> Vec<(ChunkKey, StreamColumn)> {
         let (file, row_group) = (&self.row_group.file, &self.row_group);
-        let missing: BTreeSet<usize> = self.missing().into_iter().collect();
-        let missing: Vec<usize> = missing.into_iter().collect();
+        let missing = self.missing_ascending();
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
         let read = file.scan.stream_columns(row_group.index, &missing, staging);
         let streams = read.await.into_iter();
@@ -299,12 +305,10 @@ impl RowGroupChunks {
 
     /// Reads the missing columns, by index in the file.
     async fn read(&self) -> Result<Vec<Option<Column>>> {
-        let mut missing = self.missing();
+        let missing = self.missing_ascending();
         if missing.is_empty() {
             return Ok(Vec::new());
         }
-        missing.sort_unstable();
-        missing.dedup();
         let (file, index) = (&self.row_group.file, self.row_group.index);
         let staging = Arc::new(Staging(Arc::clone(&file.engine)));
         Ok(file.scan.read(index, missing, staging).await?.columns)

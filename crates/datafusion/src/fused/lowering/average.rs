@@ -18,16 +18,16 @@ impl Average {
     /// The average, given the pipeline columns of the sum and the count. The sum of decimals is scaled up before the
     /// division, whose remainder is dropped, as in DataFusion.
     pub(super) fn value(&self, sum: usize, count: usize) -> Expr {
-        let (sum, count) = (Expr::Column(sum), Box::new(Expr::Column(count)));
+        let (sum, count) = (Expr::Column(sum), Expr::Column(count));
         match self.factor {
             None => {
-                let count = Expr::cast(*count, Type::F64);
+                let count = Expr::cast(count, Type::F64);
                 Expr::arithmetic(Arithmetic::Divide, sum, count)
             }
             Some(factor) => {
                 let factor = Expr::Literal(Literal::Int(factor, Type::I128));
                 let sum = Expr::arithmetic(Arithmetic::Multiply, sum, factor);
-                Expr::average(sum, *count)
+                Expr::average(sum, count)
             }
         }
     }

@@ -539,8 +539,8 @@ fn one_zero(value: Expr, (negative, positive): (Literal, Literal)) -> Expr {
         Expr::Literal(Literal::F32(_) | Literal::F64(_)) if !is_nonzero(&value) => positive,
         Expr::Literal(_) => value,
         value => {
-            let negative = Box::new(Expr::Literal(negative));
-            let is_negative = Expr::compare(Comparison::Equal, value.clone(), *negative);
+            let negative = Expr::Literal(negative);
+            let is_negative = Expr::compare(Comparison::Equal, value.clone(), negative);
             Expr::case(vec![(is_negative, positive)], Some(value))
         }
     }

@@ -83,8 +83,8 @@ impl Variance {
     /// The kernel's aggregates of `value`.
     pub(crate) fn aggregates(self, value: Expr) -> Vec<Aggregate> {
         let square = |of: Expr| {
-            let copy = Box::new(of.clone());
-            Expr::arithmetic(Arithmetic::Multiply, of, *copy)
+            let copy = of.clone();
+            Expr::arithmetic(Arithmetic::Multiply, of, copy)
         };
         match self {
             Self::Exact { of, .. } => {
@@ -94,9 +94,8 @@ impl Variance {
                 vec![Aggregate::Sum(value), Aggregate::Sum(squares)]
             }
             Self::Shifted(Shifted { by, .. }) => {
-                let by = Box::new(Expr::Literal(Literal::F64(by)));
-                let of = Box::new(value.clone());
-                let distance = Expr::arithmetic(Arithmetic::Subtract, *of, *by);
+                let by = Expr::Literal(Literal::F64(by));
+                let distance = Expr::arithmetic(Arithmetic::Subtract, value.clone(), by);
                 vec![
                     Aggregate::Sum(distance.clone()),
                     Aggregate::Sum(square(distance)),
@@ -146,9 +145,9 @@ impl Variance {
     pub(crate) fn replaced(self, aggregates: &[Aggregate], now: Self) -> Vec<Aggregate> {
         match (self, aggregates, now) {
             (Self::Exact { of, unit }, [Aggregate::Sum(value), _], Self::Shifted(_)) => {
-                let double = Box::new(cast(value.clone(), of, Type::F64));
-                let unit = Box::new(Expr::Literal(Literal::F64(unit)));
-                now.aggregates(Expr::arithmetic(Arithmetic::Divide, *double, *unit))
+                let double = cast(value.clone(), of, Type::F64);
+                let unit = Expr::Literal(Literal::F64(unit));
+                now.aggregates(Expr::arithmetic(Arithmetic::Divide, double, unit))
             }
             (Self::Shifted(_), [.., Aggregate::Max(value)], _) => now.aggregates(value.clone()),
             _ => aggregates.to_vec(),
