@@ -40,11 +40,19 @@ pub(crate) const RULE: &str = "hide_constants_of_nullable_sides";
 /// The name of DataFusion's first rule for joins.
 pub(crate) const JOINS: &str = "join_selection";
 
-/// Inserts the rule before the first rule for joins, unless it is present.
+/// The name of the rule that pushes filters into scans.
+const FILTERS: &str = "FilterPushdown";
+
+/// Inserts the rule before the first rule for joins, unless it is present, and after filters were pushed down: a scan
+/// knows values that a filter above a projection did not.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
-    if index_of(RULE).is_none() {
-        rules.insert(index_of(JOINS).unwrap_or(0), Arc::new(HideConstants));
+    let index_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
+    if index_of(rules, RULE).is_none() {
+        let joins = index_of(rules, JOINS).unwrap_or(0);
+        rules.insert(joins, Arc::new(HideConstants));
+        if let Some(filters) = index_of(rules, FILTERS) {
+            rules.insert(filters + 1, Arc::new(HideConstants));
+        }
     }
 }
 
