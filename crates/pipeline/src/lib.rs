@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, text, types
-//! results
+//! results                           domain ──▶ bounds
 //! ```
 //!
 //! # Example
@@ -34,6 +34,8 @@
 //! assert_eq!(pipeline.most_combinations(), 1);
 //! ```
 
+mod bounds;
+mod domain;
 mod error;
 mod expr;
 pub mod join;
@@ -44,6 +46,8 @@ mod results;
 mod text;
 mod types;
 
+pub use bounds::{Bounds, KNOWN_DAYS};
+pub use domain::Domain;
 pub use error::{Error, Result};
 pub use expr::{Code, Exists, Expr, Matches, ValueFunction, ValueTest};
 pub use join::{KeyTable, PayloadColumn};

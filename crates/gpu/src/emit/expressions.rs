@@ -2,8 +2,8 @@
 
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{Argument, Bounds, KNOWN_DAYS, Node, Typed};
-use vectile_pipeline::{Arithmetic, Comparison, DatePart, Op, Type};
+use crate::kernel::{Argument, Node, Typed};
+use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, KNOWN_DAYS, Op, Type};
 
 fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     match (a, b) {

@@ -1,7 +1,7 @@
 //! Code for values and for matches.
 
-use crate::kernel::{Bounds, Typed};
-use vectile_pipeline::Type;
+use crate::kernel::Typed;
+use vectile_pipeline::{Bounds, Type};
 
 /// Code for a value.
 #[derive(Clone, Debug)]

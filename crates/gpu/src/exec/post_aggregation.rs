@@ -17,11 +17,11 @@ use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulator, Bounds, GroupsPlan, OutputPlan, Strategy};
+use crate::kernel::{Accumulator, GroupsPlan, OutputPlan, Strategy};
 use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals, Groups,
-    Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation, TopK, Type,
+    Aggregate, Arithmetic, Bounds, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals,
+    Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation, TopK, Type,
 };
 
 /// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of

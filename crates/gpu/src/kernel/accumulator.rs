@@ -4,8 +4,7 @@
 //! module defines the kinds and their sizes. Its counterparts define how a kernel starts, updates and merges them
 //! (`emit/accumulator.rs`), and how the host reads and merges a kernel's results (`exec/accumulator.rs`).
 
-use super::bounds::Bounds;
-use vectile_pipeline::{Aggregate, Type};
+use vectile_pipeline::{Aggregate, Bounds, Type};
 
 /// Maximum bits of values of which eight are added in 32 bits.
 const BITS_BY_EIGHT: u32 = 28;

@@ -7,14 +7,13 @@
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping};
-use super::bounds::Bounds;
 use super::columns::push;
 use super::plan::{GroupsPlan, KeyPlan, KeySource, Strategy, Typed};
 use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
 use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
-use vectile_pipeline::{Aggregate, Expr, GroupKey, Type};
+use vectile_pipeline::{Aggregate, Bounds, Expr, GroupKey, Type};
 
 /// Maximum bytes of a group table of which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;

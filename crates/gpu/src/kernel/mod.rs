@@ -7,7 +7,6 @@
 mod accumulator;
 mod aggregates;
 mod bindings;
-mod bounds;
 mod columns;
 mod decide;
 mod filters;
@@ -27,7 +26,6 @@ mod values;
 
 pub(crate) use accumulator::{Accumulator, AccumulatorSlot, Accumulators, ResultSlots};
 pub(crate) use bindings::Bindings;
-pub(crate) use bounds::Bounds;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
@@ -40,4 +38,3 @@ pub(crate) use task::{
     AccumulationScope, Argument, CodeTest, DictionaryTest, FIXED_ARGUMENTS, GROUP_WORDS,
     SLOT_VECTORS, TABLE_WORDS, Task,
 };
-pub(crate) use values::KNOWN_DAYS;

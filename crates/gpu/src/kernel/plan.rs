@@ -6,11 +6,10 @@
 use std::ops::Range;
 
 use super::accumulator::Accumulators;
-use super::bounds::Bounds;
 use super::tables::TableSource;
 use super::task::{AccumulationScope, Task};
 use vectile_kernels::ColumnTraits;
-use vectile_pipeline::{Op, Type};
+use vectile_pipeline::{Bounds, Op, Type};
 
 /// The plan of a kernel: the key of the kernel cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

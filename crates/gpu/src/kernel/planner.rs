@@ -1,14 +1,13 @@
 //! State of the kernel planner.
 
 use super::bindings::Bindings;
-use super::bounds::Bounds;
 use super::plan::{ColumnPlan, TablePlan, Test, Typed};
 use super::tables::{Facts, TableSource, tables_of};
 use super::task::{AccumulationScope, Task};
 use crate::error::{Error, Result};
 use vectile_kernels::{ColumnTraits, Transform};
 use vectile_pipeline::join::code_bytes;
-use vectile_pipeline::{Expr, Filter, Pipeline, Type};
+use vectile_pipeline::{Bounds, Expr, Filter, Pipeline, Type};
 
 /// Maximum bytes of shared memory of a block: every device has more.
 pub(super) const SHARED_BYTES: u32 = 64 << 10;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 
-use super::bounds::{Bounds, add, product, sub};
 use super::columns::has_lookups;
 use super::loops::list_of;
 use super::plan::{ListPlan, Node, Typed, Valid};
@@ -13,14 +12,13 @@ use super::task::DictionaryTest;
 use crate::error::{Error, Result};
 use vectile_pipeline::join::code_bytes;
 use vectile_pipeline::{
-    Arithmetic, Code, Exists, Expr, KeyTable, Literal, Op, PayloadColumn, Type, ValueTest,
+    Arithmetic, Bounds, Code, Domain, Exists, Expr, KNOWN_DAYS, KeyTable, Literal, Op,
+    PayloadColumn, Type, ValueTest,
 };
 
-/// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.
-pub(crate) const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
-
 impl Typed {
-    fn new(node: Node, of: Type, bounds: Bounds, valid: Option<Valid>) -> Self {
+    fn new(node: Node, domain: Domain, valid: Option<Valid>) -> Self {
+        let Domain { of, bounds } = domain;
         Self {
             node,
             of,
@@ -30,17 +28,22 @@ impl Typed {
     }
 
     /// An operator that cannot wrap around.
-    fn op(op: Op, operands: Vec<Typed>, of: Type, bounds: Bounds, valid: Option<Valid>) -> Self {
+    fn op(op: Op, operands: Vec<Typed>, domain: Domain, valid: Option<Valid>) -> Self {
         let node = Node::Op {
             op,
             operands,
             wraps: false,
         };
-        Self::new(node, of, bounds, valid)
+        Self::new(node, domain, valid)
     }
 
     fn boolean(node: Node, valid: Option<Valid>) -> Self {
-        Self::new(node, Type::Bool, Bounds(0, 1), valid)
+        Self::new(node, Domain::BOOL, valid)
+    }
+
+    fn domain(&self) -> Domain {
+        let Self { of, bounds, .. } = *self;
+        Domain { of, bounds }
     }
 
     /// The C++ type it is computed in.
@@ -75,7 +78,7 @@ impl Planner<'_> {
                 let valid = self.columns[*column].traits.nullable();
                 let valid = valid.then_some(Valid::Column(*column));
                 let bounds = self.columns[*column].bounds();
-                Typed::new(Node::Column(*column), of, bounds, valid)
+                Typed::new(Node::Column(*column), Domain { of, bounds }, valid)
             }
             Expr::Literal(literal) => self.literal(*literal),
             Expr::Parameter(..) => {
@@ -90,7 +93,7 @@ impl Planner<'_> {
             Expr::Id(code) => self.code(code)?,
             Expr::Unmatched(code) => {
                 let code = self.code(code)?;
-                Typed::op(Op::IsNull, vec![code], Type::Bool, Bounds(0, 1), None)
+                Typed::op(Op::IsNull, vec![code], Domain::BOOL, None)
             }
             Expr::Exists(some) => self.once(expr, |this| this.exists(some))?,
             Expr::DenseId(_) | Expr::RowNumber => {
@@ -135,17 +138,13 @@ impl Planner<'_> {
     fn unary(&mut self, op: Op, part: Typed) -> Result<Typed> {
         let valid = part.valid;
         Ok(match op {
-            Op::Not => Typed::op(op, vec![part], Type::Bool, Bounds(0, 1), valid),
-            Op::IsNull => Typed::op(op, vec![part], Type::Bool, Bounds(0, 1), None),
+            Op::Not => Typed::op(op, vec![part], Domain::BOOL, valid),
+            Op::IsNull => Typed::op(op, vec![part], Domain::BOOL, None),
             Op::Negate => {
-                let of = part.of;
-                let (bounds, wraps) = match of.is_float() {
-                    true => (part.bounds, false),
-                    false => {
-                        let zero = Typed::new(Node::Null, of, Bounds(0, 0), None);
-                        arithmetic(Arithmetic::Subtract, &zero, &part, None)?
-                    }
-                };
+                let (of, bounds) = (part.of, Bounds(0, 0));
+                let zero = Domain { of, bounds };
+                let (domain, wraps) =
+                    Domain::of_arithmetic(Arithmetic::Subtract, zero, part.domain(), None)?;
                 let valid = self.named(valid.is_some());
                 let operands = vec![part];
                 let node = Node::Op {
@@ -153,14 +152,18 @@ impl Planner<'_> {
                     operands,
                     wraps,
                 };
-                Typed::new(node, of, bounds, valid)
+                Typed::new(node, domain, valid)
             }
-            Op::Cast(to) => cast(part, to)?,
+            Op::Cast(to) if to == part.of => part,
+            Op::Cast(to) => {
+                let domain = part.domain().cast(to)?;
+                Typed::op(op, vec![part], domain, valid)
+            }
             Op::DatePart(date_part) => {
                 let is_checked = !part.bounds.within(KNOWN_DAYS);
                 let valid = self.named(valid.is_some() || is_checked);
-                let bounds = part.bounds.clamped(KNOWN_DAYS).of_part(date_part);
-                Typed::op(op, vec![part], Type::I32, bounds, valid)
+                let domain = part.domain().of_part(date_part);
+                Typed::op(op, vec![part], domain, valid)
             }
             _ => return Err(Error::Internal(format!("{op:?} of one value"))),
         })
@@ -170,11 +173,14 @@ impl Planner<'_> {
     fn binary(&mut self, op: Op, a: Typed, b: Typed) -> Result<Typed> {
         match op {
             Op::Compare(_) => {
-                same_type(&a, &b)?;
+                a.domain().expect_type(b.domain())?;
                 let valid = self.named(a.valid.is_some() || b.valid.is_some());
-                Ok(Typed::op(op, vec![a, b], Type::Bool, Bounds(0, 1), valid))
+                Ok(Typed::op(op, vec![a, b], Domain::BOOL, valid))
             }
-            Op::Average => average(a, b, self.named(true)),
+            Op::Average => {
+                let domain = Domain::of_average(a.domain(), b.domain())?;
+                Ok(Typed::op(op, vec![a, b], domain, self.named(true)))
+            }
             _ => Err(Error::Internal(format!("{op:?} of two values"))),
         }
     }
@@ -198,15 +204,14 @@ impl Planner<'_> {
             _ => None,
         };
         let (a, b) = (self.typed(a)?, self.typed(b)?);
-        let (bounds, wraps) = arithmetic(operation, &a, &b, constant)?;
+        let (domain, wraps) = Domain::of_arithmetic(operation, a.domain(), b.domain(), constant)?;
         let valid = self.named(a.valid.is_some() || b.valid.is_some());
-        let of = a.of;
         let node = Node::Op {
             op: Op::Arithmetic(operation),
             operands: vec![a, b],
             wraps,
         };
-        let value = Typed::new(node, of, bounds, valid);
+        let value = Typed::new(node, domain, valid);
         if has_name {
             self.computed.push((expr.clone(), value.clone()));
         }
@@ -225,7 +230,8 @@ impl Planner<'_> {
         let bounds = Bounds::rounded(-(largest as i128), largest as i128);
         // kernels do not depend on the exact bound
         let op = Op::Rounded(bounds.1);
-        Ok(Typed::op(op, vec![part], Type::I128, bounds, valid))
+        let of = Type::I128;
+        Ok(Typed::op(op, vec![part], Domain { of, bounds }, valid))
     }
 
     /// An upper bound of a double's magnitude; infinity if none is known.
@@ -301,7 +307,8 @@ impl Planner<'_> {
     fn literal(&mut self, literal: Literal) -> Typed {
         let (value, bounds) = match literal {
             Literal::Null(of) => {
-                return Typed::new(Node::Null, of, Bounds(0, 0), Some(Valid::Never));
+                let bounds = Bounds(0, 0);
+                return Typed::new(Node::Null, Domain { of, bounds }, Some(Valid::Never));
             }
             Literal::Int(value, Type::Bool) => return Typed::boolean(Node::Bool(value != 0), None),
             Literal::Int(value, _) => (value, Bounds::literal(value)),
@@ -309,7 +316,8 @@ impl Planner<'_> {
             Literal::F64(value) => (value.to_bits().into(), Bounds(0, 0)),
         };
         let node = Node::Constant(self.constant(value));
-        Typed::new(node, literal.data_type(), bounds, None)
+        let of = literal.data_type();
+        Typed::new(node, Domain { of, bounds }, None)
     }
 
     /// Three-valued AND or OR.
@@ -324,7 +332,7 @@ impl Planner<'_> {
             };
             typed.push(part);
         }
-        Ok(Typed::op(op, typed, Type::Bool, Bounds(0, 1), valid))
+        Ok(Typed::op(op, typed, Domain::BOOL, valid))
     }
 
     fn case(&mut self, operands: &[Expr]) -> Result<Typed> {
@@ -341,13 +349,13 @@ impl Planner<'_> {
         };
         let (mut bounds, mut nullable) = (last.bounds, last.valid.is_some());
         for [_, value] in typed.as_chunks::<2>().0 {
-            same_type(value, &last)?;
+            value.domain().expect_type(last.domain())?;
             bounds = bounds.union(value.bounds);
             nullable |= value.valid.is_some();
         }
         let valid = self.named(nullable);
         typed.push(last);
-        Ok(Typed::op(Op::Case, typed, of, bounds, valid))
+        Ok(Typed::op(Op::Case, typed, Domain { of, bounds }, valid))
     }
 
     /// Plans the payload of a row's key.
@@ -357,14 +365,14 @@ impl Planner<'_> {
             let reason = format!("{} values for {count} codes", payload.len());
             return Err(Error::Internal(reason));
         }
-        let (of, bounds) = payload_type(payload)?;
+        let domain = Domain::of_payload(payload)?;
         let node = Node::Payload {
             lookup,
             payload: self.bindings.payload(payload),
             nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
-        Ok(Typed::new(node, of, bounds, valid))
+        Ok(Typed::new(node, domain, valid))
     }
 
     /// Plans a test of a column's values.
@@ -403,8 +411,8 @@ impl Planner<'_> {
             Code::Lookup(lookup) => {
                 let count = self.codes_of(*lookup)?.count();
                 let valid = self.named(true);
-                let bounds = bounds_of_codes(count);
-                Ok(Typed::new(Node::Code(*lookup), Type::U32, bounds, valid))
+                let domain = Domain::of_codes(count);
+                Ok(Typed::new(Node::Code(*lookup), domain, valid))
             }
             Code::Match(number) => {
                 let matches = self.pipeline.matches.get(*number);
@@ -415,7 +423,9 @@ impl Planner<'_> {
                 };
                 self.once(&once(), |this| {
                     let (node, valid) = (Node::Match(*number), this.named(is_outer));
-                    Ok(Typed::new(node, Type::U32, Bounds::of(Type::U32), valid))
+                    let of = Type::U32;
+                    let bounds = Bounds::of(of);
+                    Ok(Typed::new(node, Domain { of, bounds }, valid))
                 })
             }
             Code::Probe(key, table) => self.once(&once(), |this| this.probe(key, table)),
@@ -430,7 +440,8 @@ impl Planner<'_> {
                 let bounds = none.bounds.union(code.bounds);
                 let valid = self.named(true);
                 let operands = vec![condition, code, none];
-                Ok(Typed::op(Op::Case, operands, Type::U32, bounds, valid))
+                let of = Type::U32;
+                Ok(Typed::op(Op::Case, operands, Domain { of, bounds }, valid))
             }
         }
     }
@@ -469,7 +480,7 @@ impl Planner<'_> {
             return Err(Error::Unsupported(reason));
         }
         let table = self.bindings.table(codes);
-        let bounds = bounds_of_codes(codes.count());
+        let domain = Domain::of_codes(codes.count());
         let node = Node::Probe {
             key: key.into(),
             table,
@@ -477,136 +488,19 @@ impl Planner<'_> {
             bytes: code_bytes(codes.count()),
         };
         let valid = self.named(true);
-        Ok(Typed::new(node, Type::U32, bounds, valid))
+        Ok(Typed::new(node, domain, valid))
     }
 
     /// Plans the payload of a computed code.
     fn payload_of(&mut self, code: &Code, payload: &Arc<PayloadColumn>) -> Result<Typed> {
         let code = self.code(code)?;
-        let (of, bounds) = payload_type(payload)?;
+        let domain = Domain::of_payload(payload)?;
         let node = Node::PayloadOf {
             code: code.into(),
             payload: self.bindings.payload(payload),
             nullable: payload.is_nullable(),
         };
         let valid = self.named(true);
-        Ok(Typed::new(node, of, bounds, valid))
+        Ok(Typed::new(node, domain, valid))
     }
-}
-
-/// Bounds of codes below `count`.
-fn bounds_of_codes(count: u32) -> Bounds {
-    Bounds::rounded(0, i128::from(count.saturating_sub(1)))
-}
-
-/// The machine type of a payload column, and bounds of its values.
-fn payload_type(payload: &PayloadColumn) -> Result<(Type, Bounds)> {
-    let data_type = payload.data_type();
-    let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
-    let of = Type::of(data_type).ok_or_else(unsupported)?;
-    let bounds = match of {
-        Type::Bool => Bounds(0, 1),
-        Type::F32 | Type::F64 => Bounds(0, 0),
-        of => match payload.bounds() {
-            Some((low, high)) => Bounds::rounded(low, high),
-            None => Bounds::of(of),
-        },
-    };
-    Ok((of, bounds))
-}
-
-/// The bounds of a result, and true if it wraps around to its type.
-fn arithmetic(
-    operation: Arithmetic,
-    a: &Typed,
-    b: &Typed,
-    constant: Option<i128>,
-) -> Result<(Bounds, bool)> {
-    same_type(a, b)?;
-    let of = a.of;
-    if of.is_float() {
-        return match operation {
-            Arithmetic::Remainder => Err(Error::Unsupported("the remainder of floats".into())),
-            _ => Ok((Bounds(0, 0), false)),
-        };
-    }
-    let range = Bounds::of(of);
-    let exact = match operation {
-        Arithmetic::Add => add(a.bounds.0, b.bounds.0).zip(add(a.bounds.1, b.bounds.1)),
-        Arithmetic::Subtract => sub(a.bounds.0, b.bounds.1).zip(sub(a.bounds.1, b.bounds.0)),
-        Arithmetic::Multiply => product(a.bounds, b.bounds),
-        Arithmetic::Divide | Arithmetic::Remainder => {
-            if constant.is_none_or(|value| value == 0 || value == -1) {
-                return Err(Error::Unsupported("division by what may be 0 or -1".into()));
-            }
-            if of == Type::I128 {
-                return Err(Error::Unsupported("division of decimals".into()));
-            }
-            // the dividend fits its type, even if the bounds of its operands do not show it
-            let (low, high) = (
-                a.bounds.0.max(range.0).min(0),
-                a.bounds.1.min(range.1).max(0),
-            );
-            let most = high.max(low.saturating_neg()).min(range.1);
-            match (operation, constant) {
-                (Arithmetic::Divide, Some(..0)) => Some((range.0.max(-most), most)),
-                (Arithmetic::Remainder, Some(divisor)) => {
-                    // the bounds of all divisors of the same size class: they are arguments
-                    let Bounds(least, greatest) = Bounds::literal(divisor);
-                    let Bounds(low, high) = Bounds(low, high).remainders(greatest - least);
-                    Some((low, high))
-                }
-                _ => Some((low, high)),
-            }
-        }
-    };
-    match exact {
-        Some((low, high)) if Bounds(low, high).within(range) => Ok((Bounds(low, high), false)),
-        _ if of == Type::I128 => Err(Error::Unsupported("decimals that may overflow".into())),
-        _ => Ok((range, true)),
-    }
-}
-
-/// Plans an average: its magnitude is at most that of the sum.
-fn average(sum: Typed, count: Typed, valid: Option<Valid>) -> Result<Typed> {
-    if sum.of.is_float() || count.of != Type::I64 || count.bounds.0 < 0 {
-        let reason = format!("averages of {:?} by {:?}", sum.of, count.of);
-        return Err(Error::Internal(reason));
-    }
-    let (of, Bounds(low, high)) = (sum.of, sum.bounds);
-    let bounds = Bounds(low.min(0), high.max(0));
-    Ok(Typed::op(Op::Average, vec![sum, count], of, bounds, valid))
-}
-
-fn cast(part: Typed, to: Type) -> Result<Typed> {
-    if part.of == to {
-        return Ok(part);
-    }
-    let bounds = match (part.of.is_float(), to.is_float()) {
-        (true, false) => {
-            return Err(Error::Unsupported("a cast of floats to integers".into()));
-        }
-        (false, false) if to != Type::Bool => {
-            if !part.bounds.within(Bounds::of(to)) {
-                let reason = format!("a cast to {to:?} that may not fit");
-                return Err(Error::Unsupported(reason));
-            }
-            part.bounds
-        }
-        (false, false) => return Err(Error::Unsupported("a cast to booleans".into())),
-        (false, true) if part.bounds.name() == "i128" => {
-            return Err(Error::Unsupported("a cast of 128 bits to floats".into()));
-        }
-        _ => Bounds(0, 0),
-    };
-    let valid = part.valid;
-    Ok(Typed::op(Op::Cast(to), vec![part], to, bounds, valid))
-}
-
-fn same_type(a: &Typed, b: &Typed) -> Result<()> {
-    if a.of == b.of {
-        return Ok(());
-    }
-    let reason = format!("an operation on {:?} and {:?}", a.of, b.of);
-    Err(Error::Internal(reason))
 }

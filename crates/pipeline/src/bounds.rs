@@ -1,13 +1,17 @@
 //! Bounds of integers, and the types that they are computed in.
 
-use vectile_pipeline::{DatePart, Type};
+use crate::op::DatePart;
+use crate::types::Type;
 
 /// Maximum rows of a sum.
 const MOST_ROWS: i128 = 1 << 31;
 
-/// An integer's bounds, rounded out.
+/// The dates that arrow-rs supports, those of chrono: -262143-01-01 to 262142-12-31, in days since 1970-01-01.
+pub const KNOWN_DAYS: Bounds = Bounds(-96_465_292, 95_026_236);
+
+/// The smallest and the largest value that an integer may have. They need not be tight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Bounds(pub i128, pub i128);
+pub struct Bounds(pub i128, pub i128);
 
 impl Bounds {
     /// `low..=high` rounded out to powers of two, so that few kernels differ by them.
@@ -38,19 +42,23 @@ impl Bounds {
         }
     }
 
+    /// All values of a type; `0..=0` for floats.
     pub fn of(of: Type) -> Self {
         let (low, high) = of.range().unwrap_or((0, 0));
         Self(low, high)
     }
 
+    /// Returns true if all values are within `other`, too.
     pub fn within(self, other: Self) -> bool {
         other.0 <= self.0 && self.1 <= other.1
     }
 
+    /// Bounds of values that are within `self` or `other`.
     pub fn union(self, other: Self) -> Self {
         Self(self.0.min(other.0), self.1.max(other.1))
     }
 
+    /// The narrowest of `i32`, `i64` and `i128` that has all values.
     pub fn name(self) -> &'static str {
         if self.within(Self::of(Type::I32)) {
             "i32"
@@ -102,29 +110,23 @@ impl Bounds {
         )
     }
 
+    /// Bounds of the product; `None` if they do not fit 128 bits.
+    pub fn product(self, other: Self) -> Option<Self> {
+        let Self(low, high) = other;
+        let ends = [
+            self.0.checked_mul(low)?,
+            self.0.checked_mul(high)?,
+            self.1.checked_mul(low)?,
+            self.1.checked_mul(high)?,
+        ];
+        Some(Self(*ends.iter().min()?, *ends.iter().max()?))
+    }
+
     /// Bits of the largest magnitude.
     pub fn bits(self) -> u32 {
         let of = |x: i128| 128 - x.unsigned_abs().leading_zeros();
         of(self.0).max(of(self.1))
     }
-}
-
-pub(crate) fn add(a: i128, b: i128) -> Option<i128> {
-    a.checked_add(b)
-}
-
-pub(crate) fn sub(a: i128, b: i128) -> Option<i128> {
-    a.checked_sub(b)
-}
-
-pub(crate) fn product(a: Bounds, b: Bounds) -> Option<(i128, i128)> {
-    let ends = [
-        a.0.checked_mul(b.0)?,
-        a.0.checked_mul(b.1)?,
-        a.1.checked_mul(b.0)?,
-        a.1.checked_mul(b.1)?,
-    ];
-    Some((*ends.iter().min()?, *ends.iter().max()?))
 }
 
 #[cfg(test)]
