@@ -19,7 +19,7 @@ use super::stage::Stage;
 use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
 use crate::fused::lowering::probe::{LookupSpec, placeholder_column};
-use crate::fused::pattern::join::{JoinKind, KeySource};
+use crate::fused::pattern::join::{JoinKind, KeptRows, KeySource};
 use crate::fused::scalar::value_of;
 use crate::fused::table::{Table, Tables};
 
@@ -230,7 +230,7 @@ impl StarTemplate {
 
     fn is_outer(&self, dimension: usize) -> bool {
         let dimension = self.dimensions.get(dimension);
-        dimension.is_some_and(|of| of.kind == JoinKind::Outer)
+        dimension.is_some_and(|of| of.kind.is_outer())
     }
 
     /// True if the join only tests for a match that meets its condition, instead of combining rows with their matches.
@@ -421,16 +421,34 @@ impl TemplateFiller<'_> {
 
     /// The filter of a join without a condition; `None` if it keeps all rows.
     fn join_filter(&self, kind: JoinKind, lookup: usize) -> Result<Option<Filter>> {
-        let code = match self.code_of_key(lookup)? {
-            Code::Lookup(number) => return self.filter_of(kind, lookup, number),
-            code => code,
+        let (matched, unmatched) = match self.code_of_key(lookup)? {
+            Code::Lookup(number) => (Filter::Matched(number), Filter::Unmatched(number)),
+            code => {
+                let is_unmatched = Expr::Unmatched(code);
+                (
+                    Filter::Expr(!is_unmatched.clone()),
+                    Filter::Expr(is_unmatched),
+                )
+            }
         };
-        let is_unmatched = Expr::Unmatched(code);
-        Ok(match kind {
-            JoinKind::Inner | JoinKind::Semi => Some(Filter::Expr(!is_unmatched)),
-            JoinKind::Anti => Some(Filter::Expr(is_unmatched)),
-            JoinKind::NotIn => return internal_err!("NOT IN of a computed key"),
-            JoinKind::Outer => None,
+        let properties = kind.properties();
+        Ok(match properties.kept {
+            KeptRows::Matched => Some(matched),
+            KeptRows::Unmatched if properties.is_null_aware => {
+                let of = self.lookups.get(lookup).ok_or_else(missing)?;
+                let table = self.tables.get(lookup).ok_or_else(missing)?;
+                match of.key {
+                    // an empty set contains not even null
+                    LookupKey::Column(_) if !table.has_rows => None,
+                    LookupKey::Column(column) => Some(Filter::And(vec![
+                        Filter::Column(column, Predicate::IsNotNull),
+                        unmatched,
+                    ])),
+                    LookupKey::Computed(_) => return internal_err!("NOT IN of a computed key"),
+                }
+            }
+            KeptRows::Unmatched => Some(unmatched),
+            KeptRows::All => None,
         })
     }
 
@@ -454,32 +472,13 @@ impl TemplateFiller<'_> {
                 Expr::case(vec![is_met], Some(truth(false)))
             }
         };
-        Ok(match (kind, self.join_filter(kind, lookup)?) {
-            (JoinKind::Semi, Some(found)) => Filter::And(vec![found, Filter::Expr(some)]),
-            (JoinKind::Anti, _) => Filter::Expr(!some),
-            (kind, _) => return internal_err!("a condition of a join of kind {kind}"),
-        })
-    }
-
-    /// The filter of a join by the pipeline's lookup `number`; `None` if it keeps all rows.
-    fn filter_of(&self, kind: JoinKind, lookup: usize, number: usize) -> Result<Option<Filter>> {
-        Ok(match kind {
-            JoinKind::Inner | JoinKind::Semi => Some(Filter::Matched(number)),
-            JoinKind::Anti => Some(Filter::Unmatched(number)),
-            JoinKind::NotIn => {
-                let of = self.lookups.get(lookup).ok_or_else(missing)?;
-                let table = self.tables.get(lookup).ok_or_else(missing)?;
-                match of.key {
-                    // an empty set contains not even null
-                    LookupKey::Column(_) if !table.has_rows => None,
-                    LookupKey::Column(column) => Some(Filter::And(vec![
-                        Filter::Column(column, Predicate::IsNotNull),
-                        Filter::Unmatched(number),
-                    ])),
-                    LookupKey::Computed(_) => return internal_err!("NOT IN of a computed key"),
-                }
+        let properties = kind.properties();
+        Ok(match (properties.kept, self.join_filter(kind, lookup)?) {
+            (KeptRows::Matched, Some(found)) if !properties.adds_columns => {
+                Filter::And(vec![found, Filter::Expr(some)])
             }
-            JoinKind::Outer => None,
+            (KeptRows::Unmatched, _) if !properties.is_null_aware => Filter::Expr(!some),
+            _ => return internal_err!("a condition of a join of kind {kind}"),
         })
     }
 

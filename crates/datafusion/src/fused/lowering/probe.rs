@@ -17,7 +17,7 @@ use vectile_pipeline::{Code, Expr, PayloadColumn, Type};
 
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::pattern::join::{Join, JoinKind};
+use crate::fused::pattern::join::Join;
 use crate::fused::scalar::literal;
 use crate::stack;
 
@@ -53,7 +53,7 @@ impl LookupSpec {
             return Ok(false);
         };
         let schema = join.plan.schema();
-        let mut is_whole = join.kind == JoinKind::Inner;
+        let mut is_whole = join.kind.is_inner();
         for attribute in &self.attributes {
             is_whole &= !attribute.data_type(&schema)?.is_floating();
         }
@@ -126,9 +126,7 @@ impl<'a> Lookups<'a> {
     /// Returns true if a join keeps unmatched rows. These have no code, although matched rows may have the same
     /// payload: such codes are no values.
     pub(crate) fn is_outer(&self, join: usize) -> bool {
-        self.joins
-            .get(join)
-            .is_some_and(|of| of.kind == JoinKind::Outer)
+        self.joins.get(join).is_some_and(|of| of.kind.is_outer())
     }
 
     /// The value of a payload column of a join, for the kernel.
@@ -227,6 +225,7 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
 
     use super::*;
+    use crate::fused::pattern::join::JoinKind;
 
     /// A join of two tables with two columns each.
     fn join(kind: JoinKind) -> [Join; 1] {

@@ -63,7 +63,7 @@ impl Conditional {
         let Some(filter) = join.filter() else {
             return Ok(None);
         };
-        if sides.kind.adds_columns() {
+        if sides.kind.properties().adds_columns {
             return Ok(None);
         }
         let plan = Arc::clone(without_exchange(sides.build_plan));

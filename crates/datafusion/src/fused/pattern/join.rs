@@ -42,32 +42,93 @@ pub(crate) enum JoinKind {
     NotIn,
 }
 
+/// The probe rows that remain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeptRows {
+    /// Rows with a match.
+    Matched,
+    /// Rows without a match.
+    Unmatched,
+    All,
+}
+
+/// The properties of a join kind. Other modules depend on them and not on the kind.
+pub(crate) struct JoinProperties {
+    /// For `EXPLAIN`.
+    name: &'static str,
+    /// The equivalent in DataFusion, with the probe side on the left.
+    join_type: JoinType,
+    pub(crate) kept: KeptRows,
+    /// True if operators above see the build side's columns, and a row for each match. Otherwise, a row remains once for
+    /// any number of matches.
+    pub(crate) adds_columns: bool,
+    /// True if a null key may equal any key: then a row is unmatched only if its key is known to differ from all keys.
+    pub(crate) is_null_aware: bool,
+}
+
 impl JoinKind {
-    /// Returns true if operators above see the build side's columns.
-    pub(crate) fn adds_columns(self) -> bool {
-        matches!(self, Self::Inner | Self::Outer)
+    pub(crate) fn properties(self) -> JoinProperties {
+        use JoinType::{Left, LeftAnti, LeftSemi};
+        use KeptRows::{All, Matched, Unmatched};
+        let (name, join_type, kept, adds_columns, is_null_aware) = match self {
+            Self::Inner => ("inner", JoinType::Inner, Matched, true, false),
+            Self::Outer => ("outer", Left, All, true, false),
+            Self::Semi => ("semi", LeftSemi, Matched, false, false),
+            Self::Anti => ("anti", LeftAnti, Unmatched, false, false),
+            Self::NotIn => ("not in", LeftAnti, Unmatched, false, true),
+        };
+        JoinProperties {
+            name,
+            join_type,
+            kept,
+            adds_columns,
+            is_null_aware,
+        }
+    }
+
+    /// Returns true if the join gives all pairs of matching rows. A filter of the join may as well follow it.
+    pub(crate) fn is_inner(self) -> bool {
+        let properties = self.properties();
+        properties.kept == KeptRows::Matched && properties.adds_columns
+    }
+
+    /// Returns true if unmatched rows remain, with nulls as the build side's columns.
+    pub(crate) fn is_outer(self) -> bool {
+        self.properties().kept == KeptRows::All
+    }
+
+    /// The kind of join that a filter over both sides turns into this one, if the build side's keys are unique.
+    pub(crate) fn before_filter(self) -> Self {
+        match self.properties().kept {
+            KeptRows::Matched => Self::Inner,
+            KeptRows::Unmatched | KeptRows::All => Self::Outer,
+        }
     }
 
     /// Returns true if a join with this table leaves no row, regardless of its key.
     pub(crate) fn leaves_no_rows_with(self, table: &Table) -> bool {
-        match self {
-            Self::Inner | Self::Semi => table.codes.is_empty(),
+        let properties = self.properties();
+        match properties.kept {
+            KeptRows::Matched => table.codes.is_empty(),
             // A null may be any value, so no value is known to be absent.
-            Self::NotIn => table.has_null,
-            Self::Outer | Self::Anti => false,
+            KeptRows::Unmatched => properties.is_null_aware && table.has_null,
+            KeptRows::All => false,
+        }
+    }
+
+    /// The share of rows that remain if `matched` is the share of rows with a match.
+    pub(crate) fn share_kept(self, matched: f64) -> f64 {
+        match self.properties().kept {
+            KeptRows::Matched => matched,
+            KeptRows::Unmatched => 1.0 - matched,
+            KeptRows::All => 1.0,
         }
     }
 }
 
 impl fmt::Display for JoinKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Inner => "inner",
-            Self::Outer => "outer",
-            Self::Semi => "semi",
-            Self::Anti => "anti",
-            Self::NotIn => "not in",
-        })
+        f.write_str(self.properties().name)
     }
 }
 
@@ -98,12 +159,12 @@ pub(crate) struct Join {
 impl Join {
     /// Returns true if kernels need columns of the build side, and not only the existence of a key.
     pub(crate) fn has_columns(&self) -> bool {
-        self.kind.adds_columns() || self.condition.is_some()
+        self.kind.properties().adds_columns || self.condition.is_some()
     }
 
     /// Returns true if kernels evaluate the join filter per match, and a row remains once for any number of matches.
     pub(crate) fn reads_matches(&self) -> bool {
-        self.condition.is_some() && !self.kind.adds_columns()
+        self.condition.is_some() && !self.kind.properties().adds_columns
     }
 
     /// Plans a join of the build side with another table, by keys over the build side's own schema. Its columns come
@@ -114,22 +175,17 @@ impl Join {
         sides: &Sides<'_>,
         keys: JoinOn,
     ) -> Result<Arc<dyn ExecutionPlan>, FallbackReason> {
-        let join_type = match sides.kind {
-            JoinKind::Inner => JoinType::Inner,
-            JoinKind::Semi => JoinType::LeftSemi,
-            JoinKind::Anti | JoinKind::NotIn => JoinType::LeftAnti,
-            JoinKind::Outer => JoinType::Left,
-        };
+        let properties = sides.kind.properties();
         let joined = HashJoinExec::try_new(
             Arc::clone(&self.plan),
             Arc::clone(without_exchange(sides.build_plan)),
             keys,
             None,
-            &join_type,
+            &properties.join_type,
             None,
             *join.partition_mode(),
             NullEquality::NullEqualsNothing,
-            sides.kind == JoinKind::NotIn,
+            properties.is_null_aware,
         )?;
         Ok(Arc::new(joined))
     }
@@ -193,14 +249,12 @@ impl<'a> Sides<'a> {
             Inner if left_rows > right_rows => (JoinSide::Left, JoinKind::Inner),
             Inner => (JoinSide::Right, JoinKind::Inner),
             Left => (JoinSide::Left, JoinKind::Outer),
-            LeftSemi => (JoinSide::Left, JoinKind::Semi),
+            LeftSemi | LeftMark => (JoinSide::Left, JoinKind::Semi),
             LeftAnti if join.null_aware => (JoinSide::Left, JoinKind::NotIn),
             LeftAnti => (JoinSide::Left, JoinKind::Anti),
             Right => (JoinSide::Right, JoinKind::Outer),
-            RightSemi => (JoinSide::Right, JoinKind::Semi),
+            RightSemi | RightMark => (JoinSide::Right, JoinKind::Semi),
             RightAnti => (JoinSide::Right, JoinKind::Anti),
-            LeftMark => (JoinSide::Left, JoinKind::Semi),
-            RightMark => (JoinSide::Right, JoinKind::Semi),
             Full => {
                 return Err(FallbackReason::Join(format!(
                     "it is of type {}",
@@ -210,7 +264,7 @@ impl<'a> Sides<'a> {
         };
         let why_not = if join.null_equality() != NullEquality::NullEqualsNothing {
             Some("nulls are equal")
-        } else if join.null_aware && (kind != JoinKind::NotIn || join.filter().is_some()) {
+        } else if join.null_aware && (!kind.properties().is_null_aware || join.filter().is_some()) {
             Some("it is aware of nulls")
         } else {
             None
@@ -228,7 +282,7 @@ impl<'a> Sides<'a> {
             }
         };
         // Then the build side has duplicate keys.
-        if kind == JoinKind::Outer && rows.1 > rows.0 {
+        if kind.is_outer() && rows.1 > rows.0 {
             return Err(FallbackReason::Join(
                 "the joined table has more rows".into(),
             ));

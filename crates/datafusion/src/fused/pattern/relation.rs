@@ -148,14 +148,14 @@ impl Relation {
         let keys = sides.keys.iter();
         let keys = keys.map(|(key, build)| Ok((self.over_table(key)?, Arc::clone(build))));
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
-        let is_conditional = join.filter().is_some() && sides.kind != JoinKind::Inner;
+        let is_conditional = join.filter().is_some() && !sides.kind.is_inner();
         let added = match self
             .join_with_keys(&keys)
             .filter(|_| !is_conditional && !sides.is_mark)
         {
             None if sides.is_mark => vec![self.mark(join, sides, keys)?],
             Some(index) => self.join_build_side(index, join, sides, keys)?,
-            None if sides.kind == JoinKind::Outer => {
+            None if sides.kind.is_outer() => {
                 let added = self.join_table(sides.build_plan, sides.kind, keys)?;
                 match self.condition(join, sides, &added)? {
                     Some(condition) => {
@@ -181,11 +181,11 @@ impl Relation {
                 }
             },
         };
-        if sides.kind == JoinKind::Inner {
+        if sides.kind.is_inner() {
             let condition = self.condition(join, sides, &added)?;
             self.filters.extend(condition);
         }
-        if sides.kind.adds_columns() || sides.is_mark {
+        if sides.kind.properties().adds_columns || sides.is_mark {
             let own = std::mem::take(&mut self.columns);
             self.columns = match sides.probe {
                 _ if sides.is_mark => own.into_iter().chain(added).collect(),
@@ -222,7 +222,7 @@ impl Relation {
                 let mut own = columns.iter().map(|column| join.has_column(column.index()));
                 !columns.is_empty() && own.all(|own| own)
             };
-            join.kind == JoinKind::Inner && keys.iter().all(|(key, _)| has_key(key))
+            join.kind.is_inner() && keys.iter().all(|(key, _)| has_key(key))
         })
     }
 
@@ -243,7 +243,7 @@ impl Relation {
         let keys = keys.into_iter();
         let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
         let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
-        let (looked_up, compared) = match of_table == 1 && kind == JoinKind::Inner {
+        let (looked_up, compared) = match of_table == 1 && kind.is_inner() {
             true => keys.into_iter().partition(|(key, _)| is_own(key)),
             false => (keys, vec![]),
         };
@@ -262,12 +262,12 @@ impl Relation {
         };
         let key_source =
             join.key_source(&self.schema, self.source.table_schema().table_schema())?;
-        if kind == JoinKind::NotIn && matches!(key_source, KeySource::Packed(_)) {
+        if kind.properties().is_null_aware && matches!(key_source, KeySource::Packed(_)) {
             return Err(FallbackReason::Join(
                 "it is aware of nulls, of a computed key".into(),
             ));
         }
-        if kind.adds_columns() {
+        if kind.properties().adds_columns {
             self.schema = Arc::new(extended(&self.schema, &join.plan.schema(), kind));
         }
         for (key, dimension_key) in compared {
@@ -293,7 +293,7 @@ impl Relation {
                 let own = of.build.downcast_ref::<Column>();
                 own.is_some_and(|own| own.index() == index)
             };
-            let joined = join.kind == JoinKind::Inner && join.has_column(column.index());
+            let joined = join.kind.is_inner() && join.has_column(column.index());
             let equal = &join.keys.iter().find(is_key).filter(|_| joined)?.probe;
             let types = [&key, equal].map(|expr| expr.data_type(&self.schema));
             match types {
@@ -339,14 +339,11 @@ impl Relation {
         sides: &Sides<'_>,
         keys: JoinOn,
     ) -> Result<(), FallbackReason> {
-        let kind = match sides.kind {
-            JoinKind::Anti => JoinKind::Outer,
-            _ => JoinKind::Inner,
-        };
+        let kind = sides.kind.before_filter();
         let (added, condition) = self.look_up(&conditional, kind, keys)?;
-        self.filters.push(match sides.kind {
-            JoinKind::Anti => conditional.is_unmet(&added, condition)?,
-            _ => condition,
+        self.filters.push(match kind.is_outer() {
+            true => conditional.is_unmet(&added, condition)?,
+            false => condition,
         });
         Ok(())
     }
@@ -381,7 +378,7 @@ impl Relation {
             }
         }
         self.schema = Arc::new(extended(&self.schema, &plan.schema(), before.kind));
-        let added = match sides.kind.adds_columns() {
+        let added = match sides.kind.properties().adds_columns {
             true => columns_from(&sides.build_plan.schema(), first + before.columns().len()),
             false => Vec::new(),
         };
@@ -447,9 +444,9 @@ fn only_where(
 
 /// The columns of `schema`, followed by those of a joined table.
 fn extended(schema: &Schema, joined: &Schema, kind: JoinKind) -> Schema {
-    let joined = joined.fields().iter().map(|field| match kind {
-        JoinKind::Outer => Arc::new(field.as_ref().clone().with_nullable(true)),
-        _ => Arc::clone(field),
+    let joined = joined.fields().iter().map(|field| match kind.is_outer() {
+        true => Arc::new(field.as_ref().clone().with_nullable(true)),
+        false => Arc::clone(field),
     });
     let fields = schema.fields().iter().cloned().chain(joined);
     Schema::new(fields.collect::<Vec<_>>())

@@ -266,10 +266,7 @@ impl BuildSide {
     pub(crate) fn share_kept(&self, keys: usize) -> f64 {
         let all = self.scanned_rows.unwrap_or(keys).max(keys).max(1);
         let matched = keys as f64 / all as f64;
-        match self.kind {
-            JoinKind::Anti | JoinKind::NotIn => 1.0 - matched,
-            _ => matched,
-        }
+        self.kind.share_kept(matched)
     }
 
     /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
