@@ -1,10 +1,13 @@
 //! Shared code of the benchmark tests: sessions over files, and answers as text.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use arrow::array::RecordBatchReader;
 use arrow::datatypes::SchemaRef;
+use datafusion::catalog::MemTable;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -15,6 +18,30 @@ use crate::package::test_dir;
 
 /// The rows of an answer, as text.
 pub type Rows = Vec<Vec<String>>;
+
+/// Runs a benchmark test on threads with large stacks: plans are deep.
+///
+/// # Panics
+///
+/// If the test panics or returns an error.
+pub fn run_benchmark(test: impl Future<Output = Result<()>> + Send + 'static) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .thread_stack_size(32 << 20)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime
+        .block_on(runtime.spawn(test))
+        .expect("no panic")
+        .expect("all queries run");
+}
+
+/// A table in memory with all rows of a reader.
+pub fn table_in_memory(rows: impl RecordBatchReader) -> Result<Arc<MemTable>> {
+    let schema = rows.schema();
+    let batches: Vec<_> = rows.collect::<std::result::Result<_, _>>()?;
+    Ok(Arc::new(MemTable::try_new(schema, vec![batches])?))
+}
 
 /// A session with the settings of every benchmark session, for any files.
 pub fn benchmark_session(gpu: Option<&GpuRun>) -> Result<SessionContext> {

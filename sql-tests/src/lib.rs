@@ -23,7 +23,9 @@ mod package;
 mod random;
 mod run;
 
-pub use benchmark::{Rows, answer, benchmark_session, orc_tables, session_over};
+pub use benchmark::{
+    Rows, answer, benchmark_session, orc_tables, run_benchmark, session_over, table_in_memory,
+};
 pub use compressed::{CompressedTables, Layout};
 pub use engine::Engine;
 pub use gpu::{GPU_VARIABLE, GpuRun, OnGpu, register_vectile};

@@ -5,7 +5,6 @@
 //! tables. `VECTILE_TEST_GPU=1` runs the queries on the GPU.
 
 use std::fmt;
-use std::future::Future;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{TryStreamExt, stream};
 use tempfile::TempDir;
 use vectile_sql_tests::{
-    GpuRun, Rows, answer, benchmark_session, orc_tables, session_over, test_dir,
+    GpuRun, Rows, answer, benchmark_session, orc_tables, run_benchmark, session_over, test_dir,
 };
 use vectile_ssb::{Scale, Table};
 
@@ -32,24 +31,12 @@ const ORC_ORDERS: u64 = 150_000;
 
 #[test]
 fn the_answers_are_the_known_ones() {
-    run(compare());
+    run_benchmark(compare());
 }
 
 #[test]
 fn the_answers_over_orc_files_are_those_of_parquet() {
-    run(compare_orc());
-}
-
-fn run(compare: impl Future<Output = Result<()>> + Send + 'static) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(32 << 20)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime
-        .block_on(runtime.spawn(compare))
-        .expect("no panic")
-        .expect("all queries run");
+    run_benchmark(compare_orc());
 }
 
 async fn compare() -> Result<()> {

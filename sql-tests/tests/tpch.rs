@@ -6,9 +6,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::RecordBatchReader;
-use arrow::datatypes::SchemaRef;
-use arrow::error::ArrowError;
 use datafusion::catalog::MemTable;
 use datafusion::common::Result;
 use tempfile::TempDir;
@@ -20,7 +17,10 @@ use tpchgen_arrow::{
     CustomerArrow, LineItemArrow, NationArrow, OrderArrow, PartArrow, PartSuppArrow, RegionArrow,
     SupplierArrow,
 };
-use vectile_sql_tests::{GpuRun, answer, benchmark_session, orc_tables, session_over, test_dir};
+use vectile_sql_tests::{
+    GpuRun, answer, benchmark_session, orc_tables, run_benchmark, session_over, table_in_memory,
+    test_dir,
+};
 
 /// 600 thousand rows in the largest table.
 const SCALE: f64 = 0.1;
@@ -34,15 +34,7 @@ const TABLES: [&str; 8] = [
 
 #[test]
 fn the_answers_are_those_of_parquet() {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(32 << 20)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime
-        .block_on(runtime.spawn(compare()))
-        .expect("no panic")
-        .expect("all queries run");
+    run_benchmark(compare());
 }
 
 async fn compare() -> Result<()> {
@@ -96,8 +88,7 @@ async fn compare() -> Result<()> {
 async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
     for table in TABLES {
         let ctx = benchmark_session(None)?;
-        let (schema, batches) = generate(table)?;
-        ctx.register_table(table, Arc::new(MemTable::try_new(schema, vec![batches])?))?;
+        ctx.register_table(table, generate(table)?)?;
         for (number, (format, options)) in copies.iter().enumerate() {
             let file = folder
                 .join(number.to_string())
@@ -112,23 +103,16 @@ async fn write_tables(folder: &Path, copies: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-fn generate(table: &str) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {
-    fn all<R: RecordBatchReader>(
-        rows: R,
-    ) -> Result<(SchemaRef, Vec<arrow::record_batch::RecordBatch>)> {
-        let schema = rows.schema();
-        let batches: std::result::Result<Vec<_>, ArrowError> = rows.collect();
-        Ok((schema, batches?))
-    }
+fn generate(table: &str) -> Result<Arc<MemTable>> {
     match table {
-        "region" => all(RegionArrow::new(RegionGenerator::new(SCALE, 1, 1))),
-        "nation" => all(NationArrow::new(NationGenerator::new(SCALE, 1, 1))),
-        "supplier" => all(SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1))),
-        "customer" => all(CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1))),
-        "part" => all(PartArrow::new(PartGenerator::new(SCALE, 1, 1))),
-        "partsupp" => all(PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1))),
-        "orders" => all(OrderArrow::new(OrderGenerator::new(SCALE, 1, 1))),
-        _ => all(LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1))),
+        "region" => table_in_memory(RegionArrow::new(RegionGenerator::new(SCALE, 1, 1))),
+        "nation" => table_in_memory(NationArrow::new(NationGenerator::new(SCALE, 1, 1))),
+        "supplier" => table_in_memory(SupplierArrow::new(SupplierGenerator::new(SCALE, 1, 1))),
+        "customer" => table_in_memory(CustomerArrow::new(CustomerGenerator::new(SCALE, 1, 1))),
+        "part" => table_in_memory(PartArrow::new(PartGenerator::new(SCALE, 1, 1))),
+        "partsupp" => table_in_memory(PartSuppArrow::new(PartSuppGenerator::new(SCALE, 1, 1))),
+        "orders" => table_in_memory(OrderArrow::new(OrderGenerator::new(SCALE, 1, 1))),
+        _ => table_in_memory(LineItemArrow::new(LineItemGenerator::new(SCALE, 1, 1))),
     }
 }
 

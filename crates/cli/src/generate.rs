@@ -10,7 +10,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use vectile_encodings::Compressor;
 use vectile_file::WriterOptions;
-use vectile_ssb::Scale;
 
 use crate::compressor::GpuArgs;
 use crate::copy::stage;
@@ -22,7 +21,7 @@ use crate::parts::Table;
 use crate::progress::Progress;
 use crate::text_options::TextArgs;
 use crate::writer::{Output, StagedTable, Summary};
-use crate::{report, session, ssb, tpch};
+use crate::{hits, report, session, ssb, tpch};
 
 /// Generate benchmark data
 #[derive(Debug, Args)]
@@ -37,6 +36,8 @@ enum Benchmark {
     Tpch(TpchArgs),
     /// The five tables of the Star Schema Benchmark, one file each: DIR/lineorder.vectile and so on
     Ssb(SsbArgs),
+    /// A wide table of web analytics, skewed and full of text: DIR/hits.vectile
+    Hits(HitsArgs),
 }
 
 #[derive(Debug, Args)]
@@ -52,7 +53,16 @@ struct TpchArgs {
 struct SsbArgs {
     /// Scale factor, a whole number: 1 is 6 million lines of orders
     #[arg(long, value_name = "N")]
-    scale: Scale,
+    scale: vectile_ssb::Scale,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct HitsArgs {
+    /// Scale factor: 1 is a million rows; fractions such as 0.01 are fine
+    #[arg(long, value_name = "N")]
+    scale: vectile_hits::Scale,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -108,6 +118,7 @@ pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
     let (name, tables, args) = match args.benchmark {
         Benchmark::Tpch(args) => ("TPC-H", tpch::tables(args.scale), args.output),
         Benchmark::Ssb(args) => ("SSB", ssb::tables(args.scale), args.output),
+        Benchmark::Hits(args) => ("hits", hits::tables(args.scale), args.output),
     };
     let outputs = outputs(tables, &args).await?;
     let started = Instant::now();

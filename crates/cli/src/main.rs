@@ -18,6 +18,7 @@ mod error;
 mod float_bounds;
 mod format;
 mod generate;
+mod hits;
 mod infer;
 mod inspect;
 mod intact;

@@ -65,6 +65,22 @@ fn the_star_schema_answers_its_first_query() {
 }
 
 #[test]
+fn hits_are_the_same_in_all_formats() {
+    let w = Workspace::new();
+    // more than one part
+    let report = w.ok(&["gen", "hits", "--scale", "0.12", "--out", "v"]);
+    assert!(report.contains("v/hits.vectile: 120,000 rows"), "{report}");
+    w.ok(&[
+        "gen", "hits", "--scale", "0.12", "--out", "p", "--format", "parquet", "-q",
+    ]);
+    let sql = "SELECT count(*) AS n, count(DISTINCT url) AS pages, sum(hit_id % 1000) AS ids, sum(load_ms) AS ms, \
+        sum(order_value) AS revenue, sum(length(user_agent)) AS letters FROM t";
+    let vectile = w.query("v/hits.vectile", sql);
+    assert_eq!(vectile[0]["n"], 120_000);
+    assert_eq!(vectile, w.query("p/hits.parquet", sql));
+}
+
+#[test]
 fn csv_has_a_header_and_rows_in_order() {
     let w = Workspace::new();
     w.ok(&[
@@ -109,6 +125,7 @@ fn bad_scales_are_usage_errors() {
     for (benchmark, scales) in [
         ("tpch", ["0", "-1", "nan", "inf", "x", "1e9", "0.0001"]),
         ("ssb", ["0", "-1", "nan", "inf", "x", "1e9", "0.5"]),
+        ("hits", ["0", "-1", "nan", "inf", "x", "1e9", "0.0001"]),
     ] {
         for scale in scales {
             let scale = format!("--scale={scale}");

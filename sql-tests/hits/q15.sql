@@ -1,0 +1,3 @@
+select count(*) as hits
+from hits
+where title like '%coffee%'
