@@ -1,4 +1,4 @@
-"""SSB and TPC-H through `vectile sql`, for the scripts beside this one: queries, tables, times and metrics."""
+"""Benchmarks through `vectile sql`, for the scripts here and `../suite.py`: queries, tables, times and metrics."""
 
 import json
 import pathlib
@@ -10,10 +10,12 @@ FOLDER = pathlib.Path(__file__).resolve().parents[2] / "sql-tests"
 QUERIES = {
     "ssb": ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3"],
     "tpch": [str(number) for number in range(1, 23)],
+    "hits": [str(number) for number in range(1, 44)],
 }
 TABLES = {
     "ssb": ["lineorder", "date", "customer", "supplier", "part"],
     "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
+    "hits": ["hits"],
 }
 UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "": 1, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
@@ -30,11 +32,11 @@ def vectile(program, *arguments, **more):
     return done.stdout, done.stderr
 
 
-def generate(program, benchmark, scale, folder):
+def generate(program, benchmark, scale, folder, form="vectile"):
     """The file of each table; they are generated in `folder` if they are not there yet."""
-    files = {name: pathlib.Path(folder) / f"{name}.vectile" for name in TABLES[benchmark]}
+    files = {name: pathlib.Path(folder) / f"{name}.{form}" for name in TABLES[benchmark]}
     if not all(file.exists() for file in files.values()):
-        vectile(program, "gen", benchmark, "--scale", f"{scale:g}", "--out", str(folder), "-q")
+        vectile(program, "gen", benchmark, "--scale", f"{scale:g}", "--out", str(folder), "--format", form, "-q")
     return files
 
 
