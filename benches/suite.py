@@ -2,9 +2,10 @@
 """Whole suites of queries on the CPU, with DuckDB beside Vectile where the Python package duckdb is installed.
 
     benches/suite.py SUITE ... [--vectile target/release/vectile] [--scale 1] [--data DIR] [--queries 1,6]
-                     [--runs 5] [--limit 60] [--json FILE]
+                     [--tpcds FOLDER] [--runs 5] [--limit 60] [--json FILE]
 
-SUITE is tpch, ssb or hits. Tables are generated in DIR/SUITE-SCALE, by default in target, if they are not there yet:
+SUITE is tpch, ssb, hits or tpcds. The queries of tpcds are the files FOLDER/*.sql; docs/testing.md says where they are
+to be had. Tables are generated in DIR/SUITE-SCALE, by default in target, if they are not there yet:
 Vectile files, and Parquet files of the same rows, from which DuckDB fills its tables. It has them twice, in memory and
 in a database file that was written, checkpointed and opened again; for each query the faster one counts.
 
@@ -38,7 +39,7 @@ try:
 except ImportError:
     duckdb = None
 
-SUITES = ["tpch", "ssb", "hits"]
+SUITES = ["tpch", "ssb", "hits", "tpcds"]
 # functions that DuckDB has under another name
 MACROS = ["regexp_like(text, pattern) as regexp_matches(text, pattern)"]
 DIGITS = 1e-5
@@ -136,8 +137,21 @@ def same(left, right):
     return agree()
 
 
+def number(name):
+    """The number in a file's name, or 0."""
+    return int("".join(letter for letter in name if letter.isdigit()) or 0)
+
+
 def texts(options, suite):
-    """The queries of a suite: name and text."""
+    """The queries of a suite: name and text. If a file has several, the name of each has a letter."""
+    if suite == "tpcds":
+        found = {}
+        for file in sorted(pathlib.Path(options.tpcds).glob("*.sql"), key=lambda file: (number(file.stem), file.stem)):
+            parts = [part.strip() for part in file.read_text().split(";") if part.strip()]
+            letters = "abcdefgh" if len(parts) > 1 else [""]
+            found |= {f"{number(file.stem)}{letter}": part for letter, part in zip(letters, parts)}
+        chosen = options.queries.split(",") if options.queries else list(found)
+        return {name: found[name] for name in chosen}
     chosen = options.queries.split(",") if options.queries else sql.QUERIES[suite]
     return {name: sql.text(suite, name) for name in chosen}
 
@@ -197,10 +211,13 @@ def main():
     parser.add_argument("--scale", type=float, default=1)
     parser.add_argument("--data", default="target")
     parser.add_argument("--queries")
+    parser.add_argument("--tpcds", metavar="FOLDER")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--json")
     options = parser.parse_args()
+    if "tpcds" in options.suites and not options.tpcds:
+        parser.error("tpcds needs --tpcds FOLDER with its queries")
     options.vectile = str(pathlib.Path(options.vectile).resolve())
     results = {suite: measure(options, suite) for suite in options.suites}
     if options.json:

@@ -16,6 +16,10 @@ TABLES = {
     "ssb": ["lineorder", "date", "customer", "supplier", "part"],
     "tpch": ["lineitem", "orders", "customer", "part", "partsupp", "supplier", "nation", "region"],
     "hits": ["hits"],
+    "tpcds": ["inventory", "store_sales", "catalog_sales", "customer_demographics", "web_sales", "store_returns"]
+    + ["catalog_returns", "customer", "time_dim", "date_dim", "web_returns", "customer_address", "item"]
+    + ["catalog_page", "household_demographics", "promotion", "reason", "web_page", "web_site", "income_band"]
+    + ["ship_mode", "store", "call_center", "warehouse"],
 }
 UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "": 1, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 

@@ -110,7 +110,11 @@ pub async fn answer(
     if let Some(gpu) = gpu {
         gpu.count(plan.as_ref());
     }
-    let rows = convert_batches(&schema, batches, false);
+    // Batches may be stricter about nulls than the plan is.
+    let of_batches = batches
+        .first()
+        .map_or_else(|| Arc::clone(&schema), |batch| batch.schema());
+    let rows = convert_batches(&of_batches, batches, false);
     let rows = rows.map_err(|error| DataFusionError::External(Box::new(error)))?;
     Ok((schema, rows))
 }

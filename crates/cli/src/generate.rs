@@ -21,7 +21,7 @@ use crate::parts::Table;
 use crate::progress::Progress;
 use crate::text_options::TextArgs;
 use crate::writer::{Output, StagedTable, Summary};
-use crate::{hits, report, session, ssb, tpch};
+use crate::{hits, report, session, ssb, tpcds, tpch};
 
 /// Generate benchmark data
 #[derive(Debug, Args)]
@@ -36,6 +36,8 @@ enum Benchmark {
     Tpch(TpchArgs),
     /// The five tables of the Star Schema Benchmark, one file each: DIR/lineorder.vectile and so on
     Ssb(SsbArgs),
+    /// The 24 tables of TPC-DS, one file each: DIR/store_sales.vectile and so on
+    Tpcds(TpcdsArgs),
     /// A wide table of web analytics, skewed and full of text: DIR/hits.vectile
     Hits(HitsArgs),
 }
@@ -54,6 +56,15 @@ struct SsbArgs {
     /// Scale factor, a whole number: 1 is 6 million lines of orders
     #[arg(long, value_name = "N")]
     scale: vectile_ssb::Scale,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+struct TpcdsArgs {
+    /// Scale factor: 1 is 2.9 million lines of store sales; fractions down to 0.01 are fine
+    #[arg(long, value_name = "N")]
+    scale: vectile_tpcds::Scale,
     #[command(flatten)]
     output: OutputArgs,
 }
@@ -118,6 +129,7 @@ pub async fn run(args: GenArgs, interrupt: &Interrupt) -> Result<()> {
     let (name, tables, args) = match args.benchmark {
         Benchmark::Tpch(args) => ("TPC-H", tpch::tables(args.scale), args.output),
         Benchmark::Ssb(args) => ("SSB", ssb::tables(args.scale), args.output),
+        Benchmark::Tpcds(args) => ("TPC-DS", tpcds::tables(&args.scale), args.output),
         Benchmark::Hits(args) => ("hits", hits::tables(args.scale), args.output),
     };
     let outputs = outputs(tables, &args).await?;

@@ -45,6 +45,7 @@ mod store;
 mod text;
 mod text_files;
 mod text_options;
+mod tpcds;
 mod tpch;
 mod upload;
 mod warnings;

@@ -65,6 +65,33 @@ fn the_star_schema_answers_its_first_query() {
 }
 
 #[test]
+fn the_tables_of_tpcds_are_the_same_in_all_formats() {
+    let w = Workspace::new();
+    let report = w.ok(&["gen", "tpcds", "--scale", "0.02", "--out", "v"]);
+    assert!(report.contains("24 files: "), "{report}");
+    w.ok(&[
+        "gen", "tpcds", "--scale", "0.02", "--out", "p", "--format", "parquet", "-q",
+    ]);
+    for (table, column) in [
+        ("store_sales", "ss_net_paid"),
+        ("inventory", "inv_quantity_on_hand"),
+        ("customer", "length(c_email_address)"),
+        ("date_dim", "d_year"),
+        ("customer_demographics", "cd_purchase_estimate"),
+    ] {
+        let sql =
+            format!("SELECT count(*) AS n, count({column}) AS known, sum({column}) AS sum FROM t");
+        let vectile = w.query(&format!("v/{table}.vectile"), &sql);
+        assert_eq!(
+            vectile,
+            w.query(&format!("p/{table}.parquet"), &sql),
+            "{table}"
+        );
+    }
+    assert_eq!(w.files().len(), 48);
+}
+
+#[test]
 fn hits_are_the_same_in_all_formats() {
     let w = Workspace::new();
     // more than one part
@@ -125,6 +152,7 @@ fn bad_scales_are_usage_errors() {
     for (benchmark, scales) in [
         ("tpch", ["0", "-1", "nan", "inf", "x", "1e9", "0.0001"]),
         ("ssb", ["0", "-1", "nan", "inf", "x", "1e9", "0.5"]),
+        ("tpcds", ["0", "-1", "nan", "inf", "x", "1e9", "0.001"]),
         ("hits", ["0", "-1", "nan", "inf", "x", "1e9", "0.0001"]),
     ] {
         for scale in scales {
