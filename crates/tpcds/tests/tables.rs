@@ -1,4 +1,4 @@
-//! Tables have the known numbers of rows, and do not depend on the ranges that they are generated in.
+//! Tables have the known numbers of rows (`reason` that of the reference generator), and do not depend on the ranges that they are generated in.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use vectile_tpcds::{Scale, Table};
 
-/// Rows at scale 1, as the specification and the reference generator have them.
+/// Rows at scale 1.
 const ROWS: [(&str, usize); 24] = [
     ("call_center", 6),
     ("catalog_page", 11_718),
