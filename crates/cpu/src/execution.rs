@@ -1,0 +1,225 @@
+//! Runs a pipeline over row groups.
+
+use std::sync::Arc;
+
+use vectile_encodings::{Column, Selection, VECTOR_LEN};
+use vectile_pipeline::{
+    Aggregate, Error, Expr, GroupKey, GroupTotals, Groups, Literal, Number, Numbers, Output,
+    Pipeline, Result, Total, Type,
+};
+
+use crate::accumulator::{Accumulator, Rows};
+use crate::filter::{add_tests, apply};
+use crate::group::{Key, KeyValues};
+use crate::merge::Merger;
+use crate::program::{Program, Register};
+use crate::reader::Reader;
+use crate::vector::{ALL, Kind, Vector, count};
+
+/// The groups of one row group, and their aggregates.
+#[derive(Debug)]
+pub struct Partial {
+    /// Number of groups.
+    pub(crate) count: usize,
+    pub(crate) keys: Vec<KeyValues>,
+    pub(crate) totals: Vec<GroupTotals>,
+    /// True for aggregates whose values are of single precision.
+    pub(crate) singles: Vec<bool>,
+}
+
+/// A run of a pipeline that aggregates. Row groups are computed by any threads, and merged in their order: the result
+/// is the same for any number of threads.
+pub struct Execution {
+    pipeline: Arc<Pipeline>,
+    merger: Merger,
+}
+
+/// Keys and aggregates of an output.
+fn outputs(output: &Output) -> Result<(&[GroupKey], &[Aggregate])> {
+    match output {
+        Output::Aggregates(aggregates) => Ok((&[], aggregates)),
+        Output::Groups(keys, aggregates) => Ok((keys, aggregates)),
+        Output::Selection | Output::Rows(_) => {
+            Err(Error::Unsupported("rows as the output of a program".into()))
+        }
+    }
+}
+
+impl Execution {
+    /// A run that has read no rows.
+    pub fn new(pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            pipeline,
+            merger: Merger::default(),
+        }
+    }
+
+    /// Computes the aggregates of a row group. `columns` are those of the pipeline, of the same number of rows.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
+    pub fn run(pipeline: &Pipeline, columns: &[Column]) -> Result<Partial> {
+        let (keys, aggregates) = outputs(&pipeline.output)?;
+        if columns.len() != pipeline.columns.len() || !pipeline.matches.is_empty() {
+            let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
+            return Err(Error::Internal(reason));
+        }
+        let rows = columns.first().map_or(0, Column::len);
+        let readers = columns.iter().map(Reader::new);
+        let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
+        let mut selection = Selection::all(0, rows);
+        apply(&pipeline.filter, columns, &readers, &mut selection)?;
+
+        let mut program = Program::new(&readers);
+        for key in keys {
+            if let GroupKey::Value(expr) = key {
+                add_tests(&mut program, expr, columns)?;
+            }
+        }
+        let keys = Key::all(keys, &readers, &mut program)?;
+        let groups = Key::combinations(&keys);
+        let mut arguments = Vec::new();
+        for aggregate in aggregates {
+            let (register, domain, is_nullable) = match aggregate.argument() {
+                None => (None, None, false),
+                // values are not read
+                Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
+                    let missing = || Error::Internal(format!("there is no column {column}"));
+                    let reader = readers.get(*column).ok_or_else(missing)?;
+                    match reader.is_nullable() {
+                        true => {
+                            let is_null = Expr::is_null(Expr::Column(*column));
+                            let valid = Expr::case(vec![(!is_null, int(1))], None);
+                            let register = program.add(&valid)?;
+                            (Some(register), Some(program.domain(register)), true)
+                        }
+                        false => (None, None, false),
+                    }
+                }
+                Some(expr) => {
+                    add_tests(&mut program, expr, columns)?;
+                    let mut register = program.add(expr)?;
+                    let is_count = matches!(aggregate, Aggregate::Count(_));
+                    if !is_count && program.domain(register).of == Type::Bool {
+                        register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
+                    }
+                    (Some(register), Some(program.domain(register)), true)
+                }
+            };
+            let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
+            arguments.push((register, accumulator));
+        }
+        let counts = accumulate(
+            &program,
+            &selection,
+            &keys,
+            &readers,
+            &mut arguments,
+            groups,
+        )?;
+        let with_rows = counts.iter().enumerate();
+        let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
+        let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();
+        let rows: Vec<u64> = found.iter().map(|group| counts[*group]).collect();
+        let totals = arguments.iter();
+        let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
+        Ok(Partial {
+            count: found.len(),
+            keys: keys.iter().map(|key| key.values(&found)).collect(),
+            totals: totals.collect(),
+            singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
+        })
+    }
+
+    /// Adds the groups of the next row group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn add(&mut self, partial: Partial) -> Result<()> {
+        let (_, aggregates) = outputs(&self.pipeline.output)?;
+        self.merger.add(aggregates, partial)
+    }
+
+    /// The totals of an output without keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn totals(&self) -> Result<Vec<Total>> {
+        let (_, aggregates) = outputs(&self.pipeline.output)?;
+        let all = self.merger.totals();
+        let totals = aggregates.iter().enumerate().map(|(index, _)| {
+            let totals = all.get(index);
+            let count = totals.and_then(|totals| totals.counts.first().copied());
+            let count = count.unwrap_or_default();
+            let value = totals.and_then(|totals| match &totals.values {
+                Numbers::Int(values) => values.first().map(|value| Number::Int(*value)),
+                Numbers::Float(values) => values.first().map(|value| Number::Float(*value)),
+            });
+            let value = match aggregates[index] {
+                Aggregate::CountRows | Aggregate::Count(_) => Some(Number::Int(count.into())),
+                _ => value.filter(|_| count > 0),
+            };
+            Total { count, value }
+        });
+        Ok(totals.collect())
+    }
+
+    /// The groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn groups(&self) -> Result<Groups> {
+        self.merger.groups()
+    }
+}
+
+fn int(value: i128) -> Expr {
+    Expr::Literal(Literal::Int(value, Type::I64))
+}
+
+/// Adds the selected rows to the accumulators. Returns the number of rows of each group.
+fn accumulate(
+    program: &Program<'_>,
+    selection: &Selection,
+    keys: &[Key<'_>],
+    readers: &[Reader<'_>],
+    arguments: &mut [(Option<Register>, Accumulator)],
+    groups: usize,
+) -> Result<Vec<u64>> {
+    let mut counts = vec![0u64; groups];
+    let mut vectors = program.vectors();
+    let none = Vector::new(Kind::Bool);
+    for vector in 0..selection.num_vectors() {
+        if selection.is_vector_empty(vector) {
+            continue;
+        }
+        let mask = selection.mask(vector);
+        program.run(vector, &mut vectors)?;
+        let mut numbers = [0u32; VECTOR_LEN];
+        for key in keys {
+            key.add_digits(vector, &mask, &vectors, readers, &mut numbers)?;
+        }
+        let rows = Rows {
+            mask: &mask,
+            groups: (!keys.is_empty()).then_some(&numbers),
+        };
+        match rows.groups {
+            None => counts[0] += count(&mask) as u64,
+            Some(groups) if mask == ALL => {
+                groups.iter().for_each(|group| counts[*group as usize] += 1);
+            }
+            Some(groups) => {
+                crate::vector::for_each_row(&mask, |row| counts[groups[row] as usize] += 1);
+            }
+        }
+        for (register, accumulator) in arguments.iter_mut() {
+            let argument = register.map_or(&none, |register| &vectors[register]);
+            accumulator.add(argument, &rows)?;
+        }
+    }
+    Ok(counts)
+}
