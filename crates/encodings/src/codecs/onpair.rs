@@ -63,7 +63,8 @@ impl Learned {
         // of a part of the column, every other piece is used to choose entries
         let is_part = scale > 1.0 || bytes > SAMPLE_BYTES;
         let step = match is_part {
-            true => 2 * bytes.div_ceil(2 * SAMPLE_BYTES),
+            // a sample may have no bytes
+            true => 2 * bytes.div_ceil(2 * SAMPLE_BYTES).max(1),
             false => 1,
         };
         pieces()
@@ -596,6 +597,7 @@ mod tests {
             (1, 700, 20, 35.0),
             (2, 100, 50, 2.0),
             (0, 3, 0, 1.0),
+            (0, 3, 0, 2.0),
             (1, 33, 33, 1.0),
         ] {
             let lines = lines(kind, count);
