@@ -6,6 +6,9 @@ use vectile_pipeline::{Aggregate, Domain, Error, GroupTotals, Numbers, Result, T
 use crate::primitives::{rank_of, value_of};
 use crate::vector::{ALL, Kind, Mask, Values, Vector, for_each_row};
 
+/// Sums of a group, which rows take turns to add to: an addition need not wait for that of the row before.
+const LANES: usize = 4;
+
 /// One aggregate's values, by group.
 #[derive(Debug)]
 pub(crate) struct Accumulator {
@@ -18,8 +21,8 @@ pub(crate) struct Accumulator {
 enum State {
     /// Only values are counted.
     Count,
-    /// A sum of integers that fits 64 bits.
-    Sum(Vec<i64>),
+    /// A sum of integers that fits 64 bits: [`LANES`] of each group.
+    Sum(Vec<[i64; LANES]>),
     /// A sum of integers.
     WideSum(Vec<i128>),
     FloatSum(Vec<f64>),
@@ -83,7 +86,7 @@ impl Accumulator {
             }
             (Aggregate::Sum(_), Kind::Float) => State::FloatSum(vec![0.0; groups]),
             (Aggregate::Sum(_), Kind::Int) if domain.bounds.bits() + rows.max(1).ilog2() < 63 => {
-                State::Sum(vec![0; groups])
+                State::Sum(vec![[0; LANES]; groups])
             }
             (Aggregate::Sum(_), _) => State::WideSum(vec![0; groups]),
             (Aggregate::Min(_), _) => extreme(false),
@@ -108,9 +111,10 @@ impl Accumulator {
             (State::Count, _) => {}
             (State::Sum(sums), Values::Int(values)) => match rows.groups {
                 Some(groups) => for_each_row(&mask, |row| {
-                    sums[groups[row] as usize] += values[row];
+                    let sum = &mut sums[groups[row] as usize][row % LANES];
+                    *sum = sum.wrapping_add(values[row]);
                 }),
-                None => sums[0] += sum(&mask, values),
+                None => sums[0][0] = sums[0][0].wrapping_add(sum(&mask, values)),
             },
             (State::WideSum(sums), Values::Int(values)) => for_each_row(&mask, |row| {
                 let sum = &mut sums[group(row)];
@@ -151,7 +155,10 @@ impl Accumulator {
         let each = groups.iter();
         let values = match &self.state {
             State::Count => Numbers::Int(Vec::new()),
-            State::Sum(sums) => Numbers::Int(each.map(|group| sums[*group].into()).collect()),
+            State::Sum(sums) => {
+                let sum = |lanes: &[i64; LANES]| lanes.iter().map(|x| i128::from(*x)).sum();
+                Numbers::Int(each.map(|group| sum(&sums[*group])).collect())
+            }
             State::WideSum(sums) => Numbers::Int(each.map(|group| sums[*group]).collect()),
             State::FloatSum(sums) => Numbers::Float(each.map(|group| sums[*group]).collect()),
             State::Extreme { of, values, .. } => {

@@ -17,7 +17,7 @@ use crate::reader::Reader;
 use crate::vector::{ALL, Kind, Vector, count};
 
 /// The groups of one row group, and their aggregates.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Partial {
     /// Number of groups.
     pub(crate) count: usize,
@@ -70,66 +70,22 @@ impl Execution {
         let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
         let mut selection = Selection::all(0, rows);
         apply(&pipeline.filter, columns, &readers, &mut selection)?;
-
-        let mut program = Program::new(&readers);
-        for key in keys {
-            if let GroupKey::Value(expr) = key {
-                add_tests(&mut program, expr, columns)?;
-            }
+        if selection.is_empty() && keys.is_empty() {
+            return Ok(Partial::default());
         }
-        let keys = Key::all(keys, &readers, &mut program)?;
-        let groups = Key::combinations(&keys);
-        let mut arguments = Vec::new();
-        for aggregate in aggregates {
-            let (register, domain, is_nullable) = match aggregate.argument() {
-                None => (None, None, false),
-                // values are not read
-                Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
-                    let missing = || Error::Internal(format!("there is no column {column}"));
-                    let reader = readers.get(*column).ok_or_else(missing)?;
-                    match reader.is_nullable() {
-                        true => {
-                            let is_null = Expr::is_null(Expr::Column(*column));
-                            let valid = Expr::case(vec![(!is_null, int(1))], None);
-                            let register = program.add(&valid)?;
-                            (Some(register), Some(program.domain(register)), true)
-                        }
-                        false => (None, None, false),
-                    }
-                }
-                Some(expr) => {
-                    add_tests(&mut program, expr, columns)?;
-                    let mut register = program.add(expr)?;
-                    let is_count = matches!(aggregate, Aggregate::Count(_));
-                    if !is_count && program.domain(register).of == Type::Bool {
-                        register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
-                    }
-                    (Some(register), Some(program.domain(register)), true)
-                }
-            };
-            let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
-            arguments.push((register, accumulator));
+        if let Some(picked) = picked(&pipeline.output, columns, &selection)? {
+            let readers = readers.iter().zip(&picked);
+            let readers = readers.map(|(reader, rows)| reader.of_rows(rows));
+            let all = Selection::all(0, selection.count());
+            return aggregated(
+                keys,
+                aggregates,
+                &picked,
+                &readers.collect::<Vec<_>>(),
+                &all,
+            );
         }
-        let counts = accumulate(
-            &program,
-            &selection,
-            &keys,
-            &readers,
-            &mut arguments,
-            groups,
-        )?;
-        let with_rows = counts.iter().enumerate();
-        let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
-        let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();
-        let rows: Vec<u64> = found.iter().map(|group| counts[*group]).collect();
-        let totals = arguments.iter();
-        let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
-        Ok(Partial {
-            count: found.len(),
-            keys: keys.iter().map(|key| key.values(&found)).collect(),
-            totals: totals.collect(),
-            singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
-        })
+        aggregated(keys, aggregates, columns, &readers, &selection)
     }
 
     /// Adds the groups of the next row group.
@@ -175,6 +131,128 @@ impl Execution {
     pub fn groups(&self) -> Result<Groups> {
         self.merger.groups()
     }
+}
+
+/// Aggregates the selected rows.
+fn aggregated(
+    keys: &[GroupKey],
+    aggregates: &[Aggregate],
+    columns: &[Column],
+    readers: &[Reader<'_>],
+    selection: &Selection,
+) -> Result<Partial> {
+    let rows = selection.rows();
+    let mut program = Program::new(readers);
+    for key in keys {
+        if let GroupKey::Value(expr) = key {
+            add_tests(&mut program, expr, columns)?;
+        }
+    }
+    let keys = Key::all(keys, readers, &mut program)?;
+    let groups = Key::combinations(&keys);
+    let mut arguments = Vec::new();
+    for aggregate in aggregates {
+        let (register, domain, is_nullable) = match aggregate.argument() {
+            None => (None, None, false),
+            // values are not read
+            Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
+                let missing = || Error::Internal(format!("there is no column {column}"));
+                let reader = readers.get(*column).ok_or_else(missing)?;
+                match reader.is_nullable() {
+                    true => {
+                        let is_null = Expr::is_null(Expr::Column(*column));
+                        let valid = Expr::case(vec![(!is_null, int(1))], None);
+                        let register = program.add(&valid)?;
+                        (Some(register), Some(program.domain(register)), true)
+                    }
+                    false => (None, None, false),
+                }
+            }
+            Some(expr) => {
+                add_tests(&mut program, expr, columns)?;
+                let mut register = program.add(expr)?;
+                let is_count = matches!(aggregate, Aggregate::Count(_));
+                if !is_count && program.domain(register).of == Type::Bool {
+                    register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
+                }
+                let is_nullable = program.is_nullable(register);
+                (Some(register), Some(program.domain(register)), is_nullable)
+            }
+        };
+        let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
+        arguments.push((register, accumulator));
+    }
+    let counts = accumulate(
+        &program,
+        &selection,
+        &keys,
+        &readers,
+        &mut arguments,
+        groups,
+    )?;
+    let with_rows = counts.iter().enumerate();
+    let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
+    let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();
+    let rows: Vec<u64> = found.iter().map(|group| counts[*group]).collect();
+    let totals = arguments.iter();
+    let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
+    Ok(Partial {
+        count: found.len(),
+        keys: keys.iter().map(|key| key.values(&found)).collect(),
+        totals: totals.collect(),
+        singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
+    })
+}
+
+/// If at most one row of this many is selected, rows are picked before they are computed on.
+const PICKED: usize = 8;
+
+/// The selected rows of the columns that an output reads, decoded, if they are few. Columns that it does not read stay as
+/// they are.
+fn picked(
+    output: &Output,
+    columns: &[Column],
+    selection: &Selection,
+) -> Result<Option<Vec<Column>>> {
+    let (keys, aggregates) = outputs(output)?;
+    if selection.count() * PICKED > selection.rows() {
+        return Ok(None);
+    }
+    let mut is_read = vec![false; columns.len()];
+    for key in keys {
+        match key {
+            GroupKey::Value(expr) => mark_columns(expr, &mut is_read),
+            // codes would be decoded
+            GroupKey::DictionaryValue(_) | GroupKey::Code(_) => return Ok(None),
+        }
+    }
+    let arguments = aggregates.iter().filter_map(Aggregate::argument);
+    arguments.for_each(|argument| mark_columns(argument, &mut is_read));
+    let mut picked = Vec::with_capacity(columns.len());
+    for (column, is_read) in columns.iter().zip(is_read) {
+        if !is_read {
+            picked.push(column.clone());
+            continue;
+        }
+        if Type::of(column.data_type()).is_none_or(|of| of == Type::Bool) {
+            return Ok(None);
+        }
+        match Column::of_fixed_width(&column.select(selection)?)? {
+            Some(rows) => picked.push(rows),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(picked))
+}
+
+/// Marks the columns that an expression reads.
+fn mark_columns(expr: &Expr, is_read: &mut [bool]) {
+    if let Expr::Column(column) | Expr::Values(column, _) = expr
+        && let Some(is_read) = is_read.get_mut(*column)
+    {
+        *is_read = true;
+    }
+    expr.for_parts(|part| mark_columns(part, is_read));
 }
 
 fn int(value: i128) -> Expr {

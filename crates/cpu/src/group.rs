@@ -3,7 +3,7 @@
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
-use vectile_pipeline::{Error, Expr, GroupKey, Result, Type};
+use vectile_pipeline::{Error, GroupKey, Result, Type};
 
 use crate::program::{Program, Register};
 use crate::reader::Reader;
@@ -81,10 +81,7 @@ impl<'a> Key<'a> {
                     let reason = format!("groups by a value of type {:?}", domain.of);
                     return Err(Error::Unsupported(reason));
                 }
-                let is_nullable = match expr {
-                    Expr::Column(column) => readers.get(*column).is_none_or(Reader::is_nullable),
-                    _ => true,
-                };
+                let is_nullable = program.is_nullable(register);
                 let (first, last) = (domain.bounds.0, domain.bounds.1);
                 let count = u64::try_from(last - first).unwrap_or(u64::MAX);
                 let digits = Digits::Value {

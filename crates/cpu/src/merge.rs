@@ -154,9 +154,6 @@ impl Merger {
             singles,
             count,
         } = partial;
-        if count == 0 {
-            return Ok(());
-        }
         if self.groups.is_empty() {
             self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;
             let none = |totals: &GroupTotals| GroupTotals {
@@ -168,6 +165,9 @@ impl Merger {
             };
             self.totals = totals.iter().map(none).collect();
             self.singles = singles;
+        }
+        if count == 0 {
+            return Ok(());
         }
         let merged = self.keys.iter_mut().zip(keys);
         let ids = merged.map(|(key, values)| key.ids(values));

@@ -18,6 +18,8 @@ pub(crate) struct Program<'a> {
     columns: &'a [Reader<'a>],
     instructions: Vec<Instruction>,
     domains: Vec<Domain>,
+    /// True if some row may be null.
+    nullable: Vec<bool>,
     known: Vec<(Expr, Register)>,
 }
 
@@ -57,6 +59,7 @@ impl<'a> Program<'a> {
             columns,
             instructions: Vec::new(),
             domains: Vec::new(),
+            nullable: Vec::new(),
             known: Vec::new(),
         }
     }
@@ -64,6 +67,11 @@ impl<'a> Program<'a> {
     /// Type and bounds of a vector.
     pub fn domain(&self, register: Register) -> Domain {
         self.domains[register]
+    }
+
+    /// True if some value of a vector may be null.
+    pub fn is_nullable(&self, register: Register) -> bool {
+        self.nullable[register]
     }
 
     /// Vectors for the results of [`run`](Self::run).
@@ -119,9 +127,31 @@ impl<'a> Program<'a> {
     }
 
     fn push(&mut self, instruction: Instruction, domain: Domain) -> Register {
+        self.nullable.push(self.may_be_null(&instruction));
         self.instructions.push(instruction);
         self.domains.push(domain);
         self.domains.len() - 1
+    }
+
+    fn may_be_null(&self, instruction: &Instruction) -> bool {
+        let column = |column: &usize| self.columns.get(*column).is_none_or(Reader::is_nullable);
+        let any = |parts: &[Register]| parts.iter().any(|part| self.nullable[*part]);
+        match instruction {
+            Instruction::Column(of) | Instruction::Tested(of, _) => column(of),
+            Instruction::Constant(literal) => matches!(literal, Literal::Null(_)),
+            Instruction::IsMissing(_) | Instruction::IsNull(_) => false,
+            Instruction::Convert(part)
+            | Instruction::Not(part)
+            | Instruction::NegateFloat(part)
+            | Instruction::Single(part) => any(&[*part]),
+            Instruction::Compare(_, a, b) | Instruction::Arithmetic(_, a, b, _) => any(&[*a, *b]),
+            Instruction::And(parts) | Instruction::Or(parts) | Instruction::Case(parts) => {
+                any(parts)
+            }
+            Instruction::DatePart(_, date) => {
+                any(&[*date]) || !self.domains[*date].bounds.within(KNOWN_DAYS)
+            }
+        }
     }
 
     fn literal(&mut self, literal: Literal) -> Register {

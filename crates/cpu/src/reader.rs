@@ -87,6 +87,16 @@ impl<'a> Reader<'a> {
         Ok(this)
     }
 
+    /// The reader of some rows of this column, which were decoded. They have the same bounds.
+    pub fn of_rows<'b>(&self, rows: &'b Column) -> Reader<'b> {
+        Reader {
+            column: rows,
+            nulls: rows.layout().validity,
+            domain: self.domain,
+            source: Source::Decoded,
+        }
+    }
+
     /// Type and bounds of the values.
     ///
     /// # Errors

@@ -81,6 +81,10 @@ pub(crate) fn both(a: Option<&Mask>, b: Option<&Mask>) -> Option<Mask> {
 pub(crate) fn for_each_row(mask: &Mask, mut visit: impl FnMut(usize)) {
     for (word, bits) in mask.iter().enumerate() {
         let mut rest = *bits;
+        if rest == u64::MAX {
+            (word * 64..word * 64 + 64).for_each(&mut visit);
+            continue;
+        }
         while rest != 0 {
             visit(word * 64 + rest.trailing_zeros() as usize);
             rest &= rest - 1;
