@@ -4,28 +4,18 @@ use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Aggregate, Error, Expr, GroupKey, GroupTotals, Groups, Literal, Number, Numbers, Output,
-    Pipeline, Result, Total, Type,
+    Aggregate, Error, Expr, GroupKey, Groups, Literal, Number, Numbers, Output, Pipeline, Result,
+    Total, Type,
 };
 
 use crate::accumulator::{Accumulator, Rows};
 use crate::filter::{add_tests, apply};
-use crate::group::{Key, KeyValues};
+use crate::group::Key;
 use crate::merge::Merger;
+use crate::partial::Partial;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::vector::{ALL, Kind, Vector, count};
-
-/// The groups of one row group, and their aggregates.
-#[derive(Debug, Default)]
-pub struct Partial {
-    /// Number of groups.
-    pub(crate) count: usize,
-    pub(crate) keys: Vec<KeyValues>,
-    pub(crate) totals: Vec<GroupTotals>,
-    /// True for aggregates whose values are of single precision.
-    pub(crate) singles: Vec<bool>,
-}
 
 /// A run of a pipeline that aggregates. Row groups are computed by any threads, and merged in their order: the result
 /// is the same for any number of threads.
@@ -182,14 +172,7 @@ fn aggregated(
         let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
         arguments.push((register, accumulator));
     }
-    let counts = accumulate(
-        &program,
-        &selection,
-        &keys,
-        &readers,
-        &mut arguments,
-        groups,
-    )?;
+    let counts = accumulate(&program, selection, &keys, readers, &mut arguments, groups)?;
     let with_rows = counts.iter().enumerate();
     let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
     let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();

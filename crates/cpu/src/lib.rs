@@ -53,9 +53,11 @@ mod execution;
 mod filter;
 mod group;
 mod merge;
+mod partial;
 mod primitives;
 mod program;
 mod reader;
 mod vector;
 
-pub use execution::{Execution, Partial};
+pub use execution::Execution;
+pub use partial::Partial;

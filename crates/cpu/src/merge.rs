@@ -11,8 +11,8 @@ use arrow::row::{OwnedRow, RowConverter, SortField};
 use vectile_pipeline::{Aggregate, Error, GroupTotals, Groups, Numbers, Result, Type};
 
 use crate::accumulator::merge;
-use crate::execution::Partial;
 use crate::group::KeyValues;
+use crate::partial::Partial;
 
 /// The groups of all row groups.
 #[derive(Default)]
