@@ -47,6 +47,9 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Accumulator {
+    /// The most bytes for a group: a count, and a sum.
+    pub const MOST_BYTES: usize = size_of::<u64>() + size_of::<[i64; LANES]>();
+
     /// The accumulator of `aggregate` over values of a domain, for `groups` groups of at most `rows` rows each.
     ///
     /// # Errors

@@ -44,18 +44,29 @@ impl Execution {
         }
     }
 
-    /// Computes the aggregates of a row group. `columns` are those of the pipeline, of the same number of rows.
+    /// The most bytes that [`run`](Self::run) takes for groups.
+    pub fn bytes(pipeline: &Pipeline) -> usize {
+        match &pipeline.output {
+            Output::Groups(..) => MOST_SLOTS * Accumulator::MOST_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// Computes the aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
-    pub fn run(pipeline: &Pipeline, columns: &[Column]) -> Result<Partial> {
+    pub fn run(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
         let (keys, aggregates) = outputs(&pipeline.output)?;
         if columns.len() != pipeline.columns.len() || !pipeline.matches.is_empty() {
             let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
             return Err(Error::Internal(reason));
         }
-        let rows = columns.first().map_or(0, Column::len);
+        if let Some(other) = columns.iter().find(|column| column.len() != rows) {
+            let reason = format!("a column of {} rows, not {rows}", other.len());
+            return Err(Error::Internal(reason));
+        }
         let readers = columns.iter().map(Reader::new);
         let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
         let mut selection = Selection::all(0, rows);
@@ -86,6 +97,15 @@ impl Execution {
     pub fn add(&mut self, partial: Partial) -> Result<()> {
         let (_, aggregates) = outputs(&self.pipeline.output)?;
         self.merger.add(aggregates, partial)
+    }
+
+    /// Estimated bytes of the groups so far.
+    pub fn merged_bytes(&self) -> usize {
+        let width = match &self.pipeline.output {
+            Output::Groups(keys, aggregates) => 4 * keys.len() + 2 * aggregates.len() + 4,
+            _ => 0,
+        };
+        self.merger.len() * width * size_of::<i128>()
     }
 
     /// The totals of an output without keys.
@@ -135,11 +155,15 @@ fn aggregated(
     let mut program = Program::new(readers);
     for key in keys {
         if let GroupKey::Value(expr) = key {
-            add_tests(&mut program, expr, columns)?;
+            add_tests(&mut program, expr, columns, selection)?;
         }
     }
     let keys = Key::all(keys, readers, &mut program)?;
     let groups = Key::combinations(&keys);
+    if groups > MOST_SLOTS.min(FEW_GROUPS.max(rows)) / aggregates.len().max(1) {
+        let reason = format!("{groups} groups of {rows} rows");
+        return Err(Error::Unsupported(reason));
+    }
     let mut arguments = Vec::new();
     for aggregate in aggregates {
         let (register, domain, is_nullable) = match aggregate.argument() {
@@ -159,7 +183,7 @@ fn aggregated(
                 }
             }
             Some(expr) => {
-                add_tests(&mut program, expr, columns)?;
+                add_tests(&mut program, expr, columns, selection)?;
                 let mut register = program.add(expr)?;
                 let is_count = matches!(aggregate, Aggregate::Count(_));
                 if !is_count && program.domain(register).of == Type::Bool {
@@ -186,6 +210,12 @@ fn aggregated(
         singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
     })
 }
+
+/// The most accumulators of a row group: groups by aggregates.
+const MOST_SLOTS: usize = 1 << 17;
+
+/// A row group may have this many accumulators even if it has fewer rows.
+const FEW_GROUPS: usize = 1 << 12;
 
 /// If at most one row of this many is selected, rows are picked before they are computed on.
 const PICKED: usize = 8;

@@ -52,7 +52,7 @@ pub(crate) fn apply(
         }
         Filter::Expr(expr) => {
             let mut program = Program::new(readers);
-            add_tests(&mut program, expr, columns)?;
+            add_tests(&mut program, expr, columns, selection)?;
             let condition = program.add(expr)?;
             let mut vectors = program.vectors();
             for vector in 0..selection.num_vectors() {
@@ -74,12 +74,19 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// Adds the tests of values within `expr` to a program: each is evaluated for all rows.
-pub(crate) fn add_tests(program: &mut Program<'_>, expr: &Expr, columns: &[Column]) -> Result<()> {
-    if let Expr::Values(column, test) = expr {
+/// Adds the tests of values within `expr` to a program: each is evaluated for the selected rows.
+pub(crate) fn add_tests(
+    program: &mut Program<'_>,
+    expr: &Expr,
+    columns: &[Column],
+    selection: &Selection,
+) -> Result<()> {
+    if let Expr::Values(column, test) = expr
+        && !program.knows(expr)
+    {
         let missing = || Error::Internal(format!("there is no column {column}"));
         let of = columns.get(*column).ok_or_else(missing)?;
-        let mut passed = Selection::all(0, of.len());
+        let mut passed = selection.clone();
         of.filter(&Predicate::IsNotNull, &mut passed)?;
         of.filter_with(&mut |values| test.evaluate(values), &mut passed)?;
         program.add_test(*column, test, passed);
@@ -87,7 +94,7 @@ pub(crate) fn add_tests(program: &mut Program<'_>, expr: &Expr, columns: &[Colum
     let mut result = Ok(());
     expr.for_parts(|part| {
         if result.is_ok() {
-            result = add_tests(program, part, columns);
+            result = add_tests(program, part, columns, selection);
         }
     });
     result

@@ -130,6 +130,7 @@ impl<'a> Key<'a> {
         let weight = self.weight as u32;
         let null = self.count.saturating_sub(1);
         let mut digits = [0u32; VECTOR_LEN];
+        let mut entries = u64::MAX;
         let valid = match &self.digits {
             Digits::Value {
                 register, first, ..
@@ -150,26 +151,29 @@ impl<'a> Key<'a> {
                 }
                 vector.valid
             }
-            Digits::Dictionary { column, codes, .. } => {
+            Digits::Dictionary {
+                column,
+                codes,
+                entries: of_codes,
+            } => {
+                entries = of_codes.len() as u64;
                 if let Some(codes) = codes {
                     codes.decode_codes(vector, &mut digits)?;
                 }
                 readers[*column].valid(vector)
             }
         };
-        if let Some(valid) = valid {
-            for (row, digit) in digits.iter_mut().enumerate() {
-                if valid[row / 64] >> (row % 64) & 1 == 0 {
-                    *digit = null as u32;
-                }
-            }
-        }
-        // a damaged column may have codes without entries; rows that do not pass have any digit
+        let has_row = |mask: &Mask, row: usize| mask[row / 64] >> (row % 64) & 1 == 1;
         for (row, digit) in digits.iter_mut().enumerate() {
-            if u64::from(*digit) >= self.count {
-                if mask[row / 64] >> (row % 64) & 1 == 1 {
-                    let reason = format!("a key of {digit}, {} are known", self.count);
-                    return Err(Error::Internal(reason));
+            let is_null = valid.is_some_and(|valid| !has_row(&valid, row));
+            let is_known = u64::from(*digit) < self.count.min(entries);
+            if is_null {
+                *digit = null as u32;
+            } else if !is_known {
+                // a row that does not pass may have any digit
+                if has_row(mask, row) {
+                    let reason = format!("a key with the code {digit}, which has no value");
+                    return Err(Error::Unsupported(reason));
                 }
                 *digit = 0;
             }

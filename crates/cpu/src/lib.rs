@@ -43,7 +43,7 @@
 //!     output: Output::Aggregates(vec![Aggregate::Sum(amount)]),
 //! });
 //! let mut execution = Execution::new(Arc::clone(&pipeline));
-//! execution.add(Execution::run(&pipeline, &columns)?)?;
+//! execution.add(Execution::run(&pipeline, &columns, 4)?)?;
 //! assert_eq!(execution.totals()?[0].value, Some(Number::Int(50)));
 //! # Ok::<(), vectile_pipeline::Error>(())
 //! ```

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Int8Array, Int16Array, Int32Array, Int64Array, UInt8Array, UInt16Array,
-    UInt32Array, UInt64Array, new_null_array,
+    ArrayRef, BooleanArray, Decimal128Array, Int8Array, Int16Array, Int32Array, Int64Array,
+    UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::row::{OwnedRow, RowConverter, SortField};
 use vectile_pipeline::{Aggregate, Error, GroupTotals, Groups, Numbers, Result, Type};
@@ -13,6 +13,9 @@ use vectile_pipeline::{Aggregate, Error, GroupTotals, Groups, Numbers, Result, T
 use crate::accumulator::merge;
 use crate::group::KeyValues;
 use crate::partial::Partial;
+
+/// The most groups of all row groups together: one thread merges them.
+const MOST_GROUPS: usize = 1 << 18;
 
 /// The groups of all row groups.
 #[derive(Default)]
@@ -141,7 +144,8 @@ fn integers(of: Type, values: &[Option<i64>]) -> ArrayRef {
         Type::U16 => array!(UInt16Array, u16),
         Type::U32 => array!(UInt32Array, u32),
         Type::U64 => array!(UInt64Array, u64),
-        _ => array!(Int64Array, i64),
+        Type::I128 => array!(Decimal128Array, i128),
+        Type::I64 | Type::F32 | Type::F64 => array!(Int64Array, i64),
     }
 }
 
@@ -176,6 +180,10 @@ impl Merger {
         for group in 0..count {
             let key: Box<[Option<i64>]> = ids.iter().map(|ids| ids[group]).collect();
             let next = self.groups.len();
+            if next >= MOST_GROUPS {
+                let reason = format!("more than {MOST_GROUPS} groups");
+                return Err(Error::Unsupported(reason));
+            }
             let merged = *self.groups.entry(key).or_insert(next);
             if merged == next {
                 let keys = self.keys.iter_mut().zip(&ids);
@@ -188,6 +196,11 @@ impl Merger {
             merge(aggregate, totals, new, &of)?;
         }
         Ok(())
+    }
+
+    /// Number of groups.
+    pub fn len(&self) -> usize {
+        self.groups.len()
     }
 
     /// All groups, in the order in which they came.

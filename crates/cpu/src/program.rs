@@ -32,7 +32,7 @@ enum Instruction {
     Constant(Literal),
     /// True if the column is null.
     IsMissing(usize),
-    /// True if the column's value passes a test, of which the result is known for all rows.
+    /// True if the column's value passes a test, of which the result is known.
     Tested(usize, Selection),
     /// A conversion to the kind of vector of the result.
     Convert(Register),
@@ -114,7 +114,12 @@ impl<'a> Program<'a> {
         Ok(register)
     }
 
-    /// Adds a test whose result for all rows is `passed`.
+    /// True if the expression was added.
+    pub fn knows(&self, expr: &Expr) -> bool {
+        self.known.iter().any(|(known, _)| known == expr)
+    }
+
+    /// Adds a test whose result for the rows of interest is `passed`.
     pub fn add_test(&mut self, column: usize, test: &ValueTest, passed: Selection) {
         let register = self.push(Instruction::Tested(column, passed), Domain::BOOL);
         let expr = Expr::Values(column, test.clone());

@@ -27,6 +27,8 @@ const FUSED: &[&str] = &[
     "SELECT count(*), sum(id) FROM {t} WHERE int + byte > 100 AND NOT flag",
     "SELECT sum(CASE WHEN flag THEN int WHEN int < 0 THEN byte END) FROM {t}",
     "SELECT count(*) FROM {t} WHERE CASE WHEN name = 'apple' THEN int ELSE byte END > 77",
+    "SELECT sum(1), count(*) FILTER (WHERE true) FROM {t}",
+    "SELECT sum(1) FROM {t} WHERE id IS NOT NULL",
     "SELECT void, count(*), count(void), sum(void) FROM {t} GROUP BY void",
     "SELECT count(*), sum(int), min(date) FROM {t} WHERE id < 0",
     "SELECT name, count(*) FROM {t} WHERE id < 0 GROUP BY name",
@@ -61,9 +63,94 @@ async fn operators_do_what_programs_cannot() {
         "SELECT flag, name, count(*) FROM {t} GROUP BY CUBE (flag, name) ORDER BY 3 DESC, 1, 2",
         "SELECT count(*) FROM {t} WHERE nested['x'] > 0",
         "SELECT count(DISTINCT name) FROM {t}",
+        "SELECT 1, sum(2) FROM {t} GROUP BY 1",
+        "SELECT bool_or(true), avg(2) FROM {t}",
     ] {
         fixture.same(sql).await;
     }
+}
+
+/// Answers with and without programs.
+async fn same_without(fixture: &Fixture, sql: &str) {
+    fixture.run("SET vectile.fuse = true").await.unwrap();
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("device=CPU"), "{sql}: {plan}");
+    let fused = fixture.answer(sql).await;
+    fixture.run("SET vectile.fuse = false").await.unwrap();
+    assert_eq!(fused, fixture.answer(sql).await, "{sql}");
+}
+
+#[tokio::test]
+async fn keys_have_any_type() {
+    let fixture = fixture().await;
+    let rows = "SELECT value % 5 AS k FROM generate_series(1, 5000)";
+    for of in [
+        "DECIMAL(10, 2)",
+        "DECIMAL(4, 1)",
+        "DECIMAL(38, 0)",
+        "TINYINT",
+        "SMALLINT UNSIGNED",
+        "BIGINT UNSIGNED",
+        "DATE",
+        "TIMESTAMP",
+        "BOOLEAN",
+    ] {
+        let cast = match of {
+            "DATE" => "CAST(CAST(k AS INT) AS DATE)".to_owned(),
+            _ => format!("CAST(k AS {of})"),
+        };
+        let name = of.replace([' ', '(', ')', ','], "_");
+        let query = format!("SELECT {cast} AS k FROM ({rows})");
+        fixture.make(&name, &query).await;
+        let sql = format!("SELECT k, count(*), min(k) FROM {name} GROUP BY k ORDER BY k");
+        same_without(&fixture, &sql).await;
+    }
+}
+
+/// A filter fails for rows that another one drops.
+#[tokio::test]
+async fn tests_fail_only_for_rows_that_need_them() {
+    let fixture = fixture().await;
+    let rows = "SELECT value AS id, CASE WHEN value % 1000 < 500 THEN CAST(value % 7 AS VARCHAR) ELSE 'bad' END AS s \
+                FROM generate_series(0, 9999)";
+    fixture.make("t", rows).await;
+    for filter in [
+        "s <> 'bad' AND CAST(s AS INT) > 2",
+        "id < 400 AND CAST(s AS INT) > 2",
+        "CASE WHEN s = 'bad' THEN false ELSE CAST(s AS INT) > 2 END",
+    ] {
+        let sql = format!("SELECT count(*), sum(id) FROM t WHERE {filter}");
+        same_without(&fixture, &sql).await;
+    }
+}
+
+/// The mean of distances from it is 0, so that no other shift helps.
+#[tokio::test]
+async fn variances_around_zero_end() {
+    let fixture = fixture().await;
+    let rows = "SELECT column1 AS g, column2 AS x FROM (VALUES (1, 1000000001.0), (1, 1000000002.0), \
+                (2, -1000000001.0), (2, -1000000002.0))";
+    let query = format!("SELECT g, CAST(x AS DOUBLE) AS x FROM ({rows})");
+    fixture.make("t", &query).await;
+    same_without(&fixture, "SELECT g, stddev(x) FROM t GROUP BY g ORDER BY g").await;
+}
+
+/// Lowered, each level of this expression has the one below it thirty times.
+#[tokio::test]
+async fn copies_of_operands_are_bounded() {
+    let fixture = fixture().await;
+    let items: Vec<String> = (1..=30).map(|item| item.to_string()).collect();
+    let mut value = "int".to_owned();
+    for _ in 0..8 {
+        value = format!(
+            "CASE WHEN {value} IN ({}) THEN 1 ELSE 2 END",
+            items.join(", ")
+        );
+    }
+    let sql = format!("SELECT sum({value}) FROM packed");
+    let fused = fixture.answer(&sql).await;
+    fixture.run("SET vectile.fuse = false").await.unwrap();
+    assert_eq!(fused, fixture.answer(&sql).await);
 }
 
 /// Both settings are tried in one session, whose plans are cached.

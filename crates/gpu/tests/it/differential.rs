@@ -132,7 +132,8 @@ impl<'a> Loaded<'a> {
         let mut execution = vectile_cpu::Execution::new(Arc::clone(pipeline));
         for inputs in &self.case.groups {
             let columns: Vec<Column> = inputs.iter().map(support::column).collect();
-            match vectile_cpu::Execution::run(pipeline, &columns) {
+            let rows = columns.first().map_or(0, Column::len);
+            match vectile_cpu::Execution::run(pipeline, &columns, rows) {
                 Ok(partial) => execution.add(partial).expect(context),
                 Err(vectile_pipeline::Error::Unsupported(_)) => return None,
                 Err(error) => panic!("{error}, on the CPU, {context}"),

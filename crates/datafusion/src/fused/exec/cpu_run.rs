@@ -2,14 +2,13 @@
 //!
 //! ```text
 //!  open files ─▶ row groups, some at a time ─▶ program ─▶ merged in their order ─▶ rows
-//!       └──────────── no program, or too little memory ─▶ the plan of DataFusion's operators
+//!       └──────────── an error, or too little memory ─▶ the plan of DataFusion's operators
 //! ```
 
 use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::stream::{StreamExt, TryStreamExt};
@@ -29,11 +28,13 @@ use crate::fused::table::Tables;
 type RowGroup = (Arc<ScanFile>, Arc<[usize]>, usize);
 
 impl<O: Operation> FusedRun<O> {
-    /// Returns a stream of the rows, or of DataFusion's operators if there is no program, or too little memory.
+    /// Returns a stream of the rows, or of DataFusion's operators if there is no program, too little memory, or an error
+    /// that is no defect.
     pub(super) async fn rows_of_program(self) -> Result<SendableRecordBatchStream> {
         match self.computed_by_program().await {
             Ok(rows) => self.stream(rows),
-            Err(error) if is_left_to_operators(&error) => {
+            // they may not need what a program failed at: it computes rows that a later condition drops
+            Err(error) if !error::is_internal(&error) => {
                 let reason = error.into();
                 GpuMetrics::new(&self.metrics, 0).add_fallback(&reason);
                 self.on_cpu(reason, String::new(), None)
@@ -81,13 +82,17 @@ impl<O: Operation> FusedRun<O> {
         let pipeline = Arc::new(pipeline);
         let reservation =
             MemoryConsumer::new("VectileProgram").register(self.context.memory_pool());
+        // groups of one row group, and of all together
+        let merged = reservation.new_empty();
         let partials = row_groups.iter().cloned().map(|(file, columns, index)| {
             let memory = reservation.new_empty();
             let pipeline = Arc::clone(&pipeline);
             let task = SpawnedTask::spawn(async move {
-                memory.try_grow(file.file.data_bytes(index, &columns))?;
+                let bytes = file.file.data_bytes(index, &columns);
+                memory.try_grow(bytes + Execution::bytes(&pipeline))?;
                 let read = read(&file, index, &columns).await?;
-                let computed = move || computed(&pipeline, &read);
+                let rows = file.file.rows(index);
+                let computed = move || computed(&pipeline, &read, rows);
                 let computed = SpawnedTask::spawn_blocking(computed).join().await;
                 drop(memory);
                 computed.map_err(error::interrupted).flatten()
@@ -98,6 +103,7 @@ impl<O: Operation> FusedRun<O> {
         let mut execution = Execution::new(Arc::clone(&pipeline));
         while let Some(partial) = partials.try_next().await? {
             execution.add(partial).map_err(error::gpu)?;
+            merged.try_resize(execution.merged_bytes())?;
         }
         operation.collected(&execution, &self.context)
     }
@@ -124,12 +130,6 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ve
 }
 
 /// Runs the program over a row group. Blocks.
-fn computed(pipeline: &Pipeline, columns: &[Column]) -> Result<Partial> {
-    Execution::run(pipeline, columns).map_err(error::gpu)
-}
-
-/// True if DataFusion's operators may do what a program cannot.
-fn is_left_to_operators(error: &DataFusionError) -> bool {
-    let is_refused = matches!(error.find_root(), DataFusionError::ResourcesExhausted(_));
-    is_refused || error::is_unsupported(error)
+fn computed(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
+    Execution::run(pipeline, columns, rows).map_err(error::gpu)
 }

@@ -125,7 +125,10 @@ impl<O: Operation> DisplayAs for FusedExec<O> {
             DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, "{plan}"),
             DisplayFormatType::TreeRender => {
                 writeln!(f, "{}={}", O::OUTPUTS, plan.operation.outputs())?;
-                writeln!(f, "device={}", plan.gpu)
+                match plan.is_on_cpu {
+                    true => writeln!(f, "device=CPU"),
+                    false => writeln!(f, "device={}", plan.gpu),
+                }
             }
         }
     }
