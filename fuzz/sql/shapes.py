@@ -464,6 +464,7 @@ class ShapeSet:
         if rng.random() < .2: self.settings.append('SET datafusion.execution.batch_size = %d' % rng.choice([64, 1000]))
         for name, value in (('prefer_hash_join', 'false'), ('prefer_existing_sort', 'true'), ('repartition_sorts', 'false')):
             if rng.random() < .15: self.settings.append('SET datafusion.optimizer.%s = %s' % (name, value))
+        self.cpu = ["SET vectile.gpu = 'off'", 'SET vectile.fuse = %s' % rng.choice(['true', 'true', 'false'])]
         self.gpu = ["SET vectile.gpu = 'on'", '--gpu-build-from-rows=%d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
@@ -509,7 +510,7 @@ def ask(worker, s, side, stmts, dir, plain=False, hang=None):
     a = worker.args
     os.environ['EMULATED_SEED'] = str(s.order)
     if plain and a.plain: return run_many(a.plain, [], s.settings + s.plain, stmts, mk(dir), hang or a.hang, ['--plain'])
-    settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + (s.plain if plain else s.known)
+    settings = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"] if plain else s.cpu) + s.settings + (s.plain if plain else s.known)
     return run_many(a.subject if side == 'gpu' else a.bin, [], settings, stmts, mk(dir), hang or a.hang)
 
 def verdict(s, q, expected, result, file, ordered):

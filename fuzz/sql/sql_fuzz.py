@@ -92,7 +92,7 @@ class Worker:
             for k in ('src', 'vec'):
                 if os.path.isdir(os.path.join(s.dir, k)): shutil.copytree(os.path.join(s.dir, k), os.path.join(keep, k), dirs_exist_ok=True)
             if sql:
-                script = (s.gpu if side == 'gpu' else ["SET vectile.gpu = 'off'"]) + s.settings + s.known + list(setup) + [sql]
+                script = (s.gpu if side == 'gpu' else getattr(s, 'cpu', ["SET vectile.gpu = 'off'"])) + s.settings + s.known + list(setup) + [sql]
                 open(os.path.join(d, 'script.sql'), 'w').write(';\n'.join(x.replace(s.dir, keep) for x in script) + ';\n')
         self.save()
     def one(self, seed):

@@ -47,7 +47,7 @@ class Set:
             if rng.random() < .15: s.append("SET vectile.gpu.memory_limit = '%s'" % rng.choice(['20M', '5M', '60M']))
             if rng.random() < .15: s.append("SET vectile.gpu.host_memory_limit = '%s'" % rng.choice(['0', '1M', '20M']))
             if rng.random() < .15: s.append("SET vectile.gpu.max_build_rows = %d" % rng.choice([0, 10, 1000, 5000]))
-        else: s.append("SET vectile.gpu = 'off'")
+        else: s += ["SET vectile.gpu = 'off'", "SET vectile.fuse = %s" % rng.choice(['true', 'false'])]
         return s
     def key_type(self, n):
         rng = self.rng

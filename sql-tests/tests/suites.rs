@@ -44,6 +44,13 @@ fn compressed_in_small_row_groups() {
     );
 }
 
+/// As [`compressed_in_small_row_groups`], with aggregates as programs on the CPU.
+#[test]
+fn fused_on_the_cpu() {
+    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
+    run(suites(), Some(layout), None, true);
+}
+
 #[test]
 fn on_an_emulated_gpu() {
     let gpu = match GpuRun::on_cpu() {
@@ -63,6 +70,10 @@ fn on_an_emulated_gpu() {
 }
 
 fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>) {
+    run(suites, layout, gpu, false);
+}
+
+fn run(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>, fuse: bool) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -75,7 +86,7 @@ fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>)
         .into_iter()
         .map(|path| {
             let name = path.display().to_string();
-            let run = run_suite(path, layout.clone(), gpu.clone());
+            let run = run_suite(path, layout.clone(), gpu.clone(), fuse);
             (name, runtime.spawn(run))
         })
         .collect();
@@ -114,12 +125,16 @@ async fn run_suite(
     path: PathBuf,
     layout: Option<Layout>,
     gpu: Option<GpuRun>,
+    fuse: bool,
 ) -> Result<Vec<String>> {
     let config = SessionConfig::new()
         .with_target_partitions(4)
         .with_batch_size(1000);
     let ctx = SessionContext::new_with_config(config);
     register_vectile(&ctx, gpu.as_ref())?;
+    if fuse {
+        ctx.sql("SET vectile.fuse = true").await?.collect().await?;
+    }
     let is_plain = layout.is_none();
     let mut engine = Engine::new(ctx, &path).with_gpu(gpu);
     if let Some(layout) = layout {

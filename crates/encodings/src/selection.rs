@@ -108,6 +108,20 @@ impl Selection {
         }
     }
 
+    /// A bit for each row of the `vector`-th covered vector, set if it is selected.
+    pub fn mask(&self, vector: usize) -> [u64; VECTOR_LEN / 64] {
+        self.words.get(vector).copied().unwrap_or_default()
+    }
+
+    /// Keeps the rows of the `vector`-th covered vector whose bit is set.
+    pub fn and_mask(&mut self, vector: usize, kept: &[u64; VECTOR_LEN / 64]) {
+        if let Some(mask) = self.words.get_mut(vector) {
+            mask.iter_mut()
+                .zip(kept)
+                .for_each(|(mask, kept)| *mask &= kept);
+        }
+    }
+
     /// Intersects with `other`, which covers the same rows.
     pub fn and(&mut self, other: &Selection) {
         self.combine(other, |a, b| a & b);

@@ -6,6 +6,7 @@ mod errors;
 mod explain;
 mod faults;
 mod filters;
+mod fuse;
 mod gpu;
 mod gpu_auto;
 mod gpu_joins;

@@ -311,6 +311,29 @@ impl Sequence {
         self.decode_next(vector, reference, &mut None, out)
     }
 
+    /// Decodes a vector as `reference + entry`, wrapping. Entries beyond the end are arbitrary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile the vector.
+    pub fn decode_integers(
+        &self,
+        vector: usize,
+        reference: i64,
+        out: &mut [i64; VECTOR_LEN],
+    ) -> Result<()> {
+        self.decode(vector, reference, out)
+    }
+
+    /// Decodes the lower 32 bits of a vector's entries. Those beyond the end are arbitrary.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_integers`](Self::decode_integers).
+    pub fn decode_codes(&self, vector: usize, out: &mut [u32; VECTOR_LEN]) -> Result<()> {
+        self.decode(vector, 0, out)
+    }
+
     /// Appends the values of any range of rows.
     pub(crate) fn decode_range<T: Word>(
         &self,

@@ -1,14 +1,17 @@
 //! Executes the catalogue and compares results with the reference.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter;
 use arrow::datatypes::UInt32Type;
 
-use vectile_encodings::Encoding;
+use vectile_encodings::{Column, Encoding};
 use vectile_gpu::{Batch, Driver, Engine, Group};
-use vectile_pipeline::{Aggregate, Expr, GroupKey, Number, Numbers, Output, Pipeline, Total, Type};
+use vectile_pipeline::{
+    Aggregate, Expr, GroupKey, Groups, Number, Numbers, Output, Pipeline, Total, Type,
+};
 
 use crate::catalog::{Case, Query, catalog};
 use crate::reference::{self, Data, Expected, Value};
@@ -23,6 +26,8 @@ pub struct Loaded<'a> {
     engine: Arc<Engine>,
     groups: Vec<Group>,
     arrays: Vec<Vec<ArrayRef>>,
+    /// Queries that the CPU has answered as well.
+    answered_on_cpu: Cell<usize>,
 }
 
 impl<'a> Loaded<'a> {
@@ -38,6 +43,7 @@ impl<'a> Loaded<'a> {
             arrays: groups
                 .map(|columns| columns.iter().map(|c| Arc::clone(&c.array)).collect())
                 .collect(),
+            answered_on_cpu: Cell::new(0),
         }
     }
 
@@ -46,20 +52,35 @@ impl<'a> Loaded<'a> {
         let pipeline = self.case.pipeline(query);
         let context = format!("{}, {}: {:?}", self.case.name, query.name, query.filter);
         match &pipeline.output {
-            Output::Selection => self.check_selection(&pipeline, &context),
-            Output::Rows(exprs) => self.check_rows(&pipeline, exprs, &context),
+            Output::Selection => {
+                self.check_selection(&pipeline, &context);
+                self.check_on_cpu(&pipeline, vec![Aggregate::CountRows], &context);
+            }
+            Output::Rows(exprs) => {
+                self.check_rows(&pipeline, exprs, &context);
+                for expr in exprs {
+                    let of = [
+                        Aggregate::Count,
+                        Aggregate::Sum,
+                        Aggregate::Min,
+                        Aggregate::Max,
+                    ];
+                    for aggregate in of.map(|of| of(expr.clone())) {
+                        self.check_on_cpu(&pipeline, vec![aggregate], &context);
+                    }
+                }
+            }
             Output::Groups(keys, aggregates) => {
                 self.check_groups(keys, aggregates, &pipeline, &context);
             }
             Output::Aggregates(aggregates) => {
                 let expected = reference::totals(aggregates, &pipeline, &self.arrays);
                 let first = self.totals(&pipeline, &context);
-                assert_eq!(first.len(), expected.len(), "{context}");
-                for (aggregate, (actual, expected)) in
-                    aggregates.iter().zip(first.iter().zip(&expected))
-                {
-                    let context = format!("{aggregate:?} of {context}");
-                    check_total(*actual, *expected, &context);
+                check_totals(aggregates, &first, &expected, &context);
+                if let Some(execution) = self.on_cpu(&pipeline, &context) {
+                    let totals = execution.totals().expect(&context);
+                    let context = format!("on the CPU, {context}");
+                    check_totals(aggregates, &totals, &expected, &context);
                 }
                 if expected.iter().any(|e| e.magnitude.is_some()) {
                     let bits = |totals: &[Total]| -> Vec<Option<u64>> {
@@ -79,53 +100,48 @@ impl<'a> Loaded<'a> {
         pipeline: &Arc<Pipeline>,
         context: &str,
     ) {
-        let mut expected = reference::grouped(keys, aggregates, pipeline, &self.arrays);
+        let expected = reference::grouped(keys, aggregates, pipeline, &self.arrays);
         let mut execution = self.engine.start(Arc::clone(pipeline));
         let batch = Batch::of(&self.groups).expect(context);
-        for groups in execution.group(&batch, |_| Ok(())).expect(context) {
-            assert_eq!(groups.keys.len(), keys.len(), "{context}");
-            let texts: Vec<Vec<String>> = keys
-                .iter()
-                .zip(&groups.keys)
-                .map(|(key, array)| match key {
-                    GroupKey::Value(_) => {
-                        let values = reference::values_of(array).into_iter();
-                        values.map(|value| format!("{value:?}")).collect()
-                    }
-                    GroupKey::DictionaryValue(_) => reference::texts_of(array),
-                    GroupKey::Code(_) => {
-                        let codes = array.as_primitive::<UInt32Type>().iter();
-                        codes.map(|code| format!("{code:?}")).collect()
-                    }
-                })
-                .collect();
-            for group in 0..groups.count {
-                let key: Vec<String> = texts.iter().map(|texts| texts[group].clone()).collect();
-                let expected = expected.remove(&key);
-                let expected = expected.unwrap_or_else(|| panic!("no group {key:?}: {context}"));
-                let totals = groups.totals.iter().zip(aggregates).zip(expected);
-                for ((total, aggregate), expected) in totals {
-                    let context = format!("{aggregate:?} of {key:?} of {context}");
-                    let count = total.counts[group];
-                    let value = match &total.values {
-                        Numbers::Int(values) if values.is_empty() => Number::Int(count.into()),
-                        Numbers::Int(values) => Number::Int(values[group]),
-                        Numbers::Float(values) => Number::Float(values[group]),
-                    };
-                    let is_count = matches!(aggregate, Aggregate::CountRows | Aggregate::Count(_));
-                    let value = Some(value).filter(|_| is_count || count > 0);
-                    check_total(Total { count, value }, expected, &context);
-                }
-            }
+        let groups = execution.group(&batch, |_| Ok(())).expect(context);
+        check_groups(keys, aggregates, &groups, expected.clone(), context);
+        if let Some(execution) = self.on_cpu(pipeline, context) {
+            let groups = [execution.groups().expect(context)];
+            let context = format!("on the CPU, {context}");
+            check_groups(keys, aggregates, &groups, expected, &context);
         }
-        let left: Vec<_> = expected.keys().take(3).collect();
-        assert!(
-            left.is_empty(),
-            "{} groups are missing, {left:?}: {context}",
-            expected.len()
-        );
     }
 
+    /// Compares aggregates of the rows that pass, on the CPU.
+    fn check_on_cpu(&self, pipeline: &Pipeline, aggregates: Vec<Aggregate>, context: &str) {
+        let output = Output::Aggregates(aggregates.clone());
+        let pipeline = Arc::new(Pipeline {
+            output,
+            ..pipeline.clone()
+        });
+        let context = format!("on the CPU, {context}");
+        if let Some(execution) = self.on_cpu(&pipeline, &context) {
+            let expected = reference::totals(&aggregates, &pipeline, &self.arrays);
+            let totals = execution.totals().expect(&context);
+            check_totals(&aggregates, &totals, &expected, &context);
+        }
+    }
+
+    /// The same on the CPU; `None` if it has no program.
+    fn on_cpu(&self, pipeline: &Arc<Pipeline>, context: &str) -> Option<vectile_cpu::Execution> {
+        let mut execution = vectile_cpu::Execution::new(Arc::clone(pipeline));
+        for inputs in &self.case.groups {
+            let columns: Vec<Column> = inputs.iter().map(support::column).collect();
+            let rows = columns.first().map_or(0, Column::len);
+            match vectile_cpu::Execution::run(pipeline, &columns, rows) {
+                Ok(partial) => execution.add(partial).expect(context),
+                Err(vectile_pipeline::Error::Unsupported(_)) => return None,
+                Err(error) => panic!("{error}, on the CPU, {context}"),
+            }
+        }
+        self.answered_on_cpu.set(self.answered_on_cpu.get() + 1);
+        Some(execution)
+    }
     fn totals(&self, pipeline: &Arc<Pipeline>, context: &str) -> Vec<Total> {
         let mut execution = self.engine.start(Arc::clone(pipeline));
         let batch = Batch::of(&self.groups).expect(context);
@@ -238,10 +254,15 @@ fn check_total(actual: Total, expected: Expected, context: &str) {
     }
 }
 
-/// Runs cases that satisfy `which`: all their queries or, if `few`, one of each kind.
+/// Runs cases that satisfy `which`: all their queries or, if `few`, one of each kind. Returns the number of queries.
 pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> usize {
+    counted(device, few, which).0
+}
+
+/// As [`run`]. Also returns how many answers the CPU has given as well.
+fn counted(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> (usize, usize) {
     let engine = Engine::new(device);
-    let mut count = 0;
+    let (mut count, mut on_cpu) = (0, 0);
     for case in catalog().iter().filter(|case| which(case)) {
         let loaded = Loaded::new(case, &engine);
         let mut known = vec![];
@@ -252,13 +273,20 @@ pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) ->
                 count += 1;
             }
         }
+        on_cpu += loaded.answered_on_cpu.get();
     }
-    count
+    (count, on_cpu)
 }
 
 fn check_all(start: &str) {
     let Some(device) = driver() else { return };
-    assert!(run(device, false, |case| case.name.starts_with(start)) > 0);
+    let (queries, on_cpu) = counted(device, false, |case| case.name.starts_with(start));
+    assert!(queries > 0);
+    // these read lookups, or group by text without a dictionary
+    assert!(
+        on_cpu > 0 || ["stars", "text keys"].contains(&start),
+        "no program for {start}"
+    );
 }
 
 /// A test for each part of the catalogue, so that they run in parallel.
@@ -363,4 +391,63 @@ fn other_schedules() {
         };
         assert!(run(device.clone(), true, part) > 10);
     }
+}
+
+fn check_totals(aggregates: &[Aggregate], totals: &[Total], expected: &[Expected], context: &str) {
+    assert_eq!(totals.len(), expected.len(), "{context}");
+    for (aggregate, (actual, expected)) in aggregates.iter().zip(totals.iter().zip(expected)) {
+        let context = format!("{aggregate:?} of {context}");
+        check_total(*actual, *expected, &context);
+    }
+}
+
+fn check_groups(
+    keys: &[GroupKey],
+    aggregates: &[Aggregate],
+    all: &[Groups],
+    mut expected: reference::Grouped,
+    context: &str,
+) {
+    for groups in all {
+        assert_eq!(groups.keys.len(), keys.len(), "{context}");
+        let texts: Vec<Vec<String>> = keys
+            .iter()
+            .zip(&groups.keys)
+            .map(|(key, array)| match key {
+                GroupKey::Value(_) => {
+                    let values = reference::values_of(array).into_iter();
+                    values.map(|value| format!("{value:?}")).collect()
+                }
+                GroupKey::DictionaryValue(_) => reference::texts_of(array),
+                GroupKey::Code(_) => {
+                    let codes = array.as_primitive::<UInt32Type>().iter();
+                    codes.map(|code| format!("{code:?}")).collect()
+                }
+            })
+            .collect();
+        for group in 0..groups.count {
+            let key: Vec<String> = texts.iter().map(|texts| texts[group].clone()).collect();
+            let expected = expected.remove(&key);
+            let expected = expected.unwrap_or_else(|| panic!("no group {key:?}: {context}"));
+            let totals = groups.totals.iter().zip(aggregates).zip(expected);
+            for ((total, aggregate), expected) in totals {
+                let context = format!("{aggregate:?} of {key:?} of {context}");
+                let count = total.counts[group];
+                let value = match &total.values {
+                    Numbers::Int(values) if values.is_empty() => Number::Int(count.into()),
+                    Numbers::Int(values) => Number::Int(values[group]),
+                    Numbers::Float(values) => Number::Float(values[group]),
+                };
+                let is_count = matches!(aggregate, Aggregate::CountRows | Aggregate::Count(_));
+                let value = Some(value).filter(|_| is_count || count > 0);
+                check_total(Total { count, value }, expected, &context);
+            }
+        }
+    }
+    let left: Vec<_> = expected.keys().take(3).collect();
+    assert!(
+        left.is_empty(),
+        "{} groups are missing, {left:?}: {context}",
+        expected.len()
+    );
 }

@@ -238,6 +238,25 @@ impl Operation for Aggregation {
         }
     }
 
+    fn collected(
+        mut self,
+        execution: &vectile_cpu::Execution,
+        context: &TaskContext,
+    ) -> Result<(Self, CollectedRows)> {
+        if !self.has_groups() {
+            let total = self.total(&execution.totals().map_err(error::gpu)?)?;
+            return Ok((self, total));
+        }
+        let groups = execution.groups().map_err(error::gpu)?;
+        if groups.count == 0 {
+            let none = self.of_no_rows()?;
+            return Ok((self, none));
+        }
+        let mut collector = self.collector(&Tables::default(), 0, context);
+        collector.pending.push(groups);
+        collector.finish_groups()
+    }
+
     fn change_for_retry(&mut self, has_kernel: bool) -> Result<bool> {
         function::recompute(&mut self.functions, has_kernel)
     }
@@ -344,6 +363,13 @@ impl Collector for GroupCollector {
             let total = self.aggregation.total(&execution.totals())?;
             return Ok((self.aggregation, total));
         }
+        self.finish_groups()
+    }
+}
+
+impl GroupCollector {
+    /// Returns the rows of all groups.
+    fn finish_groups(mut self) -> Result<(Aggregation, CollectedRows)> {
         self.prune_pending()?;
         self.are_results = self.aggregation.has_distinct_groups && self.pending.len() == 1;
         self.add_pending()?;
@@ -354,9 +380,7 @@ impl Collector for GroupCollector {
         };
         Ok((self.aggregation, collected))
     }
-}
 
-impl GroupCollector {
     /// Drops groups that the parents do not need, if the pending groups are all groups.
     fn prune_pending(&mut self) -> Result<()> {
         if let Some(pruning) = &self.aggregation.pruning

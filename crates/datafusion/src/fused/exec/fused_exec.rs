@@ -125,7 +125,10 @@ impl<O: Operation> DisplayAs for FusedExec<O> {
             DisplayFormatType::Default | DisplayFormatType::Verbose => write!(f, "{plan}"),
             DisplayFormatType::TreeRender => {
                 writeln!(f, "{}={}", O::OUTPUTS, plan.operation.outputs())?;
-                writeln!(f, "device={}", plan.gpu)
+                match plan.is_on_cpu {
+                    true => writeln!(f, "device=CPU"),
+                    false => writeln!(f, "device={}", plan.gpu),
+                }
             }
         }
     }
@@ -205,8 +208,14 @@ impl<O: Operation> ExecutionPlan for FusedExec<O> {
             false => Arc::clone(&self.plan),
             true => Arc::new(self.plan.fresh()?),
         };
-        let rows = FusedRun::new(plan, &self.metrics, context).rows();
-        let stream = futures::stream::once(rows).try_flatten().boxed();
+        let is_on_cpu = plan.is_on_cpu;
+        let run = FusedRun::new(plan, &self.metrics, context);
+        let stream = match is_on_cpu {
+            true => futures::stream::once(run.rows_of_program())
+                .try_flatten()
+                .boxed(),
+            false => futures::stream::once(run.rows()).try_flatten().boxed(),
+        };
         Ok(Box::pin(RecordBatchStreamAdapter::new(
             self.schema(),
             stream,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Result;
+use datafusion::common::{Result, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
@@ -55,6 +55,14 @@ impl Operation for JoinRows {
             batches: Vec::new(),
             memory: consumer.register(context.memory_pool()),
         }
+    }
+
+    fn collected(
+        self,
+        _: &vectile_cpu::Execution,
+        _: &TaskContext,
+    ) -> Result<(Self, CollectedRows)> {
+        internal_err!("a program has put out rows")
     }
 
     fn of_no_rows(&self) -> Result<CollectedRows> {

@@ -28,6 +28,8 @@ use crate::stack;
 #[derive(Clone, Debug)]
 pub(crate) struct FusedPlan<O> {
     pub(crate) gpu: Gpu,
+    /// True if a program on the CPU runs the pipeline, and no kernel.
+    pub(crate) is_on_cpu: bool,
     pub(crate) input: Input,
     pub(crate) star: StarTemplate,
     /// `None` unless `vectile.gpu = auto`.
@@ -134,7 +136,11 @@ impl<O: Operation> FusedPlan<O> {
             write!(f, ", filter={filter}")?;
         }
         self.operation.fmt_groups(f)?;
-        write!(f, ", columns=[{}], device={}", self.input, self.gpu)?;
+        write!(f, ", columns=[{}], device=", self.input)?;
+        match self.is_on_cpu {
+            true => f.write_str("CPU")?,
+            false => write!(f, "{}", self.gpu)?,
+        }
         match &self.auto {
             Some(auto) => write!(f, ", expected=[{}]", auto.estimate),
             None => Ok(()),

@@ -41,9 +41,9 @@ use crate::options::{GpuMode, VectileOptions};
 
 /// A run of a fused node.
 pub(super) struct FusedRun<O> {
-    plan: Arc<FusedPlan<O>>,
-    metrics: ExecutionPlanMetricsSet,
-    context: Arc<TaskContext>,
+    pub(super) plan: Arc<FusedPlan<O>>,
+    pub(super) metrics: ExecutionPlanMetricsSet,
+    pub(super) context: Arc<TaskContext>,
 }
 
 /// Result of a run on the device.
@@ -100,7 +100,7 @@ impl<O: Operation> FusedRun<O> {
     }
 
     /// The node's rows, as a stream that holds their memory reservation.
-    fn stream(&self, rows: CollectedRows) -> Result<SendableRecordBatchStream> {
+    pub(super) fn stream(&self, rows: CollectedRows) -> Result<SendableRecordBatchStream> {
         let CollectedRows {
             batches,
             are_states,
@@ -119,7 +119,7 @@ impl<O: Operation> FusedRun<O> {
     }
 
     /// Runs the CPU plan and records its time for `query`, and for `work` if that is known.
-    fn on_cpu(
+    pub(super) fn on_cpu(
         self,
         reason: FallbackReason,
         query: String,
@@ -197,7 +197,7 @@ impl<O: Operation> FusedRun<O> {
         }
     }
 
-    fn cores(&self) -> usize {
+    pub(super) fn cores(&self) -> usize {
         self.context.session_config().target_partitions()
     }
 

@@ -88,17 +88,8 @@ impl Input {
         metrics: &ExecutionPlanMetricsSet,
     ) -> Result<Vec<TableRowGroup>> {
         let url = &self.config.object_store_url;
-        let store = context.runtime_env().object_store(url)?;
-        let metrics = ScanMetrics::new(metrics, 0);
-        let opener = self.source.opener(store, &self.config, 0, metrics);
-        let opener = &opener;
-        let options = context.session_config().options();
-        let concurrency = options.execution.meta_fetch_concurrency.get();
-        let row_groups = futures::stream::iter(whole_files(&self.config)).map(async |file| {
-            let object = file.object_meta.clone();
-            let Some((file, scan)) = opener.scan(file).await? else {
-                return Ok(Vec::new());
-            };
+        let files = self.files(context, metrics).await?;
+        let row_groups = files.into_iter().map(|(scan, object, left)| {
             let reads = Reads {
                 engine,
                 store: url,
@@ -107,16 +98,49 @@ impl Input {
                 coded: &self.coded,
                 keys: &self.keys,
             };
-            let left = scan.row_groups_left().await;
-            let left = left.map_err(|error| file.error(error))?;
-            let file = Arc::new(reads.of_file(file, &object)?);
+            let file = Arc::new(reads.of_file(scan, &object)?);
             let left = left.into_iter();
             let row_groups = left.map(|index| TableRowGroup::new(Arc::clone(&file), index));
-            Ok::<_, DataFusionError>(row_groups.filter(|row_group| row_group.rows > 0).collect())
+            Ok(row_groups.filter(|row_group| row_group.rows > 0).collect())
         });
-        let row_groups: Vec<Vec<TableRowGroup>> =
-            row_groups.buffered(concurrency).try_collect().await?;
+        let row_groups: Vec<Vec<TableRowGroup>> = row_groups.collect::<Result<_>>()?;
         Ok(row_groups.into_iter().flatten().collect())
+    }
+
+    /// Opens the files. Returns the row groups of each that zone maps and Bloom filters leave.
+    pub(super) async fn files(
+        &self,
+        context: &TaskContext,
+        metrics: &ExecutionPlanMetricsSet,
+    ) -> Result<Vec<(Arc<ScanFile>, ObjectMeta, Vec<usize>)>> {
+        let url = &self.config.object_store_url;
+        let store = context.runtime_env().object_store(url)?;
+        let metrics = ScanMetrics::new(metrics, 0);
+        let opener = self.source.opener(store, &self.config, 0, metrics);
+        let opener = &opener;
+        let options = context.session_config().options();
+        let concurrency = options.execution.meta_fetch_concurrency.get();
+        let files = futures::stream::iter(whole_files(&self.config)).map(async |file| {
+            let object = file.object_meta.clone();
+            let Some((file, scan)) = opener.scan(file).await? else {
+                return Ok(None);
+            };
+            let left = scan.row_groups_left().await;
+            let left = left.map_err(|error| file.error(error))?;
+            Ok::<_, DataFusionError>(Some((file, object, left)))
+        });
+        let files: Vec<_> = files.buffered(concurrency).try_collect().await?;
+        Ok(files.into_iter().flatten().collect())
+    }
+
+    /// The columns in a file, in the order of the pipeline. Returns [`Error::Unsupported`] if one is missing or has
+    /// another type there.
+    pub(super) fn columns_in(&self, file: &ScanFile) -> Result<Vec<usize>> {
+        file_columns(
+            file,
+            self.source.table_schema().table_schema(),
+            &self.columns,
+        )
     }
 }
 
@@ -124,18 +148,7 @@ impl Reads<'_> {
     /// The columns in an open file. Returns [`Error::Unsupported`] if one is missing or stored in another way.
     pub(crate) fn of_file(&self, scan: Arc<ScanFile>, object: &ObjectMeta) -> Result<GpuFile> {
         let schema = scan.file.schema();
-        let columns = self.columns.iter().map(|&column| {
-            let field = self.table.field(column);
-            match schema.index_of(field.name()) {
-                Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
-                _ => {
-                    let (file, name) = (scan.file.location(), field.name());
-                    let reason = format!("{file} has no {name} of type {}", field.data_type());
-                    Err(error::gpu(Error::Unsupported(reason)))
-                }
-            }
-        });
-        let columns: Vec<usize> = columns.collect::<Result<_>>()?;
+        let columns = file_columns(&scan, self.table, self.columns)?;
         let of_file = |of_table: &[usize]| {
             let both = self.columns.iter().zip(&columns);
             let listed = both.filter(|(column, _)| of_table.contains(column));
@@ -161,6 +174,24 @@ impl Reads<'_> {
             scan,
         })
     }
+}
+
+/// The indices in a file of `columns` of a table. Returns [`Error::Unsupported`] if one is missing or stored in another
+/// way.
+fn file_columns(scan: &ScanFile, table: &Schema, columns: &[usize]) -> Result<Vec<usize>> {
+    let schema = scan.file.schema();
+    let columns = columns.iter().map(|&column| {
+        let field = table.field(column);
+        match schema.index_of(field.name()) {
+            Ok(index) if schema.field(index).data_type() == field.data_type() => Ok(index),
+            _ => {
+                let (file, name) = (scan.file.location(), field.name());
+                let reason = format!("{file} has no {name} of type {}", field.data_type());
+                Err(error::gpu(Error::Unsupported(reason)))
+            }
+        }
+    });
+    columns.collect()
 }
 
 /// The name of its chunks.

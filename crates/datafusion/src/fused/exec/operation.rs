@@ -61,6 +61,13 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
     /// Starts to collect the results of a kernel that will read `rows` rows.
     fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> Self::Collector;
 
+    /// The rows of a program's results, and the operation with what they have shown of its functions.
+    fn collected(
+        self,
+        execution: &vectile_cpu::Execution,
+        context: &TaskContext,
+    ) -> Result<(Self, CollectedRows)>;
+
     /// Changes what has to be computed in another way after an attempt, and returns true if there is anything.
     /// `has_kernel` is false if there was no kernel for the attempt.
     ///

@@ -213,7 +213,12 @@ impl<'a> Lowering<'a> {
                 return Err(FallbackReason::ManyParts);
             }
         }
-        stack::grown(|| self.value_of(expr))
+        let lowered = stack::grown(|| self.value_of(expr))?;
+        // operators that read an operand more than once have copies of it, and copies of its copies
+        match count_parts(&lowered, MAX_LOWERED) > MAX_LOWERED {
+            true => Err(FallbackReason::ManyParts),
+            false => Ok(lowered),
+        }
     }
 
     fn value_of(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
@@ -517,6 +522,20 @@ pub(crate) enum Grouping {
         /// Index of the payload column in the lookup.
         column: usize,
     },
+}
+
+/// Maximum parts of a lowered expression.
+const MAX_LOWERED: usize = 1 << 12;
+
+/// The number of parts of an expression, or a larger number than `most`.
+fn count_parts(expr: &Expr, most: usize) -> usize {
+    let mut parts = 1;
+    expr.for_parts(|part| {
+        if parts <= most {
+            parts += count_parts(part, most - parts.min(most));
+        }
+    });
+    parts
 }
 
 pub(super) fn unsupported(expr: &Arc<dyn PhysicalExpr>) -> FallbackReason {

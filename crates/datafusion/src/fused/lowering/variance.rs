@@ -119,7 +119,8 @@ impl Variance {
         matches!(self, Self::Shifted(Shifted { is_close: true, .. }))
     }
 
-    /// A second attempt, with the observed mean as the shift. `None` if no other shift helps.
+    /// A second attempt, with the observed mean as the shift. `None` if no other shift helps: the mean is 0, or this was
+    /// the second attempt.
     pub(crate) fn shifted(self) -> Option<Self> {
         match self {
             Self::Shifted(Shifted {
@@ -127,7 +128,7 @@ impl Variance {
                 count,
                 sum,
                 is_close: true,
-            }) if (sum / count).is_finite() => Some(Self::Shifted(Shifted {
+            }) if (sum / count).is_finite() && sum != 0.0 => Some(Self::Shifted(Shifted {
                 by: sum / count,
                 ..Shifted::default()
             })),

@@ -95,8 +95,15 @@ impl Fusing<'_> {
         pruning: Option<&GroupPruning>,
     ) -> Fused {
         let Some((partial, relation)) = relation_of(&aggregates)? else {
-            return self.fuse_nested(plan, aggregates, pruning);
+            return match self.is_on_cpu {
+                true => Ok(None),
+                false => self.fuse_nested(plan, aggregates, pruning),
+            };
         };
+        if self.is_on_cpu && !relation.joins.is_empty() {
+            let reason = "programs on the CPU have no joins yet";
+            return Err(FallbackReason::Join(reason.into()));
+        }
         if !partial.group_expr().is_single() {
             return Err(FallbackReason::GroupingSets);
         }
@@ -190,7 +197,7 @@ impl Fusing<'_> {
             Some(pruning) => aggregation.prune(pruning)?,
             None => false,
         };
-        let plan = parts.plan(aggregation, cpu, self.gpu, &self.options);
+        let plan = parts.plan(aggregation, cpu, self);
         if !is_pruned {
             plan.check_groups()?;
         }

@@ -58,6 +58,8 @@ pub(super) struct Fusing<'a> {
     /// Number of cores that the CPU would use.
     pub(super) cores: usize,
     pub(super) joins: Joins,
+    /// True if programs on the CPU run what is fused.
+    pub(super) is_on_cpu: bool,
     /// The rules that run after this one.
     pub(super) later: &'a Arc<[Rule]>,
     /// True if an aggregate opens the device once the CPU has answered.
@@ -70,7 +72,7 @@ pub(super) struct Fusing<'a> {
 pub(super) type Fused = Result<Option<Arc<dyn ExecutionPlan>>, FallbackReason>;
 
 impl<'a> Fusing<'a> {
-    /// `None` if the GPU is switched off.
+    /// `None` if nothing is fused: the GPU is switched off, and programs on the CPU are, too.
     pub(super) fn new(
         gpu: &'a Gpu,
         session: SessionEnd,
@@ -78,12 +80,16 @@ impl<'a> Fusing<'a> {
         config: &ConfigOptions,
     ) -> Option<Self> {
         let options = VectileOptions::of(config);
-        (options.gpu != GpuMode::Off).then_some(Self {
+        let is_off = options.gpu == GpuMode::Off;
+        let has_none = is_off || matches!(gpu.opened(), Some(Err(_)));
+        let is_on_cpu = has_none && options.fuse && options.gpu != GpuMode::Require;
+        (!is_off || is_on_cpu).then_some(Self {
             gpu,
             session,
             options,
             cores: config.execution.target_partitions,
             joins: Joins::All,
+            is_on_cpu,
             later,
             is_opened: false,
             waiting: RefCell::default(),
@@ -115,7 +121,7 @@ impl<'a> Fusing<'a> {
                     reason = Some(why);
                 }
             }
-        } else if !is_for_cpu {
+        } else if !is_for_cpu && !self.is_on_cpu {
             match self.fuse_join(&plan) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}
@@ -204,7 +210,7 @@ impl<'a> Fusing<'a> {
 
     /// Records in the scan why it, or the operator that reads it, is not fused; `None` if no GPU may be present.
     fn with_note(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
-        let may_be_there = self.gpu.may_be_there();
+        let may_be_there = self.gpu.may_be_there() && !self.is_on_cpu;
         may_be_there.then(|| {
             source.clone().with_gpu_note(GpuNote {
                 reason: reason.to_string().into(),
@@ -228,7 +234,9 @@ impl<'a> Fusing<'a> {
                 Err(reason)
             }
             None => {
-                self.gpu.open_in_background();
+                if !self.is_on_cpu {
+                    self.gpu.open_in_background();
+                }
                 Ok(Some(node))
             }
         }
@@ -267,6 +275,9 @@ impl<'a> Fusing<'a> {
     ///
     /// There is no device, or the CPU would be faster than a device with all data in its memory.
     pub(super) fn estimated(&self, work: Work) -> Result<Option<Auto>, FallbackReason> {
+        if self.is_on_cpu {
+            return Ok(None);
+        }
         self.gpu
             .opened()
             .transpose()

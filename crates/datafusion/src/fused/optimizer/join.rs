@@ -71,7 +71,7 @@ impl Fusing<'_> {
             columns: parts.outputs.clone(),
             schema: plan.schema(),
         };
-        self.node(parts.plan(rows, cpu, self.gpu, &self.options))
+        self.node(parts.plan(rows, cpu, self))
     }
 }
 

@@ -132,6 +132,8 @@ impl PhysicalOptimizerRule for FuseGpuScans {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         // This rule fuses no operators, whose CPU plans would need later rules.
         match Fusing::new(&self.gpu, self.end.clone(), &Arc::default(), config) {
+            // Scans evaluate filters on the CPU without a program.
+            Some(fusing) if fusing.is_on_cpu => Ok(plan),
             Some(mut fusing) => {
                 fusing.is_opened = plan.exists(|node| Ok(node.is::<PrewarmExec>()))?;
                 Ok(fusing.scans(plan)?.data)

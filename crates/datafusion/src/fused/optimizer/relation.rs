@@ -12,7 +12,6 @@ use vectile_pipeline::{Expr, Output, Pipeline};
 
 use super::fusing::{Fusing, Joins};
 use crate::fused::cost_model::Work;
-use crate::fused::device::Gpu;
 use crate::fused::exec::auto::Auto;
 use crate::fused::exec::build_side::{self, BuildSide};
 use crate::fused::exec::cpu_fallback::CpuPlan;
@@ -26,7 +25,6 @@ use crate::fused::lowering::probe::LookupSpec;
 use crate::fused::pattern::files::{num_bytes, num_rows};
 use crate::fused::pattern::join::KeySource;
 use crate::fused::pattern::relation::Relation;
-use crate::options::VectileOptions;
 
 /// An operator over a relation, whose outputs a kernel computes.
 pub(super) trait FusionTarget {
@@ -61,21 +59,16 @@ pub(super) struct FusedParts<T> {
 
 impl<T> FusedParts<T> {
     /// The plan of a node with `operation`, which `cpu` computes otherwise.
-    pub(super) fn plan<O>(
-        self,
-        operation: O,
-        cpu: CpuPlan,
-        gpu: &Gpu,
-        options: &VectileOptions,
-    ) -> FusedPlan<O> {
+    pub(super) fn plan<O>(self, operation: O, cpu: CpuPlan, fusing: &Fusing<'_>) -> FusedPlan<O> {
         FusedPlan {
-            gpu: gpu.clone(),
+            gpu: fusing.gpu.clone(),
+            is_on_cpu: fusing.is_on_cpu,
             input: self.input,
             star: self.star,
             auto: self.auto,
             filter: self.filter,
             operation,
-            options: options.clone(),
+            options: fusing.options.clone(),
             cpu,
         }
     }

@@ -1,0 +1,316 @@
+//! Runs a pipeline over row groups.
+
+use std::sync::Arc;
+
+use vectile_encodings::{Column, Selection, VECTOR_LEN};
+use vectile_pipeline::{
+    Aggregate, Error, Expr, GroupKey, Groups, Literal, Number, Numbers, Output, Pipeline, Result,
+    Total, Type,
+};
+
+use crate::accumulator::{Accumulator, Rows};
+use crate::filter::{add_tests, apply};
+use crate::group::Key;
+use crate::merge::Merger;
+use crate::partial::Partial;
+use crate::program::{Program, Register};
+use crate::reader::Reader;
+use crate::vector::{ALL, Kind, Vector, count};
+
+/// A run of a pipeline that aggregates. Row groups are computed by any threads, and merged in their order: the result
+/// is the same for any number of threads.
+pub struct Execution {
+    pipeline: Arc<Pipeline>,
+    merger: Merger,
+}
+
+/// Keys and aggregates of an output.
+fn outputs(output: &Output) -> Result<(&[GroupKey], &[Aggregate])> {
+    match output {
+        Output::Aggregates(aggregates) => Ok((&[], aggregates)),
+        Output::Groups(keys, aggregates) => Ok((keys, aggregates)),
+        Output::Selection | Output::Rows(_) => {
+            Err(Error::Unsupported("rows as the output of a program".into()))
+        }
+    }
+}
+
+impl Execution {
+    /// A run that has read no rows.
+    pub fn new(pipeline: Arc<Pipeline>) -> Self {
+        Self {
+            pipeline,
+            merger: Merger::default(),
+        }
+    }
+
+    /// The most bytes that [`run`](Self::run) takes for groups.
+    pub fn bytes(pipeline: &Pipeline) -> usize {
+        match &pipeline.output {
+            Output::Groups(..) => MOST_SLOTS * Accumulator::MOST_BYTES,
+            _ => 0,
+        }
+    }
+
+    /// Computes the aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
+    pub fn run(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
+        let (keys, aggregates) = outputs(&pipeline.output)?;
+        if columns.len() != pipeline.columns.len() || !pipeline.matches.is_empty() {
+            let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
+            return Err(Error::Internal(reason));
+        }
+        if let Some(other) = columns.iter().find(|column| column.len() != rows) {
+            let reason = format!("a column of {} rows, not {rows}", other.len());
+            return Err(Error::Internal(reason));
+        }
+        let readers = columns.iter().map(Reader::new);
+        let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
+        let mut selection = Selection::all(0, rows);
+        apply(&pipeline.filter, columns, &readers, &mut selection)?;
+        if selection.is_empty() && keys.is_empty() {
+            return Ok(Partial::default());
+        }
+        if let Some(picked) = picked(&pipeline.output, columns, &selection)? {
+            let readers = readers.iter().zip(&picked);
+            let readers = readers.map(|(reader, rows)| reader.of_rows(rows));
+            let all = Selection::all(0, selection.count());
+            return aggregated(
+                keys,
+                aggregates,
+                &picked,
+                &readers.collect::<Vec<_>>(),
+                &all,
+            );
+        }
+        aggregated(keys, aggregates, columns, &readers, &selection)
+    }
+
+    /// Adds the groups of the next row group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn add(&mut self, partial: Partial) -> Result<()> {
+        let (_, aggregates) = outputs(&self.pipeline.output)?;
+        self.merger.add(aggregates, partial)
+    }
+
+    /// Estimated bytes of the groups so far.
+    pub fn merged_bytes(&self) -> usize {
+        let width = match &self.pipeline.output {
+            Output::Groups(keys, aggregates) => 4 * keys.len() + 2 * aggregates.len() + 4,
+            _ => 0,
+        };
+        self.merger.len() * width * size_of::<i128>()
+    }
+
+    /// The totals of an output without keys.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn totals(&self) -> Result<Vec<Total>> {
+        let (_, aggregates) = outputs(&self.pipeline.output)?;
+        let all = self.merger.totals();
+        let totals = aggregates.iter().enumerate().map(|(index, _)| {
+            let totals = all.get(index);
+            let count = totals.and_then(|totals| totals.counts.first().copied());
+            let count = count.unwrap_or_default();
+            let value = totals.and_then(|totals| match &totals.values {
+                Numbers::Int(values) => values.first().map(|value| Number::Int(*value)),
+                Numbers::Float(values) => values.first().map(|value| Number::Float(*value)),
+            });
+            let value = match aggregates[index] {
+                Aggregate::CountRows | Aggregate::Count(_) => Some(Number::Int(count.into())),
+                _ => value.filter(|_| count > 0),
+            };
+            Total { count, value }
+        });
+        Ok(totals.collect())
+    }
+
+    /// The groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn groups(&self) -> Result<Groups> {
+        self.merger.groups()
+    }
+}
+
+/// Aggregates the selected rows.
+fn aggregated(
+    keys: &[GroupKey],
+    aggregates: &[Aggregate],
+    columns: &[Column],
+    readers: &[Reader<'_>],
+    selection: &Selection,
+) -> Result<Partial> {
+    let rows = selection.rows();
+    let mut program = Program::new(readers);
+    for key in keys {
+        if let GroupKey::Value(expr) = key {
+            add_tests(&mut program, expr, columns, selection)?;
+        }
+    }
+    let keys = Key::all(keys, readers, &mut program)?;
+    let groups = Key::combinations(&keys);
+    if groups > MOST_SLOTS.min(FEW_GROUPS.max(rows)) / aggregates.len().max(1) {
+        let reason = format!("{groups} groups of {rows} rows");
+        return Err(Error::Unsupported(reason));
+    }
+    let mut arguments = Vec::new();
+    for aggregate in aggregates {
+        let (register, domain, is_nullable) = match aggregate.argument() {
+            None => (None, None, false),
+            // values are not read
+            Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
+                let missing = || Error::Internal(format!("there is no column {column}"));
+                let reader = readers.get(*column).ok_or_else(missing)?;
+                match reader.is_nullable() {
+                    true => {
+                        let is_null = Expr::is_null(Expr::Column(*column));
+                        let valid = Expr::case(vec![(!is_null, int(1))], None);
+                        let register = program.add(&valid)?;
+                        (Some(register), Some(program.domain(register)), true)
+                    }
+                    false => (None, None, false),
+                }
+            }
+            Some(expr) => {
+                add_tests(&mut program, expr, columns, selection)?;
+                let mut register = program.add(expr)?;
+                let is_count = matches!(aggregate, Aggregate::Count(_));
+                if !is_count && program.domain(register).of == Type::Bool {
+                    register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
+                }
+                let is_nullable = program.is_nullable(register);
+                (Some(register), Some(program.domain(register)), is_nullable)
+            }
+        };
+        let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
+        arguments.push((register, accumulator));
+    }
+    let counts = accumulate(&program, selection, &keys, readers, &mut arguments, groups)?;
+    let with_rows = counts.iter().enumerate();
+    let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
+    let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();
+    let rows: Vec<u64> = found.iter().map(|group| counts[*group]).collect();
+    let totals = arguments.iter();
+    let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
+    Ok(Partial {
+        count: found.len(),
+        keys: keys.iter().map(|key| key.values(&found)).collect(),
+        totals: totals.collect(),
+        singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
+    })
+}
+
+/// The most accumulators of a row group: groups by aggregates.
+const MOST_SLOTS: usize = 1 << 17;
+
+/// A row group may have this many accumulators even if it has fewer rows.
+const FEW_GROUPS: usize = 1 << 12;
+
+/// If at most one row of this many is selected, rows are picked before they are computed on.
+const PICKED: usize = 8;
+
+/// The selected rows of the columns that an output reads, decoded, if they are few. Columns that it does not read stay as
+/// they are.
+fn picked(
+    output: &Output,
+    columns: &[Column],
+    selection: &Selection,
+) -> Result<Option<Vec<Column>>> {
+    let (keys, aggregates) = outputs(output)?;
+    if selection.count() * PICKED > selection.rows() {
+        return Ok(None);
+    }
+    let mut is_read = vec![false; columns.len()];
+    for key in keys {
+        match key {
+            GroupKey::Value(expr) => mark_columns(expr, &mut is_read),
+            // codes would be decoded
+            GroupKey::DictionaryValue(_) | GroupKey::Code(_) => return Ok(None),
+        }
+    }
+    let arguments = aggregates.iter().filter_map(Aggregate::argument);
+    arguments.for_each(|argument| mark_columns(argument, &mut is_read));
+    let mut picked = Vec::with_capacity(columns.len());
+    for (column, is_read) in columns.iter().zip(is_read) {
+        if !is_read {
+            picked.push(column.clone());
+            continue;
+        }
+        if Type::of(column.data_type()).is_none_or(|of| of == Type::Bool) {
+            return Ok(None);
+        }
+        match Column::of_fixed_width(&column.select(selection)?)? {
+            Some(rows) => picked.push(rows),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(picked))
+}
+
+/// Marks the columns that an expression reads.
+fn mark_columns(expr: &Expr, is_read: &mut [bool]) {
+    if let Expr::Column(column) | Expr::Values(column, _) = expr
+        && let Some(is_read) = is_read.get_mut(*column)
+    {
+        *is_read = true;
+    }
+    expr.for_parts(|part| mark_columns(part, is_read));
+}
+
+fn int(value: i128) -> Expr {
+    Expr::Literal(Literal::Int(value, Type::I64))
+}
+
+/// Adds the selected rows to the accumulators. Returns the number of rows of each group.
+fn accumulate(
+    program: &Program<'_>,
+    selection: &Selection,
+    keys: &[Key<'_>],
+    readers: &[Reader<'_>],
+    arguments: &mut [(Option<Register>, Accumulator)],
+    groups: usize,
+) -> Result<Vec<u64>> {
+    let mut counts = vec![0u64; groups];
+    let mut vectors = program.vectors();
+    let none = Vector::new(Kind::Bool);
+    for vector in 0..selection.num_vectors() {
+        if selection.is_vector_empty(vector) {
+            continue;
+        }
+        let mask = selection.mask(vector);
+        program.run(vector, &mut vectors)?;
+        let mut numbers = [0u32; VECTOR_LEN];
+        for key in keys {
+            key.add_digits(vector, &mask, &vectors, readers, &mut numbers)?;
+        }
+        let rows = Rows {
+            mask: &mask,
+            groups: (!keys.is_empty()).then_some(&numbers),
+        };
+        match rows.groups {
+            None => counts[0] += count(&mask) as u64,
+            Some(groups) if mask == ALL => {
+                groups.iter().for_each(|group| counts[*group as usize] += 1);
+            }
+            Some(groups) => {
+                crate::vector::for_each_row(&mask, |row| counts[groups[row] as usize] += 1);
+            }
+        }
+        for (register, accumulator) in arguments.iter_mut() {
+            let argument = register.map_or(&none, |register| &vectors[register]);
+            accumulator.add(argument, &rows)?;
+        }
+    }
+    Ok(counts)
+}

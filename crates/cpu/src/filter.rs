@@ -1,0 +1,101 @@
+//! Filters the rows of a row group.
+
+use vectile_encodings::{Column, Predicate, Selection};
+use vectile_pipeline::{Error, Expr, Filter, Result};
+
+use crate::program::{Program, bools};
+use crate::reader::Reader;
+
+/// Keeps the selected rows for which `filter` is true.
+///
+/// # Errors
+///
+/// Errors of decoding; [`Error::Unsupported`] for filters that read lookups.
+pub(crate) fn apply(
+    filter: &Filter,
+    columns: &[Column],
+    readers: &[Reader<'_>],
+    selection: &mut Selection,
+) -> Result<()> {
+    let column_of = |column: usize| {
+        let missing = || Error::Internal(format!("there is no column {column}"));
+        columns.get(column).ok_or_else(missing)
+    };
+    match filter {
+        Filter::Constant(true) => {}
+        Filter::Constant(false) => *selection = Selection::none(0, selection.rows()),
+        Filter::Column(column, predicate) => column_of(*column)?.filter(predicate, selection)?,
+        Filter::Values(column, test) => {
+            let column = column_of(*column)?;
+            // a null passes no test
+            column.filter(&Predicate::IsNotNull, selection)?;
+            column.filter_with(&mut |values| test.evaluate(values), selection)?;
+        }
+        Filter::And(parts) => {
+            for part in parts {
+                if selection.is_empty() {
+                    break;
+                }
+                apply(part, columns, readers, selection)?;
+            }
+        }
+        Filter::Or(parts) => {
+            let mut some = Selection::none(0, selection.rows());
+            for part in parts {
+                let mut passing = selection.clone();
+                // rows that pass another part need no test
+                passing.and_not(&some);
+                apply(part, columns, readers, &mut passing)?;
+                some.or(&passing);
+            }
+            *selection = some;
+        }
+        Filter::Expr(expr) => {
+            let mut program = Program::new(readers);
+            add_tests(&mut program, expr, columns, selection)?;
+            let condition = program.add(expr)?;
+            let mut vectors = program.vectors();
+            for vector in 0..selection.num_vectors() {
+                if selection.is_vector_empty(vector) {
+                    continue;
+                }
+                program.run(vector, &mut vectors)?;
+                let condition = &vectors[condition];
+                selection.and_mask(vector, &bools(condition)?);
+                if let Some(valid) = &condition.valid {
+                    selection.and_mask(vector, valid);
+                }
+            }
+        }
+        Filter::Matched(_) | Filter::Unmatched(_) => {
+            return Err(Error::Unsupported("a filter by a lookup".into()));
+        }
+    }
+    Ok(())
+}
+
+/// Adds the tests of values within `expr` to a program: each is evaluated for the selected rows.
+pub(crate) fn add_tests(
+    program: &mut Program<'_>,
+    expr: &Expr,
+    columns: &[Column],
+    selection: &Selection,
+) -> Result<()> {
+    if let Expr::Values(column, test) = expr
+        && !program.knows(expr)
+    {
+        let missing = || Error::Internal(format!("there is no column {column}"));
+        let of = columns.get(*column).ok_or_else(missing)?;
+        let mut passed = selection.clone();
+        of.filter(&Predicate::IsNotNull, &mut passed)?;
+        of.filter_with(&mut |values| test.evaluate(values), &mut passed)?;
+        program.add_test(*column, test, passed);
+    }
+    let mut result = Ok(());
+    expr.for_parts(|part| {
+        if result.is_ok() {
+            result = add_tests(program, part, columns, selection);
+        }
+    });
+    result
+}

@@ -1,0 +1,304 @@
+//! Primitives: loops over the values of vectors. Rows that are null or not selected are computed as well.
+
+use vectile_encodings::VECTOR_LEN;
+use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Error, KNOWN_DAYS, Result, Type};
+
+use crate::vector::{Mask, Values, for_each_row, mask_of, mask_of_pairs};
+
+/// Compares two vectors of one kind.
+pub(crate) fn compare(comparison: Comparison, a: &Values, b: &Values) -> Result<Mask> {
+    match (a, b) {
+        (Values::Int(a), Values::Int(b)) => Ok(compared(comparison, a, b)),
+        (Values::Wide(a), Values::Wide(b)) => Ok(compared(comparison, a, b)),
+        (Values::Float(a), Values::Float(b)) => {
+            let rank = |values: &[f64; VECTOR_LEN]| {
+                let mut ranks = [0; VECTOR_LEN];
+                let pairs = ranks.iter_mut().zip(values);
+                pairs.for_each(|(rank, value)| *rank = rank_of(*value));
+                ranks
+            };
+            Ok(compared(comparison, &rank(a), &rank(b)))
+        }
+        (Values::Bool(a), Values::Bool(b)) => {
+            let word = |word: usize| (a[word], b[word]);
+            Ok(std::array::from_fn(|at| {
+                let (a, b) = word(at);
+                match comparison {
+                    Comparison::Equal => !(a ^ b),
+                    Comparison::NotEqual => a ^ b,
+                    Comparison::Less => !a & b,
+                    Comparison::LessOrEqual => !a | b,
+                    Comparison::Greater => a & !b,
+                    Comparison::GreaterOrEqual => a | !b,
+                }
+            }))
+        }
+        _ => Err(mismatch()),
+    }
+}
+
+fn compared<T: Copy + Ord>(
+    comparison: Comparison,
+    a: &[T; VECTOR_LEN],
+    b: &[T; VECTOR_LEN],
+) -> Mask {
+    match comparison {
+        Comparison::Equal => mask_of_pairs(a, b, |a, b| a == b),
+        Comparison::NotEqual => mask_of_pairs(a, b, |a, b| a != b),
+        Comparison::Less => mask_of_pairs(a, b, |a, b| a < b),
+        Comparison::LessOrEqual => mask_of_pairs(a, b, |a, b| a <= b),
+        Comparison::Greater => mask_of_pairs(a, b, |a, b| a > b),
+        Comparison::GreaterOrEqual => mask_of_pairs(a, b, |a, b| a >= b),
+    }
+}
+
+/// The position of a float in the total order.
+pub(crate) fn rank_of(value: f64) -> i64 {
+    let bits = value.to_bits() as i64;
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+/// The float of a [`rank_of`].
+pub(crate) fn value_of(rank: i64) -> f64 {
+    f64::from_bits((rank ^ ((rank >> 63) as u64 >> 1) as i64) as u64)
+}
+
+/// Arithmetic on two vectors of one kind; integers wrap around at the bits of the kind.
+pub(crate) fn arithmetic(
+    operation: Arithmetic,
+    a: &Values,
+    b: &Values,
+    out: &mut Values,
+) -> Result<()> {
+    macro_rules! combine {
+        ($a:expr, $b:expr, $out:expr, $with:expr) => {{
+            let pairs = $a.iter().zip($b.iter());
+            let out = $out.iter_mut().zip(pairs);
+            out.for_each(|(out, (a, b))| *out = $with(*a, *b));
+        }};
+    }
+    macro_rules! integers {
+        ($a:expr, $b:expr, $out:expr, $native:ty) => {
+            match operation {
+                Arithmetic::Add => combine!($a, $b, $out, <$native>::wrapping_add),
+                Arithmetic::Subtract => combine!($a, $b, $out, <$native>::wrapping_sub),
+                Arithmetic::Multiply => combine!($a, $b, $out, <$native>::wrapping_mul),
+                Arithmetic::Divide => {
+                    combine!($a, $b, $out, |a: $native, b| a
+                        .checked_div(b)
+                        .unwrap_or_default())
+                }
+                Arithmetic::Remainder => {
+                    combine!($a, $b, $out, |a: $native, b| a
+                        .checked_rem(b)
+                        .unwrap_or_default())
+                }
+            }
+        };
+    }
+    match (a, b, out) {
+        (Values::Int(a), Values::Int(b), Values::Int(out)) => integers!(a, b, out, i64),
+        (Values::Wide(a), Values::Wide(b), Values::Wide(out)) => integers!(a, b, out, i128),
+        (Values::Float(a), Values::Float(b), Values::Float(out)) => match operation {
+            Arithmetic::Add => combine!(a, b, out, |a: f64, b| a + b),
+            Arithmetic::Subtract => combine!(a, b, out, |a: f64, b| a - b),
+            Arithmetic::Multiply => combine!(a, b, out, |a: f64, b| a * b),
+            Arithmetic::Divide => combine!(a, b, out, |a: f64, b| a / b),
+            Arithmetic::Remainder => return Err(mismatch()),
+        },
+        _ => return Err(mismatch()),
+    }
+    Ok(())
+}
+
+/// Wraps values around to a type of at most 64 bits.
+pub(crate) fn wrap(of: Type, values: &mut [i64; VECTOR_LEN]) {
+    macro_rules! to {
+        ($native:ty) => {
+            values
+                .iter_mut()
+                .for_each(|x| *x = i64::from(*x as $native))
+        };
+    }
+    match of {
+        Type::I8 => to!(i8),
+        Type::I16 => to!(i16),
+        Type::I32 => to!(i32),
+        Type::U8 => to!(u8),
+        Type::U16 => to!(u16),
+        Type::U32 => to!(u32),
+        _ => {}
+    }
+}
+
+/// Converts values to the kind of `out`. Integers fit it.
+pub(crate) fn convert(values: &Values, out: &mut Values) -> Result<()> {
+    macro_rules! each {
+        ($from:expr, $out:expr, $to:ty) => {{
+            let pairs = $out.iter_mut().zip($from.iter());
+            pairs.for_each(|(out, value)| *out = *value as $to);
+        }};
+    }
+    macro_rules! bits {
+        ($mask:expr, $out:expr, $to:ty) => {{
+            let rows = $out.iter_mut().enumerate();
+            rows.for_each(|(row, out)| *out = ($mask[row / 64] >> (row % 64) & 1) as $to);
+        }};
+    }
+    match (values, out) {
+        (Values::Int(from), Values::Wide(out)) => each!(from, out, i128),
+        (Values::Wide(from), Values::Int(out)) => each!(from, out, i64),
+        (Values::Int(from), Values::Float(out)) => each!(from, out, f64),
+        (Values::Wide(from), Values::Float(out)) => each!(from, out, f64),
+        (Values::Bool(mask), Values::Int(out)) => bits!(mask, out, i64),
+        (Values::Bool(mask), Values::Wide(out)) => bits!(mask, out, i128),
+        (Values::Bool(mask), Values::Float(out)) => bits!(mask, out, f64),
+        (from, out) => match (from, &*out) {
+            (Values::Int(_), Values::Int(_))
+            | (Values::Wide(_), Values::Wide(_))
+            | (Values::Float(_), Values::Float(_))
+            | (Values::Bool(_), Values::Bool(_)) => out.clone_from(from),
+            _ => return Err(mismatch()),
+        },
+    }
+    Ok(())
+}
+
+/// Rounds numbers to single precision.
+pub(crate) fn single(values: &Values, out: &mut Values) -> Result<()> {
+    macro_rules! each {
+        ($from:expr, $out:expr) => {{
+            let pairs = $out.iter_mut().zip($from.iter());
+            pairs.for_each(|(out, value)| *out = f64::from(*value as f32));
+        }};
+    }
+    match (values, out) {
+        (Values::Int(from), Values::Float(out)) => each!(from, out),
+        (Values::Float(from), Values::Float(out)) => each!(from, out),
+        (from @ Values::Bool(_), out) => convert(from, out)?,
+        _ => return Err(mismatch()),
+    }
+    Ok(())
+}
+
+/// Copies the values of the rows of a mask.
+pub(crate) fn merge(mask: &Mask, values: &Values, out: &mut Values) -> Result<()> {
+    macro_rules! rows {
+        ($from:expr, $out:expr) => {
+            for_each_row(mask, |row| $out[row] = $from[row])
+        };
+    }
+    match (values, out) {
+        (Values::Int(from), Values::Int(out)) => rows!(from, out),
+        (Values::Wide(from), Values::Wide(out)) => rows!(from, out),
+        (Values::Float(from), Values::Float(out)) => rows!(from, out),
+        (Values::Bool(from), Values::Bool(out)) => {
+            for ((out, from), mask) in out.iter_mut().zip(from).zip(mask) {
+                *out = (*out & !mask) | (from & mask);
+            }
+        }
+        _ => return Err(mismatch()),
+    }
+    Ok(())
+}
+
+/// The days whose parts arrow-rs computes.
+pub(crate) fn known_days(days: &[i64; VECTOR_LEN]) -> Mask {
+    let Bounds(first, last) = KNOWN_DAYS;
+    let (first, last) = (first as i64, last as i64);
+    mask_of(days, |day| first <= day && day <= last)
+}
+
+/// A part of dates in days since 1970-01-01. Unknown days have arbitrary parts.
+pub(crate) fn date_part(part: DatePart, days: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
+    let pairs = out.iter_mut().zip(days);
+    match part {
+        DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = (day + 4).rem_euclid(7)),
+        DatePart::Year => pairs.for_each(|(out, day)| *out = date_of(*day).0),
+        DatePart::Month => pairs.for_each(|(out, day)| *out = date_of(*day).1),
+        DatePart::Quarter => pairs.for_each(|(out, day)| *out = (date_of(*day).1 + 2) / 3),
+        DatePart::Day => pairs.for_each(|(out, day)| *out = date_of(*day).2),
+        DatePart::DayOfYear => pairs.for_each(|(out, day)| {
+            let (year, ..) = date_of(*day);
+            *out = day - first_day(year) + 1;
+        }),
+    }
+}
+
+/// Year, month (1 to 12) and day (1 to 31), after Howard Hinnant's `civil_from_days`: years begin in March, so that a
+/// leap day is the last.
+fn date_of(day: i64) -> (i64, i64, i64) {
+    // a day that is not known may be any number
+    let day = day.clamp(KNOWN_DAYS.0 as i64, KNOWN_DAYS.1 as i64) + 719_468;
+    let era = day.div_euclid(146_097);
+    let of_era = day.rem_euclid(146_097);
+    let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let date = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 {
+        (month + 3, 0)
+    } else {
+        (month - 9, 1)
+    };
+    (year + era * 400 + next, month, date)
+}
+
+/// The day of January 1st of a year.
+fn first_day(year: i64) -> i64 {
+    let before = year - 1;
+    365 * before + before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400) - 719_162
+}
+
+fn mismatch() -> Error {
+    Error::Internal("vectors of other kinds".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_have_parts() {
+        // 1970-01-01 was a Thursday; 2000-02-29 is day 60; 1969-12-31; 0001-01-01 was a Monday
+        let known = [
+            (0, [1970, 1, 1, 1, 4, 1]),
+            (11_016, [2000, 1, 2, 29, 2, 60]),
+            (-1, [1969, 4, 12, 31, 3, 365]),
+            (-719_162, [1, 1, 1, 1, 1, 1]),
+            (20_088, [2024, 4, 12, 31, 2, 366]),
+        ];
+        let parts = [
+            DatePart::Year,
+            DatePart::Quarter,
+            DatePart::Month,
+            DatePart::Day,
+            DatePart::DayOfWeek,
+            DatePart::DayOfYear,
+        ];
+        for (day, of_day) in known {
+            for (part, expected) in parts.into_iter().zip(of_day) {
+                let mut out = [0; VECTOR_LEN];
+                date_part(part, &[day; VECTOR_LEN], &mut out);
+                assert_eq!(out, [expected; VECTOR_LEN], "{part:?} of {day}");
+            }
+        }
+    }
+
+    #[test]
+    fn ranks_are_in_the_total_order() {
+        let ascending = [
+            f64::NEG_INFINITY,
+            -1.5,
+            -0.0,
+            0.0,
+            1.5,
+            f64::INFINITY,
+            f64::NAN,
+        ];
+        assert!(ascending.map(rank_of).is_sorted());
+        for value in ascending {
+            assert_eq!(value_of(rank_of(value)).to_bits(), value.to_bits());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Reads the vectors of an encoded column.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::DataType;
+use vectile_encodings::layout::{Nulls, Sequence, Values as Stored};
+use vectile_encodings::{Column, VECTOR_LEN};
+use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
+
+use crate::vector::{Kind, Mask, Values, Vector};
+
+/// A column of a row group, and how its vectors are read.
+pub(crate) struct Reader<'a> {
+    column: &'a Column,
+    nulls: Nulls<'a>,
+    /// `None` for values without a machine type, whose codes may be read if there is a dictionary.
+    domain: Option<Domain>,
+    source: Source<'a>,
+}
+
+/// Where values come from.
+enum Source<'a> {
+    /// `reference + entry` of a sequence.
+    Integers {
+        reference: i64,
+        offsets: &'a Sequence,
+    },
+    /// Entries of a dictionary of integers.
+    Entries {
+        codes: &'a Sequence,
+        entries: Vec<i64>,
+    },
+    /// Decoded by the column.
+    Decoded,
+}
+
+impl<'a> Reader<'a> {
+    /// Inspects `column`.
+    pub fn new(column: &'a Column) -> Result<Self> {
+        let layout = column.layout();
+        let of = Type::of(column.data_type());
+        let mut this = Self {
+            column,
+            nulls: layout.validity,
+            domain: of.map(|of| Domain {
+                of,
+                bounds: Bounds::of(of),
+            }),
+            source: Source::Decoded,
+        };
+        let Some(of) = of else {
+            return Ok(this);
+        };
+        if of.is_float() || of == Type::Bool {
+            return Ok(this);
+        }
+        let bounds = match layout.values {
+            Stored::Integers { reference, offsets } => {
+                let largest = offsets.largest(column.len())?;
+                let bounds = Bounds(reference, reference.saturating_add(largest.into()));
+                if let Ok(reference) = i64::try_from(reference) {
+                    this.source = Source::Integers { reference, offsets };
+                }
+                bounds
+            }
+            Stored::Dictionary { entries, codes } => match integers(entries)? {
+                Some(entries) => {
+                    let first = entries.first().copied().unwrap_or_default();
+                    let last = entries.last().copied().unwrap_or_default();
+                    this.source = Source::Entries { codes, entries };
+                    Bounds(first.into(), last.into())
+                }
+                None => Bounds::of(of),
+            },
+            Stored::Constant(value) => match integers(value)?.as_deref() {
+                Some([value]) => Bounds(i128::from(*value), i128::from(*value)),
+                _ => Bounds::of(of),
+            },
+            Stored::AllNull => Bounds(0, 0),
+            _ => Bounds::of(of),
+        };
+        // a damaged file may state references that the type does not have
+        if bounds.within(Bounds::of(of)) {
+            this.domain = Some(Domain { of, bounds });
+        } else {
+            this.source = Source::Decoded;
+        }
+        Ok(this)
+    }
+
+    /// The reader of some rows of this column, which were decoded. They have the same bounds.
+    pub fn of_rows<'b>(&self, rows: &'b Column) -> Reader<'b> {
+        Reader {
+            column: rows,
+            nulls: rows.layout().validity,
+            domain: self.domain,
+            source: Source::Decoded,
+        }
+    }
+
+    /// Type and bounds of the values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for values without a machine type.
+    pub fn domain(&self) -> Result<Domain> {
+        let data_type = self.column.data_type();
+        let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
+        self.domain.ok_or_else(unsupported)
+    }
+
+    /// True if some row may be null.
+    pub fn is_nullable(&self) -> bool {
+        self.nulls.any()
+    }
+
+    /// The valid rows of a vector; `None` if all are.
+    pub fn valid(&self, vector: usize) -> Option<Mask> {
+        self.nulls.mask(vector)
+    }
+
+    /// Reads a vector into `out`, which is of the kind of the [`domain`](Self::domain).
+    pub fn read(&self, vector: usize, out: &mut Vector) -> Result<()> {
+        out.valid = self.nulls.mask(vector);
+        match (&self.source, &mut out.values) {
+            (Source::Integers { reference, offsets }, Values::Int(out)) => {
+                offsets.decode_integers(vector, *reference, out)?;
+            }
+            (Source::Entries { codes, entries }, Values::Int(out)) => {
+                codes.decode_integers(vector, 0, out)?;
+                // codes of nulls, and those beyond the end, are arbitrary
+                for value in out.iter_mut() {
+                    *value = entries.get(*value as usize).copied().unwrap_or_default();
+                }
+            }
+            (_, out) => {
+                let start = vector * VECTOR_LEN;
+                let end = (start + VECTOR_LEN).min(self.column.len());
+                load(&self.column.decode(start..end)?, out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The dictionary of the values, ascending and distinct, and the code of each row.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there is none.
+    pub fn dictionary(&self) -> Result<(ArrayRef, Option<&'a Sequence>)> {
+        match self.column.layout().values {
+            Stored::Dictionary { entries, codes } => Ok((entries.clone(), Some(codes))),
+            Stored::Constant(value) => Ok((value.clone(), None)),
+            Stored::AllNull => {
+                let entry = arrow::array::new_null_array(self.column.data_type(), 1);
+                Ok((entry, None))
+            }
+            _ => {
+                let encoding = self.column.describe();
+                Err(Error::Unsupported(format!(
+                    "groups of values in {encoding}"
+                )))
+            }
+        }
+    }
+}
+
+/// The values of an array of integers that fit 64 bits; `None` if there are others.
+fn integers(array: &ArrayRef) -> Result<Option<Vec<i64>>> {
+    if array.null_count() > 0 || array.len() > 1 << 20 {
+        return Ok(None);
+    }
+    let wide = matches!(
+        array.data_type(),
+        DataType::UInt64 | DataType::Decimal128(..)
+    );
+    let mut values = Vec::with_capacity(array.len());
+    for start in (0..array.len()).step_by(VECTOR_LEN) {
+        let part = array.slice(start, VECTOR_LEN.min(array.len() - start));
+        if wide {
+            let mut out = Values::Wide(Box::new([0; VECTOR_LEN]));
+            load(&part, &mut out)?;
+            let Values::Wide(wide) = &out else {
+                return Ok(None);
+            };
+            for value in &wide[..part.len()] {
+                match i64::try_from(*value) {
+                    Ok(value) => values.push(value),
+                    Err(_) => return Ok(None),
+                }
+            }
+        } else {
+            let mut out = Vector::new(Kind::Int).values;
+            load(&part, &mut out)?;
+            if let Values::Int(ints) = &out {
+                values.extend_from_slice(&ints[..part.len()]);
+            }
+        }
+    }
+    Ok(Some(values))
+}
+
+/// Copies an array of at most a vector's values. Entries behind them stay as they are.
+fn load(array: &ArrayRef, out: &mut Values) -> Result<()> {
+    let data = array.to_data();
+    let len = array.len();
+    if len > VECTOR_LEN {
+        return Err(Error::Internal(format!("a vector of {len} values")));
+    }
+    if let Values::Bool(mask) = out {
+        let bits = array.as_boolean_opt().ok_or_else(|| mismatch(array))?;
+        *mask = [0; VECTOR_LEN / 64];
+        for row in bits.values().set_indices() {
+            mask[row / 64] |= 1 << (row % 64);
+        }
+        return Ok(());
+    }
+    let of = Type::of(array.data_type()).ok_or_else(|| mismatch(array))?;
+    macro_rules! copy {
+        ($native:ty, $out:expr, $to:ty) => {{
+            let values = data.buffer::<$native>(0).get(..len);
+            let values = values.ok_or_else(|| mismatch(array))?;
+            let out = $out.iter_mut().zip(values);
+            out.for_each(|(out, value)| *out = *value as $to);
+        }};
+    }
+    macro_rules! integers {
+        ($out:expr, $to:ty) => {
+            match of {
+                Type::I8 => copy!(i8, $out, $to),
+                Type::I16 => copy!(i16, $out, $to),
+                Type::I32 => copy!(i32, $out, $to),
+                Type::I64 => copy!(i64, $out, $to),
+                Type::U8 => copy!(u8, $out, $to),
+                Type::U16 => copy!(u16, $out, $to),
+                Type::U32 => copy!(u32, $out, $to),
+                Type::U64 => copy!(u64, $out, $to),
+                Type::I128 => copy!(i128, $out, $to),
+                _ => return Err(mismatch(array)),
+            }
+        };
+    }
+    match out {
+        Values::Int(out) => integers!(out, i64),
+        Values::Wide(out) => integers!(out, i128),
+        Values::Float(out) => match of {
+            Type::F32 => {
+                let values = data.buffer::<f32>(0).get(..len);
+                let values = values.ok_or_else(|| mismatch(array))?;
+                let pairs = out.iter_mut().zip(values);
+                pairs.for_each(|(out, value)| *out = widened(*value));
+            }
+            Type::F64 => copy!(f64, out, f64),
+            _ => return Err(mismatch(array)),
+        },
+        Values::Bool(_) => return Err(mismatch(array)),
+    }
+    Ok(())
+}
+
+/// A float in double precision. A conversion would make NaNs quiet, which moves them in the total order.
+fn widened(value: f32) -> f64 {
+    let bits = u64::from(value.to_bits());
+    match value.is_nan() {
+        true => f64::from_bits((bits >> 31) << 63 | 0x7ff << 52 | (bits & 0x7f_ffff) << 29),
+        false => value.into(),
+    }
+}
+
+fn mismatch(array: &ArrayRef) -> Error {
+    Error::Internal(format!("values of type {}", array.data_type()))
+}

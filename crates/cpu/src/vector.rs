@@ -1,0 +1,127 @@
+//! Vectors: the values of an expression for 1024 rows.
+
+use vectile_encodings::VECTOR_LEN;
+use vectile_pipeline::{Bounds, Domain, Type};
+
+/// A bit for each row of a vector.
+pub(crate) type Mask = [u64; VECTOR_LEN / 64];
+
+/// A mask of all rows.
+pub(crate) const ALL: Mask = [u64::MAX; VECTOR_LEN / 64];
+
+/// The values of an expression for the rows of a vector. Rows that are null, or not selected, have arbitrary ones.
+#[derive(Clone, Debug)]
+pub(crate) enum Values {
+    /// Integers whose bounds fit 64 bits.
+    Int(Box<[i64; VECTOR_LEN]>),
+    /// Other integers.
+    Wide(Box<[i128; VECTOR_LEN]>),
+    /// Floats. Those of single precision are kept in double precision, which has all of them.
+    Float(Box<[f64; VECTOR_LEN]>),
+    /// Booleans.
+    Bool(Mask),
+}
+
+/// Values, and which of them are valid.
+#[derive(Clone, Debug)]
+pub(crate) struct Vector {
+    pub values: Values,
+    /// `None` if no row is null.
+    pub valid: Option<Mask>,
+}
+
+/// How the values of a domain are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Int,
+    Wide,
+    Float,
+    Bool,
+}
+
+impl Kind {
+    /// How values of `domain` are kept.
+    pub fn of(domain: Domain) -> Self {
+        match domain.of {
+            Type::Bool => Self::Bool,
+            Type::F32 | Type::F64 => Self::Float,
+            _ if domain.bounds.within(Bounds::of(Type::I64)) => Self::Int,
+            _ => Self::Wide,
+        }
+    }
+}
+
+impl Vector {
+    /// A vector of zeros.
+    pub fn new(kind: Kind) -> Self {
+        let values = match kind {
+            Kind::Int => Values::Int(Box::new([0; VECTOR_LEN])),
+            Kind::Wide => Values::Wide(Box::new([0; VECTOR_LEN])),
+            Kind::Float => Values::Float(Box::new([0.0; VECTOR_LEN])),
+            Kind::Bool => Values::Bool([0; VECTOR_LEN / 64]),
+        };
+        Self {
+            values,
+            valid: None,
+        }
+    }
+}
+
+/// The rows that are valid in both.
+pub(crate) fn both(a: Option<&Mask>, b: Option<&Mask>) -> Option<Mask> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(std::array::from_fn(|word| a[word] & b[word])),
+        (Some(mask), None) | (None, Some(mask)) => Some(*mask),
+        (None, None) => None,
+    }
+}
+
+/// Calls `visit` with each row whose bit is set, ascending.
+#[inline(always)]
+pub(crate) fn for_each_row(mask: &Mask, mut visit: impl FnMut(usize)) {
+    for (word, bits) in mask.iter().enumerate() {
+        let mut rest = *bits;
+        if rest == u64::MAX {
+            (word * 64..word * 64 + 64).for_each(&mut visit);
+            continue;
+        }
+        while rest != 0 {
+            visit(word * 64 + rest.trailing_zeros() as usize);
+            rest &= rest - 1;
+        }
+    }
+}
+
+/// Number of rows whose bit is set.
+pub(crate) fn count(mask: &Mask) -> usize {
+    mask.iter().map(|word| word.count_ones() as usize).sum()
+}
+
+/// The mask of rows for which `test` holds.
+#[inline(always)]
+pub(crate) fn mask_of<T: Copy>(values: &[T; VECTOR_LEN], test: impl Fn(T) -> bool) -> Mask {
+    let mut mask = [0; VECTOR_LEN / 64];
+    for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
+        for (bit, value) in values.iter().enumerate() {
+            *word |= u64::from(test(*value)) << bit;
+        }
+    }
+    mask
+}
+
+/// The mask of rows for which `test` holds for both values.
+#[inline(always)]
+pub(crate) fn mask_of_pairs<T: Copy>(
+    a: &[T; VECTOR_LEN],
+    b: &[T; VECTOR_LEN],
+    test: impl Fn(T, T) -> bool,
+) -> Mask {
+    let mut mask = [0; VECTOR_LEN / 64];
+    let pairs = a.as_chunks::<64>().0.iter().zip(b.as_chunks::<64>().0);
+    for (word, (a, b)) in mask.iter_mut().zip(pairs) {
+        for (bit, (a, b)) in a.iter().zip(b).enumerate() {
+            *word |= u64::from(test(*a, *b)) << bit;
+        }
+    }
+    mask
+}

@@ -1,0 +1,135 @@
+//! One run of a fused node as a program on the CPU.
+//!
+//! ```text
+//!  open files ─▶ row groups, some at a time ─▶ program ─▶ merged in their order ─▶ rows
+//!       └──────────── an error, or too little memory ─▶ the plan of DataFusion's operators
+//! ```
+
+use std::sync::Arc;
+
+use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::physical_plan::SendableRecordBatchStream;
+use futures::stream::{StreamExt, TryStreamExt};
+use vectile_cpu::{Execution, Partial};
+use vectile_encodings::Column;
+use vectile_pipeline::Pipeline;
+use vectile_scan::Fetch;
+
+use super::fused_run::FusedRun;
+use super::metrics::GpuMetrics;
+use super::operation::{CollectedRows, Operation};
+use crate::error;
+use crate::file::ScanFile;
+use crate::fused::table::Tables;
+
+/// A row group to read: a file, its columns in the order of the pipeline, and the index of the row group.
+type RowGroup = (Arc<ScanFile>, Arc<[usize]>, usize);
+
+impl<O: Operation> FusedRun<O> {
+    /// Returns a stream of the rows, or of DataFusion's operators if there is no program, too little memory, or an error
+    /// that is no defect.
+    pub(super) async fn rows_of_program(self) -> Result<SendableRecordBatchStream> {
+        match self.computed_by_program().await {
+            Ok(rows) => self.stream(rows),
+            // they may not need what a program failed at: it computes rows that a later condition drops
+            Err(error) if !error::is_internal(&error) => {
+                let reason = error.into();
+                GpuMetrics::new(&self.metrics, 0).add_fallback(&reason);
+                self.on_cpu(reason, String::new(), None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn computed_by_program(&self) -> Result<CollectedRows> {
+        let input = &self.plan.input;
+        let mut row_groups: Vec<RowGroup> = Vec::new();
+        for (file, _, left) in input.files(&self.context, &self.metrics).await? {
+            let columns: Arc<[usize]> = input.columns_in(&file)?.into();
+            let own = left
+                .into_iter()
+                .filter(|index| file.file.rows(*index) > 0)
+                .map(|index| (Arc::clone(&file), Arc::clone(&columns), index));
+            row_groups.extend(own);
+        }
+        if row_groups.is_empty() {
+            return self.plan.operation.of_no_rows();
+        }
+        let mut operation = self.plan.operation.clone();
+        loop {
+            let attempt = self.attempt_program(operation.clone(), &row_groups).await;
+            let has_program = !attempt.as_ref().is_err_and(error::is_unsupported);
+            if let Ok((changed, _)) = &attempt {
+                operation = changed.clone();
+            }
+            if !operation.change_for_retry(has_program)? {
+                return attempt.map(|(_, rows)| rows);
+            }
+        }
+    }
+
+    /// Computes the rows of all row groups once.
+    async fn attempt_program(
+        &self,
+        operation: O,
+        row_groups: &[RowGroup],
+    ) -> Result<(O, CollectedRows)> {
+        let plan = &self.plan;
+        let mut pipeline = plan.star.pipeline(&Tables::default())?;
+        operation.replace_outputs(&plan.operation, &mut pipeline.output);
+        let pipeline = Arc::new(pipeline);
+        let reservation =
+            MemoryConsumer::new("VectileProgram").register(self.context.memory_pool());
+        // groups of one row group, and of all together
+        let merged = reservation.new_empty();
+        let partials = row_groups.iter().cloned().map(|(file, columns, index)| {
+            let memory = reservation.new_empty();
+            let pipeline = Arc::clone(&pipeline);
+            let task = SpawnedTask::spawn(async move {
+                let bytes = file.file.data_bytes(index, &columns);
+                memory.try_grow(bytes + Execution::bytes(&pipeline))?;
+                let read = read(&file, index, &columns).await?;
+                let rows = file.file.rows(index);
+                let computed = move || computed(&pipeline, &read, rows);
+                let computed = SpawnedTask::spawn_blocking(computed).join().await;
+                drop(memory);
+                computed.map_err(error::interrupted).flatten()
+            });
+            async move { task.join().await.map_err(error::interrupted).flatten() }
+        });
+        let mut partials = futures::stream::iter(partials).buffered(self.cores().max(1));
+        let mut execution = Execution::new(Arc::clone(&pipeline));
+        while let Some(partial) = partials.try_next().await? {
+            execution.add(partial).map_err(error::gpu)?;
+            merged.try_resize(execution.merged_bytes())?;
+        }
+        operation.collected(&execution, &self.context)
+    }
+}
+
+/// Reads the columns of a row group.
+async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Vec<Column>> {
+    let fetch = Fetch {
+        row_group,
+        data: columns.to_vec(),
+        ..Fetch::default()
+    };
+    let mut read = file
+        .file
+        .fetch(&fetch)
+        .await
+        .map_err(|error| file.error(error))?;
+    file.metrics.bytes_scanned.add(read.bytes_read as usize);
+    let column = |column: &usize| {
+        let values = read.columns.get_mut(*column).and_then(|slot| slot.clone());
+        values.ok_or_else(|| error::missing_column(*column))
+    };
+    columns.iter().map(column).collect()
+}
+
+/// Runs the program over a row group. Blocks.
+fn computed(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
+    Execution::run(pipeline, columns, rows).map_err(error::gpu)
+}

@@ -1,0 +1,190 @@
+//! Aggregates as programs on the CPU, beside DataFusion's operators over the same file and over a table in memory.
+
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use vectile_datafusion::Gpu;
+
+use crate::support::{Fixture, metric};
+
+async fn fixture() -> Fixture {
+    let fixture = Fixture::on(Gpu::none("a test of the CPU"));
+    fixture.add_tables().await;
+    fixture.run("SET vectile.fuse = true").await.unwrap();
+    fixture
+}
+
+/// Queries whose aggregates have programs.
+const FUSED: &[&str] = &[
+    "SELECT count(*), count(int), sum(int), min(int), max(int), avg(int) FROM {t}",
+    "SELECT sum(big), min(big), max(big), count(big) FROM {t}",
+    "SELECT sum(byte), sum(price), avg(price), min(price), max(price * 2) FROM {t} WHERE id < 9999",
+    "SELECT min(float), max(float), count(float) FROM {t}",
+    "SELECT name, count(*), sum(price) FROM {t} GROUP BY name ORDER BY name",
+    "SELECT one, name, count(int) FROM {t} WHERE int > 0 GROUP BY one, name ORDER BY name",
+    "SELECT flag, byte % 4 AS rest, count(*), min(date), max(time) FROM {t} GROUP BY flag, rest ORDER BY flag, rest",
+    "SELECT extract(month FROM date) AS month, count(*) FROM {t} GROUP BY month ORDER BY month",
+    "SELECT count(*) FROM {t} WHERE name LIKE '%an%' OR int IS NULL",
+    "SELECT count(*), sum(id) FROM {t} WHERE int + byte > 100 AND NOT flag",
+    "SELECT sum(CASE WHEN flag THEN int WHEN int < 0 THEN byte END) FROM {t}",
+    "SELECT count(*) FROM {t} WHERE CASE WHEN name = 'apple' THEN int ELSE byte END > 77",
+    "SELECT sum(1), count(*) FILTER (WHERE true) FROM {t}",
+    "SELECT sum(1) FROM {t} WHERE id IS NOT NULL",
+    "SELECT void, count(*), count(void), sum(void) FROM {t} GROUP BY void",
+    "SELECT count(*), sum(int), min(date) FROM {t} WHERE id < 0",
+    "SELECT name, count(*) FROM {t} WHERE id < 0 GROUP BY name",
+    "SELECT DISTINCT name, flag FROM {t} ORDER BY name, flag",
+    "SELECT flag, sum(int) FILTER (WHERE byte > 100), count(*) FROM {t} GROUP BY flag ORDER BY flag",
+    "SELECT name, count(*) AS n FROM {t} GROUP BY name HAVING count(*) > 1000 ORDER BY n DESC, name LIMIT 2",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn programs_have_the_answers_of_operators() {
+    let fixture = fixture().await;
+    for sql in FUSED {
+        let of_file = sql.replace("{t}", "packed");
+        let plan = fixture.plan(&of_file).await;
+        assert!(plan.contains("device=CPU"), "{sql}: {plan}");
+        let (plan, _) = fixture.executed(&of_file).await;
+        assert_eq!(metric(&plan, "fallbacks"), 0, "{sql}");
+        fixture.same(sql).await;
+    }
+}
+
+/// Operators take over where a program has no instruction, or a key no dictionary, and the answer is the same.
+#[tokio::test]
+async fn operators_do_what_programs_cannot() {
+    let fixture = fixture().await;
+    for sql in [
+        "SELECT text, count(*) FROM {t} GROUP BY text ORDER BY text LIMIT 5",
+        "SELECT id, count(*) FROM {t} GROUP BY id ORDER BY id LIMIT 5",
+        "SELECT big, count(*) FROM {t} GROUP BY big ORDER BY 2 DESC, 1 LIMIT 5",
+        "SELECT dict, count(*) FROM {t} GROUP BY dict ORDER BY dict",
+        "SELECT name, median(int) FROM {t} GROUP BY name ORDER BY name",
+        "SELECT flag, name, count(*) FROM {t} GROUP BY CUBE (flag, name) ORDER BY 3 DESC, 1, 2",
+        "SELECT count(*) FROM {t} WHERE nested['x'] > 0",
+        "SELECT count(DISTINCT name) FROM {t}",
+        "SELECT 1, sum(2) FROM {t} GROUP BY 1",
+        "SELECT bool_or(true), avg(2) FROM {t}",
+    ] {
+        fixture.same(sql).await;
+    }
+}
+
+/// Answers with and without programs.
+async fn same_without(fixture: &Fixture, sql: &str) {
+    fixture.run("SET vectile.fuse = true").await.unwrap();
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("device=CPU"), "{sql}: {plan}");
+    let fused = fixture.answer(sql).await;
+    fixture.run("SET vectile.fuse = false").await.unwrap();
+    assert_eq!(fused, fixture.answer(sql).await, "{sql}");
+}
+
+#[tokio::test]
+async fn keys_have_any_type() {
+    let fixture = fixture().await;
+    let rows = "SELECT value % 5 AS k FROM generate_series(1, 5000)";
+    for of in [
+        "DECIMAL(10, 2)",
+        "DECIMAL(4, 1)",
+        "DECIMAL(38, 0)",
+        "TINYINT",
+        "SMALLINT UNSIGNED",
+        "BIGINT UNSIGNED",
+        "DATE",
+        "TIMESTAMP",
+        "BOOLEAN",
+    ] {
+        let cast = match of {
+            "DATE" => "CAST(CAST(k AS INT) AS DATE)".to_owned(),
+            _ => format!("CAST(k AS {of})"),
+        };
+        let name = of.replace([' ', '(', ')', ','], "_");
+        let query = format!("SELECT {cast} AS k FROM ({rows})");
+        fixture.make(&name, &query).await;
+        let sql = format!("SELECT k, count(*), min(k) FROM {name} GROUP BY k ORDER BY k");
+        same_without(&fixture, &sql).await;
+    }
+}
+
+/// A filter fails for rows that another one drops.
+#[tokio::test]
+async fn tests_fail_only_for_rows_that_need_them() {
+    let fixture = fixture().await;
+    let rows = "SELECT value AS id, CASE WHEN value % 1000 < 500 THEN CAST(value % 7 AS VARCHAR) ELSE 'bad' END AS s \
+                FROM generate_series(0, 9999)";
+    fixture.make("t", rows).await;
+    for filter in [
+        "s <> 'bad' AND CAST(s AS INT) > 2",
+        "id < 400 AND CAST(s AS INT) > 2",
+        "CASE WHEN s = 'bad' THEN false ELSE CAST(s AS INT) > 2 END",
+    ] {
+        let sql = format!("SELECT count(*), sum(id) FROM t WHERE {filter}");
+        same_without(&fixture, &sql).await;
+    }
+}
+
+/// The mean of distances from it is 0, so that no other shift helps.
+#[tokio::test]
+async fn variances_around_zero_end() {
+    let fixture = fixture().await;
+    let rows = "SELECT column1 AS g, column2 AS x FROM (VALUES (1, 1000000001.0), (1, 1000000002.0), \
+                (2, -1000000001.0), (2, -1000000002.0))";
+    let query = format!("SELECT g, CAST(x AS DOUBLE) AS x FROM ({rows})");
+    fixture.make("t", &query).await;
+    same_without(&fixture, "SELECT g, stddev(x) FROM t GROUP BY g ORDER BY g").await;
+}
+
+/// Lowered, each level of this expression has the one below it thirty times.
+#[tokio::test]
+async fn copies_of_operands_are_bounded() {
+    let fixture = fixture().await;
+    let items: Vec<String> = (1..=30).map(|item| item.to_string()).collect();
+    let mut value = "int".to_owned();
+    for _ in 0..8 {
+        value = format!(
+            "CASE WHEN {value} IN ({}) THEN 1 ELSE 2 END",
+            items.join(", ")
+        );
+    }
+    let sql = format!("SELECT sum({value}) FROM packed");
+    let fused = fixture.answer(&sql).await;
+    fixture.run("SET vectile.fuse = false").await.unwrap();
+    assert_eq!(fused, fixture.answer(&sql).await);
+}
+
+/// Both settings are tried in one session, whose plans are cached.
+#[tokio::test]
+async fn a_setting_switches_programs_off() {
+    let fixture = fixture().await;
+    let sql = "SELECT sum(id) FROM packed WHERE int > 7";
+    let answer = fixture.answer(sql).await;
+    for (fuse, is_fused) in [("false", false), ("true", true), ("false", false)] {
+        let set = format!("SET vectile.fuse = {fuse}");
+        fixture.run(&set).await.unwrap();
+        let plan = fixture.plan(sql).await;
+        assert_eq!(plan.contains("device=CPU"), is_fused, "{plan}");
+        assert_eq!(fixture.answer(sql).await, answer);
+    }
+}
+
+/// A program takes its memory from the pool. If there is too little, the operators take less or fail.
+#[tokio::test]
+async fn too_little_memory_is_left_to_operators() {
+    let whole = fixture().await;
+    let runtime = RuntimeEnvBuilder::new()
+        .with_memory_limit(1 << 10, 1.0)
+        .build_arc()
+        .unwrap();
+    let ctx = SessionContext::new_with_config_rt(SessionConfig::new(), runtime);
+    vectile_datafusion::register_with_gpu(&ctx, Gpu::none("a test of the CPU")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let tight = Fixture { ctx, dir };
+    let path = whole.path("packed.vectile");
+    tight.register("packed", &path).await;
+    tight.run("SET vectile.fuse = true").await.unwrap();
+    let sql = "SELECT sum(id) FROM packed WHERE int > 7";
+    let error = tight.run(sql).await.unwrap_err();
+    let error = error.find_root().to_string();
+    assert!(error.contains("VectileScan"), "{error}");
+}
