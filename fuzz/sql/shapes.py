@@ -605,7 +605,8 @@ def report(worker, s, seed, c, found):
         rows = ('values', 'order')                         # it fails alike, or has wrong rows as well
         if plain:
             cpu, gpu = found['cpu'][0], found.get('gpu', found['cpu'])[0]
-            if cpu == gpu and (cpu == plain[0] or cpu in rows and plain[0] in rows or cpu.startswith('error') and plain[0].startswith('error')):
+            both_fail = cpu.startswith('error') and gpu.startswith('error')
+            if (cpu == gpu or both_fail) and (cpu == plain[0] or cpu in rows and plain[0] in rows or cpu.startswith('error') and plain[0].startswith('error')):
                 worker.sigs["DataFusion's own: %s %s %s" % (q.kind, c['name'], plain[0])] += 1
                 worker.say("DATAFUSION'S OWN", seed, q.kind, c['name'], plain, c['sql'][:600]); return
     full = '%s %s%s on %s' % (sig, q.kind, '/' + c['name'] if c['name'] else '', '+'.join(found))
