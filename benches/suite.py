@@ -2,7 +2,7 @@
 """Whole suites of queries on the CPU, with DuckDB beside Vectile where the Python package duckdb is installed.
 
     benches/suite.py SUITE ... [--vectile target/release/vectile] [--scale 1] [--data DIR] [--queries 1,6]
-                     [--tpcds FOLDER] [--runs 5] [--limit 60] [--json FILE]
+                     [--tpcds FOLDER] [--runs 5] [--limit 60] [--set SETTING=VALUE] [--json FILE]
 
 SUITE is tpch, ssb, hits or tpcds. The queries of tpcds are the files FOLDER/*.sql; docs/testing.md says where they are
 to be had. Tables are generated in DIR/SUITE-SCALE, by default in target, if they are not there yet:
@@ -47,7 +47,8 @@ DIGITS = 1e-5
 
 def ours(options, files, query):
     """Rows and milliseconds of Vectile, or its error."""
-    script = "; ".join(["set vectile.gpu = 'off'", *[query] * options.runs])
+    settings = [f"set {name} = '{value}'" for name, _, value in (given.partition("=") for given in options.set)]
+    script = "; ".join(["set vectile.gpu = 'off'", *settings, *[query] * options.runs])
     command = [options.vectile, *sql.command(files, script)]
     try:
         done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=options.limit)
@@ -55,7 +56,7 @@ def ours(options, files, query):
         return {"error": f"took longer than {options.limit:g} s"}
     if done.returncode != 0:
         return {"error": (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]}
-    times = [whole for whole, _ in sql.times(done.stderr)[1:]]
+    times = [whole for whole, _ in sql.times(done.stderr)[1 + len(settings) :]]
     rows = list(csv.reader(io.StringIO(done.stdout)))
     each = len(rows) // options.runs
     if any(rows[:each] != rows[start : start + each] for start in range(0, len(rows), each)):
@@ -214,6 +215,7 @@ def main():
     parser.add_argument("--tpcds", metavar="FOLDER")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--set", action="append", default=[], metavar="SETTING=VALUE")
     parser.add_argument("--json")
     options = parser.parse_args()
     if "tpcds" in options.suites and not options.tpcds:

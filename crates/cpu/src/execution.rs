@@ -74,17 +74,15 @@ impl Execution {
         if selection.is_empty() && keys.is_empty() {
             return Ok(Partial::default());
         }
-        if let Some(picked) = picked(&pipeline.output, columns, &selection)? {
-            let readers = readers.iter().zip(&picked);
-            let readers = readers.map(|(reader, rows)| reader.of_rows(rows));
+        if let Some((picked, is_read)) = picked(&pipeline.output, columns, &selection)? {
+            let readers = readers.iter().zip(&picked).zip(is_read);
+            let readers = readers.map(|((reader, rows), is_read)| match is_read {
+                true => reader.of_rows(rows),
+                false => Reader::new(rows),
+            });
+            let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
             let all = Selection::all(0, selection.count());
-            return aggregated(
-                keys,
-                aggregates,
-                &picked,
-                &readers.collect::<Vec<_>>(),
-                &all,
-            );
+            return aggregated(keys, aggregates, &picked, &readers, &all);
         }
         aggregated(keys, aggregates, columns, &readers, &selection)
     }
@@ -220,13 +218,13 @@ const FEW_GROUPS: usize = 1 << 12;
 /// If at most one row of this many is selected, rows are picked before they are computed on.
 const PICKED: usize = 8;
 
-/// The selected rows of the columns that an output reads, decoded, if they are few. Columns that it does not read stay as
-/// they are.
+/// The selected rows of the columns that an output reads, decoded, if they are few, and which columns these are. Others
+/// stay as they are.
 fn picked(
     output: &Output,
     columns: &[Column],
     selection: &Selection,
-) -> Result<Option<Vec<Column>>> {
+) -> Result<Option<(Vec<Column>, Vec<bool>)>> {
     let (keys, aggregates) = outputs(output)?;
     if selection.count() * PICKED > selection.rows() {
         return Ok(None);
@@ -242,8 +240,8 @@ fn picked(
     let arguments = aggregates.iter().filter_map(Aggregate::argument);
     arguments.for_each(|argument| mark_columns(argument, &mut is_read));
     let mut picked = Vec::with_capacity(columns.len());
-    for (column, is_read) in columns.iter().zip(is_read) {
-        if !is_read {
+    for (column, is_read) in columns.iter().zip(&is_read) {
+        if !*is_read {
             picked.push(column.clone());
             continue;
         }
@@ -255,7 +253,7 @@ fn picked(
             None => return Ok(None),
         }
     }
-    Ok(Some(picked))
+    Ok(Some((picked, is_read)))
 }
 
 /// Marks the columns that an expression reads.

@@ -180,11 +180,11 @@ impl Merger {
         for group in 0..count {
             let key: Box<[Option<i64>]> = ids.iter().map(|ids| ids[group]).collect();
             let next = self.groups.len();
-            if next >= MOST_GROUPS {
+            let merged = *self.groups.entry(key).or_insert(next);
+            if next >= MOST_GROUPS && merged == next {
                 let reason = format!("more than {MOST_GROUPS} groups");
                 return Err(Error::Unsupported(reason));
             }
-            let merged = *self.groups.entry(key).or_insert(next);
             if merged == next {
                 let keys = self.keys.iter_mut().zip(&ids);
                 keys.for_each(|(key, ids)| key.push(ids[group]));

@@ -153,13 +153,19 @@ pub(crate) fn convert(values: &Values, out: &mut Values) -> Result<()> {
         (Values::Bool(mask), Values::Int(out)) => bits!(mask, out, i64),
         (Values::Bool(mask), Values::Wide(out)) => bits!(mask, out, i128),
         (Values::Bool(mask), Values::Float(out)) => bits!(mask, out, f64),
-        (from, out) => match (from, &*out) {
-            (Values::Int(_), Values::Int(_))
-            | (Values::Wide(_), Values::Wide(_))
-            | (Values::Float(_), Values::Float(_))
-            | (Values::Bool(_), Values::Bool(_)) => out.clone_from(from),
-            _ => return Err(mismatch()),
-        },
+        (from, out) => copy(from, out)?,
+    }
+    Ok(())
+}
+
+/// Copies all values into the vector of the same kind.
+pub(crate) fn copy(values: &Values, out: &mut Values) -> Result<()> {
+    match (values, out) {
+        (Values::Int(from), Values::Int(out)) => out.copy_from_slice(&from[..]),
+        (Values::Wide(from), Values::Wide(out)) => out.copy_from_slice(&from[..]),
+        (Values::Float(from), Values::Float(out)) => out.copy_from_slice(&from[..]),
+        (Values::Bool(from), Values::Bool(out)) => *out = *from,
+        _ => return Err(mismatch()),
     }
     Ok(())
 }

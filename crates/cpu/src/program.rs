@@ -472,7 +472,7 @@ fn case(parts: &[Register], before: &[Vector], out: &mut Vector) -> Result<()> {
         return Err(Error::Internal("a CASE without WHEN".into()));
     };
     let default = &before[*last];
-    out.values.clone_from(&default.values);
+    primitives::copy(&default.values, &mut out.values)?;
     let is_nullable = parts.iter().skip(1).step_by(2).chain([last]);
     let is_nullable = is_nullable
         .clone()

@@ -1,5 +1,7 @@
 //! Reads the vectors of an encoded column.
 
+use std::cell::OnceCell;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Nulls, Sequence, Values as Stored};
@@ -13,7 +15,9 @@ pub(crate) struct Reader<'a> {
     column: &'a Column,
     nulls: Nulls<'a>,
     /// `None` for values without a machine type, whose codes may be read if there is a dictionary.
-    domain: Option<Domain>,
+    of: Option<Type>,
+    /// Empty until they are needed, as all vectors may have to be unpacked for them: a filter does not.
+    bounds: OnceCell<Bounds>,
     source: Source<'a>,
 }
 
@@ -38,74 +42,72 @@ impl<'a> Reader<'a> {
     pub fn new(column: &'a Column) -> Result<Self> {
         let layout = column.layout();
         let of = Type::of(column.data_type());
-        let mut this = Self {
-            column,
-            nulls: layout.validity,
-            domain: of.map(|of| Domain {
-                of,
-                bounds: Bounds::of(of),
-            }),
-            source: Source::Decoded,
-        };
-        let Some(of) = of else {
-            return Ok(this);
-        };
-        if of.is_float() || of == Type::Bool {
-            return Ok(this);
-        }
-        let bounds = match layout.values {
-            Stored::Integers { reference, offsets } => {
-                let largest = offsets.largest(column.len())?;
-                let bounds = Bounds(reference, reference.saturating_add(largest.into()));
-                if let Ok(reference) = i64::try_from(reference) {
-                    this.source = Source::Integers { reference, offsets };
-                }
-                bounds
-            }
-            Stored::Dictionary { entries, codes } => match integers(entries)? {
-                Some(entries) => {
+        let is_integer = of.is_some_and(|of| !of.is_float() && of != Type::Bool);
+        let (mut source, mut bounds) = (Source::Decoded, None);
+        match layout.values {
+            _ if !is_integer => {}
+            Stored::Integers { reference, offsets } => match i64::try_from(reference) {
+                Ok(reference) => source = Source::Integers { reference, offsets },
+                Err(_) => bounds = Some(integer_bounds(reference, offsets, column)?),
+            },
+            Stored::Dictionary { entries, codes } => {
+                if let Some(entries) = integers(entries)? {
                     let first = entries.first().copied().unwrap_or_default();
                     let last = entries.last().copied().unwrap_or_default();
-                    this.source = Source::Entries { codes, entries };
-                    Bounds(first.into(), last.into())
+                    bounds = Some(Bounds(first.into(), last.into()));
+                    source = Source::Entries { codes, entries };
                 }
-                None => Bounds::of(of),
-            },
-            Stored::Constant(value) => match integers(value)?.as_deref() {
-                Some([value]) => Bounds(i128::from(*value), i128::from(*value)),
-                _ => Bounds::of(of),
-            },
-            Stored::AllNull => Bounds(0, 0),
-            _ => Bounds::of(of),
+            }
+            Stored::Constant(value) => {
+                if let Some([value]) = integers(value)?.as_deref() {
+                    bounds = Some(Bounds(i128::from(*value), i128::from(*value)));
+                }
+            }
+            Stored::AllNull => bounds = Some(Bounds(0, 0)),
+            _ => {}
+        }
+        let this = Self {
+            column,
+            nulls: layout.validity,
+            of,
+            bounds: OnceCell::new(),
+            source,
         };
-        // a damaged file may state references that the type does not have
-        if bounds.within(Bounds::of(of)) {
-            this.domain = Some(Domain { of, bounds });
-        } else {
-            this.source = Source::Decoded;
+        if let (Some(of), Some(bounds)) = (of, bounds) {
+            _ = this.bounds.set(trusted(bounds, of));
         }
         Ok(this)
     }
 
     /// The reader of some rows of this column, which were decoded. They have the same bounds.
-    pub fn of_rows<'b>(&self, rows: &'b Column) -> Reader<'b> {
-        Reader {
+    pub fn of_rows<'b>(&self, rows: &'b Column) -> Result<Reader<'b>> {
+        Ok(Reader {
             column: rows,
             nulls: rows.layout().validity,
-            domain: self.domain,
+            of: self.of,
+            bounds: OnceCell::from(self.domain()?.bounds),
             source: Source::Decoded,
-        }
+        })
     }
 
     /// Type and bounds of the values.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for values without a machine type.
+    /// [`Error::Unsupported`] for values without a machine type; errors of decoding.
     pub fn domain(&self) -> Result<Domain> {
         let data_type = self.column.data_type();
         let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
-        self.domain.ok_or_else(unsupported)
+        let of = self.of.ok_or_else(unsupported)?;
+        let bounds = match (self.bounds.get(), &self.source) {
+            (Some(bounds), _) => *bounds,
+            (None, Source::Integers { reference, offsets }) => {
+                let bounds = integer_bounds((*reference).into(), offsets, self.column)?;
+                *self.bounds.get_or_init(|| trusted(bounds, of))
+            }
+            (None, _) => Bounds::of(of),
+        };
+        Ok(Domain { of, bounds })
     }
 
     /// True if some row may be null.
@@ -161,6 +163,20 @@ impl<'a> Reader<'a> {
                 )))
             }
         }
+    }
+}
+
+/// Bounds of `reference + entry` of a column's sequence.
+fn integer_bounds(reference: i128, offsets: &Sequence, column: &Column) -> Result<Bounds> {
+    let largest = offsets.largest(column.len())?;
+    Ok(Bounds(reference, reference.saturating_add(largest.into())))
+}
+
+/// `bounds`, unless a damaged file has some that the type does not have.
+fn trusted(bounds: Bounds, of: Type) -> Bounds {
+    match bounds.within(Bounds::of(of)) {
+        true => bounds,
+        false => Bounds::of(of),
     }
 }
 

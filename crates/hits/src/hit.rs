@@ -114,12 +114,12 @@ pub(crate) struct Page {
 }
 
 impl Page {
-    /// What attributes of the page depend on.
+    /// The key that attributes of the page depend on.
     pub(crate) fn key(self) -> Key {
         Key::new(PAGE, self.site * PAGES + self.number)
     }
 
-    /// What attributes of its site depend on.
+    /// The key that attributes of its site depend on.
     pub(crate) fn site_key(self) -> Key {
         Key::new(SITE, self.site)
     }
@@ -187,7 +187,7 @@ impl Hit {
     }
 }
 
-/// What the text of a search phrase depends on.
+/// The key that the text of a search phrase depends on.
 pub(crate) fn phrase_key(phrase: u64) -> Key {
     Key::new(PHRASE, phrase)
 }

@@ -33,7 +33,7 @@ pub(crate) fn section(page: Page) -> &'static str {
     page.key().pick_skewed(salts::WORDS + 5, &SECTIONS)
 }
 
-/// What follows the host: `/section/some-words-123`, of some pages with parameters.
+/// The path behind the host: `/section/some-words-123`, of some pages with parameters.
 pub(crate) fn path(page: Page, out: &mut String) {
     let key = page.key();
     out.push('/');
@@ -106,7 +106,7 @@ pub(crate) fn referrer(hit: &Hit, out: &mut String) {
     }
 }
 
-/// What a visitor searched for; nothing for visits from elsewhere.
+/// The phrase that a visitor searched for; nothing for visits from elsewhere.
 pub(crate) fn search_phrase(hit: &Hit, out: &mut String) {
     if let Source::Search { phrase, .. } = hit.source {
         let key = phrase_key(phrase);
@@ -125,7 +125,7 @@ pub(crate) fn country(hit: &Hit) -> &'static Country {
     found.unwrap_or(&COUNTRIES[COUNTRIES.len() - 1])
 }
 
-/// What a visitor's program runs on.
+/// The system that a visitor's program runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
     Desktop = 1,
@@ -196,7 +196,7 @@ pub(crate) fn robot(hit: &Hit) -> &'static str {
     }
 }
 
-/// What the program says it is.
+/// The program's name for itself.
 pub(crate) fn user_agent(hit: &Hit, out: &mut String) {
     let name = robot(hit);
     if !name.is_empty() {
