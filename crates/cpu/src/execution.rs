@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Aggregate, Error, Expr, GroupKey, Groups, Literal, Number, Numbers, Output, Pipeline, Result,
-    Total, Type,
+    Aggregate, Code, Error, Expr, GroupKey, Groups, Literal, Lookup, Number, Numbers, Output,
+    Pipeline, Result, Total, Type,
 };
 
 use crate::accumulator::{Accumulator, Rows};
@@ -59,7 +59,11 @@ impl Execution {
     /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
     pub fn run(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
         let (keys, aggregates) = outputs(&pipeline.output)?;
-        if columns.len() != pipeline.columns.len() || !pipeline.matches.is_empty() {
+        if !pipeline.matches.is_empty() {
+            let reason = "matches of duplicate keys, in a program";
+            return Err(Error::Unsupported(reason.into()));
+        }
+        if columns.len() != pipeline.columns.len() {
             let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
             return Err(Error::Internal(reason));
         }
@@ -70,11 +74,13 @@ impl Execution {
         let readers = columns.iter().map(Reader::new);
         let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
         let mut selection = Selection::all(0, rows);
-        apply(&pipeline.filter, columns, &readers, &mut selection)?;
+        let lookups = &pipeline.lookups[..];
+        apply(&pipeline.filter, columns, &readers, lookups, &mut selection)?;
         if selection.is_empty() && keys.is_empty() {
             return Ok(Partial::default());
         }
-        if let Some((picked, is_read)) = picked(&pipeline.output, columns, &selection)? {
+        let keys: Vec<GroupKey> = keys.iter().map(by_value).collect();
+        if let Some((picked, is_read)) = picked(&keys, aggregates, lookups, columns, &selection)? {
             let readers = readers.iter().zip(&picked).zip(is_read);
             let readers = readers.map(|((reader, rows), is_read)| match is_read {
                 true => reader.of_rows(rows),
@@ -82,9 +88,9 @@ impl Execution {
             });
             let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
             let all = Selection::all(0, selection.count());
-            return aggregated(keys, aggregates, &picked, &readers, &all);
+            return aggregated(&keys, aggregates, lookups, &picked, &readers, &all);
         }
-        aggregated(keys, aggregates, columns, &readers, &selection)
+        aggregated(&keys, aggregates, lookups, columns, &readers, &selection)
     }
 
     /// Adds the groups of the next row group.
@@ -141,16 +147,25 @@ impl Execution {
     }
 }
 
+/// A key that is a code as the value of that code.
+fn by_value(key: &GroupKey) -> GroupKey {
+    match key {
+        GroupKey::Code(lookup) => GroupKey::Value(Expr::Id(Code::Lookup(*lookup))),
+        key => key.clone(),
+    }
+}
+
 /// Aggregates the selected rows.
 fn aggregated(
     keys: &[GroupKey],
     aggregates: &[Aggregate],
+    lookups: &[Lookup],
     columns: &[Column],
     readers: &[Reader<'_>],
     selection: &Selection,
 ) -> Result<Partial> {
     let rows = selection.rows();
-    let mut program = Program::new(readers);
+    let mut program = Program::new(readers, lookups);
     for key in keys {
         if let GroupKey::Value(expr) = key {
             add_tests(&mut program, expr, columns, selection)?;
@@ -221,24 +236,25 @@ const PICKED: usize = 8;
 /// The selected rows of the columns that an output reads, decoded, if they are few, and which columns these are. Others
 /// stay as they are.
 fn picked(
-    output: &Output,
+    keys: &[GroupKey],
+    aggregates: &[Aggregate],
+    lookups: &[Lookup],
     columns: &[Column],
     selection: &Selection,
 ) -> Result<Option<(Vec<Column>, Vec<bool>)>> {
-    let (keys, aggregates) = outputs(output)?;
     if selection.count() * PICKED > selection.rows() {
         return Ok(None);
     }
     let mut is_read = vec![false; columns.len()];
     for key in keys {
         match key {
-            GroupKey::Value(expr) => mark_columns(expr, &mut is_read),
+            GroupKey::Value(expr) => mark_columns(expr, lookups, &mut is_read),
             // codes would be decoded
             GroupKey::DictionaryValue(_) | GroupKey::Code(_) => return Ok(None),
         }
     }
     let arguments = aggregates.iter().filter_map(Aggregate::argument);
-    arguments.for_each(|argument| mark_columns(argument, &mut is_read));
+    arguments.for_each(|argument| mark_columns(argument, lookups, &mut is_read));
     let mut picked = Vec::with_capacity(columns.len());
     for (column, is_read) in columns.iter().zip(&is_read) {
         if !*is_read {
@@ -257,13 +273,23 @@ fn picked(
 }
 
 /// Marks the columns that an expression reads.
-fn mark_columns(expr: &Expr, is_read: &mut [bool]) {
-    if let Expr::Column(column) | Expr::Values(column, _) = expr
-        && let Some(is_read) = is_read.get_mut(*column)
-    {
-        *is_read = true;
+fn mark_columns(expr: &Expr, lookups: &[Lookup], is_read: &mut [bool]) {
+    let mut mark = |column: usize| {
+        if let Some(is_read) = is_read.get_mut(column) {
+            *is_read = true;
+        }
+    };
+    if let Expr::Column(column) | Expr::Values(column, _) = expr {
+        mark(*column);
     }
-    expr.for_parts(|part| mark_columns(part, is_read));
+    expr.visit_codes(&mut |code| {
+        if let Code::Lookup(number) = code
+            && let Some(lookup) = lookups.get(*number)
+        {
+            mark(lookup.column);
+        }
+    });
+    expr.for_parts(|part| mark_columns(part, lookups, is_read));
 }
 
 fn int(value: i128) -> Expr {

@@ -1,7 +1,7 @@
 //! Filters the rows of a row group.
 
 use vectile_encodings::{Column, Predicate, Selection};
-use vectile_pipeline::{Error, Expr, Filter, Result};
+use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Result};
 
 use crate::program::{Program, bools};
 use crate::reader::Reader;
@@ -10,11 +10,12 @@ use crate::reader::Reader;
 ///
 /// # Errors
 ///
-/// Errors of decoding; [`Error::Unsupported`] for filters that read lookups.
+/// Errors of decoding; [`Error::Unsupported`] if no instruction computes an expression.
 pub(crate) fn apply(
     filter: &Filter,
     columns: &[Column],
     readers: &[Reader<'_>],
+    lookups: &[Lookup],
     selection: &mut Selection,
 ) -> Result<()> {
     let column_of = |column: usize| {
@@ -36,7 +37,7 @@ pub(crate) fn apply(
                 if selection.is_empty() {
                     break;
                 }
-                apply(part, columns, readers, selection)?;
+                apply(part, columns, readers, lookups, selection)?;
             }
         }
         Filter::Or(parts) => {
@@ -45,30 +46,45 @@ pub(crate) fn apply(
                 let mut passing = selection.clone();
                 // rows that pass another part need no test
                 passing.and_not(&some);
-                apply(part, columns, readers, &mut passing)?;
+                apply(part, columns, readers, lookups, &mut passing)?;
                 some.or(&passing);
             }
             *selection = some;
         }
-        Filter::Expr(expr) => {
-            let mut program = Program::new(readers);
-            add_tests(&mut program, expr, columns, selection)?;
-            let condition = program.add(expr)?;
-            let mut vectors = program.vectors();
-            for vector in 0..selection.num_vectors() {
-                if selection.is_vector_empty(vector) {
-                    continue;
-                }
-                program.run(vector, &mut vectors)?;
-                let condition = &vectors[condition];
-                selection.and_mask(vector, &bools(condition)?);
-                if let Some(valid) = &condition.valid {
-                    selection.and_mask(vector, valid);
-                }
-            }
+        Filter::Expr(expr) => apply_expr(expr, columns, readers, lookups, selection)?,
+        Filter::Matched(lookup) | Filter::Unmatched(lookup) => {
+            let is_unmatched = Expr::Unmatched(Code::Lookup(*lookup));
+            let expr = match filter {
+                Filter::Matched(_) => !is_unmatched,
+                _ => is_unmatched,
+            };
+            apply_expr(&expr, columns, readers, lookups, selection)?;
         }
-        Filter::Matched(_) | Filter::Unmatched(_) => {
-            return Err(Error::Unsupported("a filter by a lookup".into()));
+    }
+    Ok(())
+}
+
+/// Keeps the selected rows for which `expr` is true.
+fn apply_expr(
+    expr: &Expr,
+    columns: &[Column],
+    readers: &[Reader<'_>],
+    lookups: &[Lookup],
+    selection: &mut Selection,
+) -> Result<()> {
+    let mut program = Program::new(readers, lookups);
+    add_tests(&mut program, expr, columns, selection)?;
+    let condition = program.add(expr)?;
+    let mut vectors = program.vectors();
+    for vector in 0..selection.num_vectors() {
+        if selection.is_vector_empty(vector) {
+            continue;
+        }
+        program.run(vector, &mut vectors)?;
+        let condition = &vectors[condition];
+        selection.and_mask(vector, &bools(condition)?);
+        if let Some(valid) = &condition.valid {
+            selection.and_mask(vector, valid);
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! ```text
 //! execution ──▶ filter ──▶ program ──▶ primitives ──▶ vector
 //!     │                       │
-//!     ├──▶ group, merge       └──▶ reader
+//!     ├──▶ group, merge       └──▶ lookup, reader
 //!     └──▶ accumulator
 //! ```
 //!
@@ -52,6 +52,7 @@ mod accumulator;
 mod execution;
 mod filter;
 mod group;
+mod lookup;
 mod merge;
 mod partial;
 mod primitives;

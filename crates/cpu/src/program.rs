@@ -1,11 +1,14 @@
 //! Programs: expressions as a list of instructions, each of which computes a vector from earlier ones.
 
+use std::sync::Arc;
+
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Arithmetic, Bounds, Comparison, DatePart, Domain, Error, Expr, KNOWN_DAYS, Literal, Op, Result,
-    Type, ValueTest,
+    Arithmetic, Bounds, Code, Comparison, DatePart, Domain, Error, Expr, KNOWN_DAYS, KeyTable,
+    Literal, Lookup, Op, Result, Type, ValueTest,
 };
 
+use crate::lookup::{Payload, TextKeys, found};
 use crate::primitives;
 use crate::reader::Reader;
 use crate::vector::{ALL, Kind, Mask, Values, Vector, both};
@@ -16,16 +19,17 @@ pub(crate) type Register = usize;
 /// Computes vectors of expressions over the columns of a row group. Equal expressions are computed once.
 pub(crate) struct Program<'a> {
     columns: &'a [Reader<'a>],
-    instructions: Vec<Instruction>,
+    lookups: &'a [Lookup],
+    instructions: Vec<Instruction<'a>>,
     domains: Vec<Domain>,
     /// True if some row may be null.
     nullable: Vec<bool>,
     known: Vec<(Expr, Register)>,
+    known_codes: Vec<(Code, Register)>,
 }
 
 /// One step of a program.
-#[derive(Debug)]
-enum Instruction {
+enum Instruction<'a> {
     /// The values of a column.
     Column(usize),
     /// A constant, which is computed once.
@@ -50,17 +54,27 @@ enum Instruction {
     /// Conditions and values in turn, then the default.
     Case(Vec<Register>),
     DatePart(DatePart, Register),
+    /// The code of a key in a table; null if it has none.
+    Find(Register, Arc<KeyTable>),
+    /// The code of a column of text in a table; null if it has none.
+    FindText(TextKeys<'a>),
+    /// The value of a code.
+    Payload(Register, Payload),
+    /// A code for rows for which a boolean is true.
+    If(Register, Register),
 }
 
 impl<'a> Program<'a> {
-    /// An empty program over `columns`.
-    pub fn new(columns: &'a [Reader<'a>]) -> Self {
+    /// An empty program over `columns`, whose keys are looked up in `lookups`.
+    pub fn new(columns: &'a [Reader<'a>], lookups: &'a [Lookup]) -> Self {
         Self {
             columns,
+            lookups,
             instructions: Vec::new(),
             domains: Vec::new(),
             nullable: Vec::new(),
             known: Vec::new(),
+            known_codes: Vec::new(),
         }
     }
 
@@ -102,9 +116,18 @@ impl<'a> Program<'a> {
             }
             Expr::Literal(literal) => self.literal(*literal),
             Expr::Op(op, operands) => self.op(*op, operands)?,
-            Expr::Values(..) | Expr::Payload(..) | Expr::Unmatched(_) | Expr::Id(_) => {
-                return Err(unsupported("a lookup"));
+            Expr::Values(..) => return Err(unsupported("a test of values")),
+            Expr::Payload(code, values) => {
+                let code = self.code(code)?;
+                let payload = Payload::new(values)?;
+                let domain = payload.domain();
+                self.push(Instruction::Payload(code, payload), domain)
             }
+            Expr::Unmatched(code) => {
+                let code = self.code(code)?;
+                self.push(Instruction::IsNull(code), Domain::BOOL)
+            }
+            Expr::Id(code) => self.code(code)?,
             Expr::Exists(_) => return Err(unsupported("EXISTS over matches")),
             Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => {
                 return Err(Error::Internal(format!("{expr:?} in a program")));
@@ -112,6 +135,64 @@ impl<'a> Program<'a> {
         };
         self.known.push((expr.clone(), register));
         Ok(register)
+    }
+
+    /// Adds a code, which is null if there is none.
+    fn code(&mut self, code: &Code) -> Result<Register> {
+        let mut known = self.known_codes.iter();
+        if let Some((_, register)) = known.find(|(known, _)| known == code) {
+            return Ok(*register);
+        }
+        let register = match code {
+            Code::Lookup(number) => {
+                let missing = || Error::Internal(format!("there is no lookup {number}"));
+                let Lookup { column, key_table } = self.lookups.get(*number).ok_or_else(missing)?;
+                self.lookup(*column, key_table)?
+            }
+            Code::Probe(key, table) => {
+                let key = self.add(key)?;
+                self.find(key, table)?
+            }
+            Code::Match(_) => return Err(unsupported("matches of duplicate keys")),
+            Code::Listed(code, codes) => {
+                let code = self.code(code)?;
+                let payload = Payload::new(codes)?;
+                let domain = payload.domain();
+                self.push(Instruction::Payload(code, payload), domain)
+            }
+            Code::If(condition, code) => {
+                let (condition, code) = (self.add(condition)?, self.code(code)?);
+                let domain = self.domain(code);
+                self.push(Instruction::If(condition, code), domain)
+            }
+        };
+        self.known_codes.push((code.clone(), register));
+        Ok(register)
+    }
+
+    /// The code of a column's value in a table.
+    fn lookup(&mut self, column: usize, table: &'a Arc<KeyTable>) -> Result<Register> {
+        let reader = self.column(column)?;
+        match reader.is_text() {
+            true => {
+                let keys = TextKeys::new(reader, table)?;
+                Ok(self.push(Instruction::FindText(keys), codes_of(table)))
+            }
+            false => {
+                let key = self.add(&Expr::Column(column))?;
+                self.find(key, table)
+            }
+        }
+    }
+
+    fn find(&mut self, key: Register, table: &Arc<KeyTable>) -> Result<Register> {
+        match Kind::of(self.domain(key)) {
+            Kind::Int => {
+                let find = Instruction::Find(key, Arc::clone(table));
+                Ok(self.push(find, codes_of(table)))
+            }
+            _ => Err(unsupported("keys of more than 64 bits")),
+        }
     }
 
     /// True if the expression was added.
@@ -131,14 +212,14 @@ impl<'a> Program<'a> {
         self.columns.get(column).ok_or_else(missing)
     }
 
-    fn push(&mut self, instruction: Instruction, domain: Domain) -> Register {
+    fn push(&mut self, instruction: Instruction<'a>, domain: Domain) -> Register {
         self.nullable.push(self.may_be_null(&instruction));
         self.instructions.push(instruction);
         self.domains.push(domain);
         self.domains.len() - 1
     }
 
-    fn may_be_null(&self, instruction: &Instruction) -> bool {
+    fn may_be_null(&self, instruction: &Instruction<'a>) -> bool {
         let column = |column: &usize| self.columns.get(*column).is_none_or(Reader::is_nullable);
         let any = |parts: &[Register]| parts.iter().any(|part| self.nullable[*part]);
         match instruction {
@@ -156,6 +237,8 @@ impl<'a> Program<'a> {
             Instruction::DatePart(_, date) => {
                 any(&[*date]) || !self.domains[*date].bounds.within(KNOWN_DAYS)
             }
+            Instruction::Find(..) | Instruction::FindText(_) | Instruction::If(..) => true,
+            Instruction::Payload(code, payload) => any(&[*code]) || payload.is_nullable(),
         }
     }
 
@@ -339,7 +422,7 @@ impl<'a> Program<'a> {
 
     fn step(
         &self,
-        instruction: &Instruction,
+        instruction: &Instruction<'a>,
         register: Register,
         vector: usize,
         before: &[Vector],
@@ -414,8 +497,27 @@ impl<'a> Program<'a> {
                     _ => return Err(Error::Internal(format!("register {register}"))),
                 }
             }
+            Instruction::Find(key, table) => found(&before[*key], table, out)?,
+            Instruction::FindText(keys) => keys.find(vector, out)?,
+            Instruction::Payload(code, payload) => payload.read(&before[*code], out)?,
+            Instruction::If(condition, code) => {
+                let condition = &before[*condition];
+                let code = &before[*code];
+                let is_true = both(Some(&bools(condition)?), condition.valid.as_ref());
+                out.valid = both(is_true.as_ref(), code.valid.as_ref());
+                primitives::copy(&code.values, &mut out.values)?;
+            }
         }
         Ok(())
+    }
+}
+
+/// The domain of the codes of a table.
+fn codes_of(table: &KeyTable) -> Domain {
+    let last = table.count().saturating_sub(1);
+    Domain {
+        of: Type::U32,
+        bounds: Bounds(0, last.into()),
     }
 }
 

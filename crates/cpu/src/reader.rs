@@ -134,13 +134,21 @@ impl<'a> Reader<'a> {
                     *value = entries.get(*value as usize).copied().unwrap_or_default();
                 }
             }
-            (_, out) => {
-                let start = vector * VECTOR_LEN;
-                let end = (start + VECTOR_LEN).min(self.column.len());
-                load(&self.column.decode(start..end)?, out)?;
-            }
+            (_, out) => load(&self.decoded(vector)?, out)?,
         }
         Ok(())
+    }
+
+    /// True for values without a machine type.
+    pub fn is_text(&self) -> bool {
+        self.of.is_none()
+    }
+
+    /// The values of a vector.
+    pub fn decoded(&self, vector: usize) -> Result<ArrayRef> {
+        let start = vector * VECTOR_LEN;
+        let end = (start + VECTOR_LEN).min(self.column.len());
+        Ok(self.column.decode(start..end)?)
     }
 
     /// The dictionary of the values, ascending and distinct, and the code of each row.
@@ -274,7 +282,7 @@ fn load(array: &ArrayRef, out: &mut Values) -> Result<()> {
 }
 
 /// A float in double precision. A conversion would make NaNs quiet, which moves them in the total order.
-fn widened(value: f32) -> f64 {
+pub(crate) fn widened(value: f32) -> f64 {
     let bits = u64::from(value.to_bits());
     match value.is_nan() {
         true => f64::from_bits((bits >> 31) << 63 | 0x7ff << 52 | (bits & 0x7f_ffff) << 29),

@@ -196,11 +196,11 @@ impl DeviceKeyTable {
 }
 
 impl HostKeyTable {
-    /// The code of each value.
-    pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+    /// Sets the code of each key, or -1 for integers that are no keys.
+    pub fn find(&self, keys: &[i64], codes: &mut [i64]) {
         match self {
-            Self::PerfectHashTable(dense) => dense.codes_of(values),
-            Self::Hashed(keys, codes) => keys.codes_of(values, codes),
+            Self::PerfectHashTable(dense) => dense.find(keys, codes),
+            Self::Hashed(table, of_slots) => table.find(of_slots, keys, codes),
         }
     }
 

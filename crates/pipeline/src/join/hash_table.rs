@@ -11,10 +11,7 @@
 //! At most half of the slots are taken, so 19 of 20 keys are in their own bucket, and as many probes read one bucket.
 //! A key is within [`MOST_PROBES`] buckets. `probes` is the maximum that occurs in a table; kernels stop there.
 
-use arrow::array::{Array, ArrayRef};
-
 use super::code_table::CodeTable;
-use super::perfect_hash::{integers, unsupported_keys};
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
@@ -124,15 +121,13 @@ impl HashedKeys {
         slots.for_each(|(to, slot)| *to = slot.to_le_bytes());
     }
 
-    /// The code of each value, `None` for nulls and values that are no keys. `codes` has one code per slot.
-    pub fn codes_of(&self, values: &ArrayRef, codes: &CodeTable) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
-        let code = |row: usize| {
-            let key = Some(integers[row]).filter(|_| values.is_valid(row));
-            let slot_index = key.and_then(|key| self.slot_index(key));
-            slot_index.map(|slot_index| codes.get(slot_index))
-        };
-        Ok((0..values.len()).map(code).collect())
+    /// Sets the code of each key, or -1 for integers that are no keys. `table` has one code per slot.
+    pub fn find(&self, table: &CodeTable, keys: &[i64], codes: &mut [i64]) {
+        let pairs = codes.iter_mut().zip(keys);
+        pairs.for_each(|(code, key)| {
+            let slot = self.slot_index(*key);
+            *code = slot.map_or(-1, |slot| table.get(slot).into());
+        });
     }
 
     /// The slot index of a key, if it is in the table.

@@ -309,25 +309,49 @@ impl KeyTable {
         }
     }
 
+    /// Looks integers up: sets the code of each, or -1 if it is no key. Looks up as many as the shorter slice has.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the keys are text; the driver's errors.
+    pub fn find(&self, keys: &[i64], codes: &mut [i64]) -> Result<()> {
+        match &self.keys {
+            Keys::Integers(dense) => dense.find(keys, codes),
+            Keys::DeviceKeyTable(device_table) => device_table.host()?.find(keys, codes),
+            Keys::Hashed {
+                table,
+                codes: of_slots,
+            } => table.find(of_slots, keys, codes),
+            Keys::Bytes(_) => {
+                return Err(Error::Unsupported("integers looked up among text".into()));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks values up: the code of each, `None` for nulls and values that are no keys.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the values are of another kind than the keys; the driver's errors.
     pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-        match &self.keys {
-            Keys::Integers(dense) => dense.codes_of(values),
-            Keys::DeviceKeyTable(device_table) => device_table.host()?.codes_of(values),
-            Keys::Hashed { table, codes } => table.codes_of(values, codes),
-            Keys::Bytes(known) => {
-                let mut codes = vec![None; values.len()];
-                for_bytes(values, |row, bytes| {
-                    codes[row] = known.get(bytes).copied();
-                    Ok(())
-                })?;
-                Ok(codes)
-            }
+        if let Keys::Bytes(known) = &self.keys {
+            let mut codes = vec![None; values.len()];
+            for_bytes(values, |row, bytes| {
+                codes[row] = known.get(bytes).copied();
+                Ok(())
+            })?;
+            return Ok(codes);
         }
+        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
+        let mut codes = vec![-1; integers.len()];
+        self.find(&integers, &mut codes)?;
+        let codes = codes.into_iter().enumerate();
+        let codes = codes.map(|(row, code)| {
+            let code = u32::try_from(code).ok();
+            code.filter(|_| values.is_valid(row))
+        });
+        Ok(codes.collect())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Perfect hash tables of integer keys, indexed by the distance from the smallest key: a bit per integer, and a code.
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 
 use super::code_table::{CodeTable, MOST_BYTES, code_bytes};
@@ -27,23 +27,34 @@ pub(super) struct PerfectHashTable {
 }
 
 impl PerfectHashTable {
-    /// The code of each value.
-    pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
-        let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
-        let code = |row: usize| {
-            let index = integers[row]
-                .checked_sub(self.first)
-                .filter(|_| values.is_valid(row));
-            let index = index.and_then(|index| u64::try_from(index).ok());
-            let index = index
-                .filter(|index| *index < self.range)
-                .unwrap_or(self.range) as usize;
-            match self.bits[index / 32] >> (index % 32) & 1 {
-                0 => None,
-                _ => Some(self.codes.get(index)),
+    /// Sets the code of each key, or -1 for integers that are no keys.
+    pub fn find(&self, keys: &[i64], codes: &mut [i64]) {
+        let index = |key: i64| key.wrapping_sub(self.first) as u64;
+        macro_rules! each {
+            ($table:expr, $missing:expr) => {{
+                let pairs = codes.iter_mut().zip(keys);
+                pairs.for_each(|(code, key)| {
+                    let found = $table.get(index(*key) as usize);
+                    *code = match found {
+                        Some(found) if *found != $missing => i64::from(*found),
+                        _ => -1,
+                    };
+                });
+            }};
+        }
+        match &self.codes {
+            CodeTable::One => {
+                let pairs = codes.iter_mut().zip(keys);
+                pairs.for_each(|(code, key)| {
+                    let index = index(*key).min(self.range) as usize;
+                    let bit = self.bits.get(index / 32).copied().unwrap_or_default();
+                    *code = i64::from(bit >> (index % 32) & 1) - 1;
+                });
             }
-        };
-        Ok((0..values.len()).map(code).collect())
+            CodeTable::U8(table) => each!(table, u8::MAX),
+            CodeTable::U16(table) => each!(table, u16::MAX),
+            CodeTable::U32(table) => each!(table, u32::MAX),
+        }
     }
 
     /// Writes the bits in the device's layout and returns the codes.

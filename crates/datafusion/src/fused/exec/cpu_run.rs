@@ -1,8 +1,8 @@
 //! One run of a fused node as a program on the CPU.
 //!
 //! ```text
-//!  open files ─▶ row groups, some at a time ─▶ program ─▶ merged in their order ─▶ rows
-//!       └──────────── an error, or too little memory ─▶ the plan of DataFusion's operators
+//!  open files, build sides ─▶ row groups, some at a time ─▶ program ─▶ merged in their order ─▶ rows
+//!       └──────────────── an error, or too little memory ─▶ the plan of DataFusion's operators
 //! ```
 
 use std::sync::Arc;
@@ -44,22 +44,24 @@ impl<O: Operation> FusedRun<O> {
     }
 
     async fn computed_by_program(&self) -> Result<CollectedRows> {
-        let input = &self.plan.input;
-        let mut row_groups: Vec<RowGroup> = Vec::new();
-        for (file, _, left) in input.files(&self.context, &self.metrics).await? {
-            let columns: Arc<[usize]> = input.columns_in(&file)?.into();
-            let own = left
-                .into_iter()
-                .filter(|index| file.file.rows(*index) > 0)
-                .map(|index| (Arc::clone(&file), Arc::clone(&columns), index));
-            row_groups.extend(own);
-        }
+        let row_groups = self.row_groups().await?;
         if row_groups.is_empty() {
             return self.plan.operation.of_no_rows();
         }
+        let metrics = GpuMetrics::new(&self.metrics, 0);
+        let star = &self.plan.star;
+        let (tables, stages) = star.tables_of_rows(&metrics, &self.context).await?;
+        metrics.add_stages(stages);
+        if star.is_empty(&tables) {
+            return self.plan.operation.of_no_rows();
+        }
+        let consumer = MemoryConsumer::new("VectileKeyTables");
+        let memory = consumer.register(self.context.memory_pool());
+        memory.try_grow(tables.iter().map(|table| table.bytes()).sum())?;
         let mut operation = self.plan.operation.clone();
         loop {
-            let attempt = self.attempt_program(operation.clone(), &row_groups).await;
+            let attempt = self.attempt_program(operation.clone(), &tables, &row_groups);
+            let attempt = attempt.await;
             let has_program = !attempt.as_ref().is_err_and(error::is_unsupported);
             if let Ok((changed, _)) = &attempt {
                 operation = changed.clone();
@@ -70,14 +72,30 @@ impl<O: Operation> FusedRun<O> {
         }
     }
 
+    /// The row groups that zone maps and Bloom filters leave.
+    async fn row_groups(&self) -> Result<Vec<RowGroup>> {
+        let input = &self.plan.input;
+        let mut row_groups: Vec<RowGroup> = Vec::new();
+        for (file, _, left) in input.files(&self.context, &self.metrics).await? {
+            let columns: Arc<[usize]> = input.columns_in(&file)?.into();
+            let own = left
+                .into_iter()
+                .filter(|index| file.file.rows(*index) > 0)
+                .map(|index| (Arc::clone(&file), Arc::clone(&columns), index));
+            row_groups.extend(own);
+        }
+        Ok(row_groups)
+    }
+
     /// Computes the rows of all row groups once.
     async fn attempt_program(
         &self,
         operation: O,
+        tables: &Tables,
         row_groups: &[RowGroup],
     ) -> Result<(O, CollectedRows)> {
         let plan = &self.plan;
-        let mut pipeline = plan.star.pipeline(&Tables::default())?;
+        let mut pipeline = plan.star.pipeline(tables)?;
         operation.replace_outputs(&plan.operation, &mut pipeline.output);
         let pipeline = Arc::new(pipeline);
         let reservation =
@@ -105,7 +123,7 @@ impl<O: Operation> FusedRun<O> {
             execution.add(partial).map_err(error::gpu)?;
             merged.try_resize(execution.merged_bytes())?;
         }
-        operation.collected(&execution, &self.context)
+        operation.collected(&execution, tables, &self.context)
     }
 }
 

@@ -241,6 +241,7 @@ impl Operation for Aggregation {
     fn collected(
         mut self,
         execution: &vectile_cpu::Execution,
+        tables: &Tables,
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {
         if !self.has_groups() {
@@ -252,7 +253,7 @@ impl Operation for Aggregation {
             let none = self.of_no_rows()?;
             return Ok((self, none));
         }
-        let mut collector = self.collector(&Tables::default(), 0, context);
+        let mut collector = self.collector(tables, 0, context);
         collector.pending.push(groups);
         collector.finish_groups()
     }

@@ -60,6 +60,7 @@ impl Operation for JoinRows {
     fn collected(
         self,
         _: &vectile_cpu::Execution,
+        _: &Tables,
         _: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {
         internal_err!("a program has put out rows")

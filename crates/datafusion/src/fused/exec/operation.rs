@@ -65,6 +65,7 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
     fn collected(
         self,
         execution: &vectile_cpu::Execution,
+        tables: &Tables,
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)>;
 

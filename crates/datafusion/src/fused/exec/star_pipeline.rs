@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use datafusion::common::{DataFusionError, Result, internal_datafusion_err, internal_err};
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use futures::future::try_join_all;
 use vectile_encodings::Predicate;
@@ -15,6 +16,7 @@ use vectile_pipeline::{Code, KeyTable};
 
 use super::batch_stream::ExecEnvironment;
 use super::build_side::{BuildSide, OtherExpr};
+use super::metrics::GpuMetrics;
 use super::stage::Stage;
 use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
@@ -117,9 +119,29 @@ impl StarTemplate {
         let timer = build_time.timer();
         let dimensions = self.dimensions.iter();
         let tables = dimensions.map(|dimension| dimension.tables(environment));
-        let tables = try_join_all(tables).await?.into_iter();
-        let (tables, stages): (Vec<Vec<Arc<Table>>>, _) = tables.unzip();
+        let tables = try_join_all(tables).await?;
         timer.done();
+        self.by_lookup(tables)
+    }
+
+    /// As [`tables`](Self::tables), from the rows of the plans, without a device.
+    pub(crate) async fn tables_of_rows(
+        &self,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<(Tables, Vec<Stage>)> {
+        let build_time = metrics.build_time.clone();
+        let timer = build_time.timer();
+        let dimensions = self.dimensions.iter();
+        let tables = dimensions.map(|dimension| dimension.tables_without_device(metrics, context));
+        let tables = try_join_all(tables).await?;
+        timer.done();
+        self.by_lookup(tables)
+    }
+
+    /// The table of each lookup, and the stages, from those of each dimension.
+    fn by_lookup(&self, tables: Vec<(Vec<Arc<Table>>, Stage)>) -> Result<(Tables, Vec<Stage>)> {
+        let (tables, stages): (Vec<Vec<Arc<Table>>>, _) = tables.into_iter().unzip();
         let lookups = self.lookups.iter().map(|lookup| {
             let table = tables
                 .get(lookup.dimension)

@@ -100,10 +100,6 @@ impl Fusing<'_> {
                 false => self.fuse_nested(plan, aggregates, pruning),
             };
         };
-        if self.is_on_cpu && !relation.joins.is_empty() {
-            let reason = "programs on the CPU have no joins yet";
-            return Err(FallbackReason::Join(reason.into()));
-        }
         if !partial.group_expr().is_single() {
             return Err(FallbackReason::GroupingSets);
         }

@@ -164,7 +164,9 @@ impl Fusing<'_> {
             }
             let has_kernel = join.condition.is_some() == condition.is_some();
             build_side.may_repeat_keys(has_kernel && (T::IS_AGGREGATED || join.reads_matches()));
-            if let Some(build) = self.plan_build(build_side) {
+            if !self.is_on_cpu
+                && let Some(build) = self.plan_build(build_side)
+            {
                 build_side.built_by(build.map(|build| Arc::new(build) as _));
             }
             build_side.check_rows()?;

@@ -34,12 +34,12 @@ use crate::fused::table::Table;
 use crate::stack;
 
 impl BuildSide {
-    /// Builds the tables from the plan's rows. `has_duplicate_keys` is set if the device found duplicate keys.
+    /// Builds the tables from the plan's rows, and puts those with a key into a cache. `has_duplicate_keys` is set if the
+    /// device found duplicate keys.
     pub(super) async fn tables_of_rows(
         &self,
-        keys: Vec<Option<TableKey>>,
+        cached: Option<(&Arc<KeyTableCache>, Vec<Option<TableKey>>)>,
         has_duplicate_keys: bool,
-        cache: &Arc<KeyTableCache>,
         metrics: &GpuMetrics,
         context: &Arc<TaskContext>,
     ) -> Result<(Vec<Arc<Table>>, BuildInput)> {
@@ -54,7 +54,11 @@ impl BuildSide {
         metrics
             .build_rows
             .add(batches.iter().map(RecordBatch::num_rows).sum());
-        let (this, cache) = (self.clone(), Arc::clone(cache));
+        let (cache, keys) = match cached {
+            Some((cache, keys)) => (Some(Arc::clone(cache)), keys),
+            None => (None, vec![None; self.lookups.len()]),
+        };
+        let this = self.clone();
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
             let row_keys = this.row_keys(&batches).and_then(|mut keys| {
@@ -75,7 +79,7 @@ impl BuildSide {
                     Ok(table) => Ok(Arc::new(table.of_rows(has_rows, has_null))),
                     Err(error) => Err(unsupported_reason(error)?),
                 };
-                if let Some(key) = key {
+                if let (Some(cache), Some(key)) = (&cache, key) {
                     cache.put(key, table.clone());
                 }
                 table.map_err(unsupported)
@@ -373,10 +377,8 @@ mod tests {
 
     async fn tables(build_side: &BuildSide) -> Result<Vec<Arc<Table>>> {
         let metrics = GpuMetrics::new(&ExecutionPlanMetricsSet::new(), 0);
-        let cache = Arc::new(KeyTableCache::new(1 << 20));
         let context = SessionContext::new().task_ctx();
-        let keys = vec![None; build_side.lookups.len()];
-        let tables = build_side.tables_of_rows(keys, false, &cache, &metrics, &context);
+        let tables = build_side.tables_of_rows(None, false, &metrics, &context);
         let tables = tables.await.map(|(tables, _)| tables);
         assert_eq!(context.memory_pool().reserved(), 0);
         tables

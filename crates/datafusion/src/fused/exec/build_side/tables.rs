@@ -8,11 +8,13 @@ use datafusion::common::Result;
 use super::{BuildSide, Built, DUPLICATE_KEYS, unsupported};
 use crate::error;
 use crate::fused::exec::batch_stream::ExecEnvironment;
+use crate::fused::exec::metrics::GpuMetrics;
 use crate::fused::exec::stage::{Stage, TableOrigin};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::key_table_cache::TableKey;
 use crate::fused::table::Table;
 use crate::options::{GpuMode, VectileOptions};
+use datafusion::execution::TaskContext;
 
 impl BuildSide {
     /// Returns the table of each lookup, and the stage for `EXPLAIN ANALYZE`.
@@ -26,6 +28,24 @@ impl BuildSide {
     ) -> Result<(Vec<Arc<Table>>, Stage)> {
         let begun = Instant::now();
         let (tables, origin) = self.cached_or_built(environment).await?;
+        let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
+        Ok((tables, stage))
+    }
+
+    /// As [`tables`](Self::tables), without a device: always from the rows of the plan.
+    ///
+    /// # Errors
+    ///
+    /// As for [`tables`](Self::tables).
+    pub(crate) async fn tables_without_device(
+        &self,
+        metrics: &GpuMetrics,
+        context: &Arc<TaskContext>,
+    ) -> Result<(Vec<Arc<Table>>, Stage)> {
+        let begun = Instant::now();
+        let built = self.tables_of_rows(None, false, metrics, context);
+        let (tables, read) = built.await?;
+        let origin = TableOrigin::Cpu(read);
         let stage = Stage::new(self.on(), origin, &tables, begun.elapsed());
         Ok((tables, stage))
     }
@@ -91,7 +111,8 @@ impl BuildSide {
             }
         }
         let (metrics, context) = (environment.metrics, environment.context);
-        let built = self.tables_of_rows(keys, has_duplicate_keys, cache, metrics, context);
+        let cached = Some((cache, keys));
+        let built = self.tables_of_rows(cached, has_duplicate_keys, metrics, context);
         let built = built.await;
         built.map(|(tables, read)| (tables, TableOrigin::Cpu(read)))
     }
