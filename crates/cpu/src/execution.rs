@@ -5,23 +5,25 @@ use std::sync::Arc;
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
     Aggregate, Code, Error, Expr, GroupKey, Groups, Literal, Lookup, Number, Numbers, Output,
-    Pipeline, Result, Total, Type,
+    Pipeline, Result, Rows, Total, Type,
 };
 
-use crate::accumulator::{Accumulator, Rows};
+use crate::accumulator::{self, Accumulator};
 use crate::filter::{add_tests, apply};
 use crate::group::Key;
 use crate::merge::Merger;
 use crate::partial::Partial;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
+use crate::rows::rows_of;
 use crate::vector::{ALL, Kind, Vector, count};
 
-/// A run of a pipeline that aggregates. Row groups are computed by any threads, and merged in their order: the result
+/// A run of a pipeline. Row groups are computed by any threads, and merged in their order: the result
 /// is the same for any number of threads.
 pub struct Execution {
     pipeline: Arc<Pipeline>,
     merger: Merger,
+    rows: Vec<Rows>,
 }
 
 /// Keys and aggregates of an output.
@@ -30,7 +32,7 @@ fn outputs(output: &Output) -> Result<(&[GroupKey], &[Aggregate])> {
         Output::Aggregates(aggregates) => Ok((&[], aggregates)),
         Output::Groups(keys, aggregates) => Ok((keys, aggregates)),
         Output::Selection | Output::Rows(_) => {
-            Err(Error::Unsupported("rows as the output of a program".into()))
+            Err(Error::Internal("an output without aggregates".into()))
         }
     }
 }
@@ -41,6 +43,7 @@ impl Execution {
         Self {
             pipeline,
             merger: Merger::default(),
+            rows: Vec::new(),
         }
     }
 
@@ -52,13 +55,12 @@ impl Execution {
         }
     }
 
-    /// Computes the aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each.
+    /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
     pub fn run(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
-        let (keys, aggregates) = outputs(&pipeline.output)?;
         if !pipeline.matches.is_empty() {
             let reason = "matches of duplicate keys, in a program";
             return Err(Error::Unsupported(reason.into()));
@@ -76,6 +78,14 @@ impl Execution {
         let mut selection = Selection::all(0, rows);
         let lookups = &pipeline.lookups[..];
         apply(&pipeline.filter, columns, &readers, lookups, &mut selection)?;
+        if let Output::Rows(outputs) = &pipeline.output {
+            let rows = rows_of(outputs, lookups, columns, &readers, &selection)?;
+            return Ok(Partial {
+                rows: Some(rows),
+                ..Partial::default()
+            });
+        }
+        let (keys, aggregates) = outputs(&pipeline.output)?;
         if selection.is_empty() && keys.is_empty() {
             return Ok(Partial::default());
         }
@@ -93,18 +103,31 @@ impl Execution {
         aggregated(&keys, aggregates, lookups, columns, &readers, &selection)
     }
 
-    /// Adds the groups of the next row group.
+    /// Adds the rows or groups of the next row group.
     ///
     /// # Errors
     ///
     /// [`Error::Internal`], which would be a bug.
-    pub fn add(&mut self, partial: Partial) -> Result<()> {
+    pub fn add(&mut self, mut partial: Partial) -> Result<()> {
+        if let Some(rows) = partial.rows.take() {
+            self.rows.push(rows);
+            return Ok(());
+        }
         let (_, aggregates) = outputs(&self.pipeline.output)?;
         self.merger.add(aggregates, partial)
     }
 
-    /// Estimated bytes of the groups so far.
+    /// The rows of each row group.
+    pub fn rows(&self) -> &[Rows] {
+        &self.rows
+    }
+
+    /// Estimated bytes of the rows or groups so far.
     pub fn merged_bytes(&self) -> usize {
+        if let Output::Rows(_) = &self.pipeline.output {
+            let arrays = self.rows.iter().flat_map(|rows| &rows.columns);
+            return arrays.map(|array| array.get_array_memory_size()).sum();
+        }
         let width = match &self.pipeline.output {
             Output::Groups(keys, aggregates) => 4 * keys.len() + 2 * aggregates.len() + 4,
             _ => 0,
@@ -217,6 +240,7 @@ fn aggregated(
     let totals = arguments.iter();
     let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
     Ok(Partial {
+        rows: None,
         count: found.len(),
         keys: keys.iter().map(|key| key.values(&found)).collect(),
         totals: totals.collect(),
@@ -318,7 +342,7 @@ fn accumulate(
         for key in keys {
             key.add_digits(vector, &mask, &vectors, readers, &mut numbers)?;
         }
-        let rows = Rows {
+        let rows = accumulator::Rows {
             mask: &mask,
             groups: (!keys.is_empty()).then_some(&numbers),
         };

@@ -4,6 +4,7 @@
 //! execution ──▶ filter ──▶ program ──▶ primitives ──▶ vector
 //!     │                       │
 //!     ├──▶ group, merge       └──▶ lookup, reader
+//!     ├──▶ rows
 //!     └──▶ accumulator
 //! ```
 //!
@@ -58,6 +59,7 @@ mod partial;
 mod primitives;
 mod program;
 mod reader;
+mod rows;
 mod vector;
 
 pub use execution::Execution;

@@ -157,6 +157,7 @@ impl Merger {
             totals,
             singles,
             count,
+            ..
         } = partial;
         if self.groups.is_empty() {
             self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;

@@ -1,12 +1,14 @@
 //! Results of a row group.
 
-use vectile_pipeline::GroupTotals;
+use vectile_pipeline::{GroupTotals, Rows};
 
 use crate::group::KeyValues;
 
-/// The groups of one row group, and their aggregates.
+/// The rows of one row group, or its groups and their aggregates.
 #[derive(Debug, Default)]
 pub struct Partial {
+    /// If rows are the output.
+    pub(crate) rows: Option<Rows>,
     /// Number of groups.
     pub(crate) count: usize,
     pub(crate) keys: Vec<KeyValues>,

@@ -290,6 +290,18 @@ pub(crate) fn widened(value: f32) -> f64 {
     }
 }
 
+/// The float of single precision that was [`widened`].
+pub(crate) fn narrowed(value: f64) -> f32 {
+    let bits = value.to_bits();
+    match value.is_nan() {
+        true => {
+            let bits = (bits >> 63) << 31 | 0xff << 23 | (bits >> 29) & 0x7f_ffff;
+            f32::from_bits(bits as u32)
+        }
+        false => value as f32,
+    }
+}
+
 fn mismatch(array: &ArrayRef) -> Error {
     Error::Internal(format!("values of type {}", array.data_type()))
 }

@@ -15,9 +15,7 @@ mod kernel;
 mod runtime;
 
 pub use error::{Error, Result};
-pub use exec::{
-    Assembled, Build, BuildBy, Built, CancelGuard, Compressed, Execution, Rows, Statistics,
-};
+pub use exec::{Assembled, Build, BuildBy, Built, CancelGuard, Compressed, Execution, Statistics};
 pub use kernel::coded_columns;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,

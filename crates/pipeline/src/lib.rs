@@ -54,6 +54,6 @@ pub use join::{KeyTable, PayloadColumn};
 pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use post_aggregation::{GroupColumn, NestedAggregation, PostAggregation, TopK};
-pub use results::{GroupTotals, Groups, Number, Numbers, Total};
+pub use results::{GroupTotals, Groups, Number, Numbers, Rows, Total};
 pub use text::Automaton;
 pub use types::{Literal, Type};

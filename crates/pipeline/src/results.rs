@@ -14,6 +14,16 @@ pub struct Total {
     pub value: Option<Number>,
 }
 
+/// The selected rows of a row group.
+#[derive(Clone, Debug, Default)]
+pub struct Rows {
+    /// Number of selected rows.
+    pub count: usize,
+    /// An array for each expression, of the Arrow type of its machine type (`I128`: Decimal128(38, 0)), or of the type
+    /// of a column of strings. Empty if the row group has no rows.
+    pub columns: Vec<ArrayRef>,
+}
+
 /// The results of some groups: each array has one element per group.
 #[derive(Clone, Debug)]
 pub struct Groups {

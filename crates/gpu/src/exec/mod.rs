@@ -32,4 +32,3 @@ pub use compress::Compressed;
 pub use decode::Assembled;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use join_build::{Build, BuildBy, Built};
-pub use rows::Rows;

@@ -19,20 +19,10 @@ use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
 use crate::kernel::Task;
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Entries, Group, Resident, StreamContext};
-use vectile_pipeline::{Code, Expr, Filter, Lookup, Output, Pipeline, Type};
+use vectile_pipeline::{Code, Expr, Filter, Lookup, Output, Pipeline, Rows, Type};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
-
-/// The selected rows of a row group.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    /// Number of selected rows.
-    pub count: usize,
-    /// An array for each expression, of the Arrow type of its machine type (`I128`: Decimal128(38, 0)), or of the type
-    /// of a column of strings. Empty if the row group has no rows.
-    pub columns: Vec<ArrayRef>,
-}
 
 /// Columns of rows in the device's memory.
 pub(super) struct RowsOnDevice {

@@ -344,7 +344,8 @@ fn kernels_probe_built_tables() {
         .start(Arc::new(pipeline))
         .rows_of_batch(&batch)
         .unwrap();
-    let matched: Vec<&vectile_gpu::Rows> = matched.iter().filter(|rows| rows.count > 0).collect();
+    let matched: Vec<&vectile_pipeline::Rows> =
+        matched.iter().filter(|rows| rows.count > 0).collect();
     assert!(matched.iter().map(|rows| rows.count).sum::<usize>() > 1000);
     for rows in matched {
         let [of_attributes @ .., keys, codes] = &rows.columns[..] else {

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::SchemaRef;
-use datafusion::common::{Result, internal_err};
+use datafusion::common::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use vectile_gpu::{Batch, Execution};
+use vectile_pipeline::Rows;
 
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
@@ -59,11 +60,13 @@ impl Operation for JoinRows {
 
     fn collected(
         self,
-        _: &vectile_cpu::Execution,
-        _: &Tables,
-        _: &TaskContext,
+        execution: &vectile_cpu::Execution,
+        tables: &Tables,
+        context: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {
-        internal_err!("a program has put out rows")
+        let mut collector = self.collector(tables, 0, context);
+        collector.add_rows(execution.rows())?;
+        Ok(collector.collected())
     }
 
     fn of_no_rows(&self) -> Result<CollectedRows> {
@@ -98,8 +101,18 @@ impl Collector for RowCollector {
 
     fn add(&mut self, execution: &mut Execution, batch: &Batch) -> Result<()> {
         let rows = execution.rows_of_batch(batch).map_err(error::gpu)?;
+        self.add_rows(&rows)
+    }
+
+    fn finish(self, _: &Execution) -> Result<(JoinRows, CollectedRows)> {
+        Ok(self.collected())
+    }
+}
+
+impl RowCollector {
+    fn add_rows(&mut self, rows: &[Rows]) -> Result<()> {
         let columns = &self.rows.columns;
-        for batch in columns.batches(&rows, &self.tables, &self.rows.schema)? {
+        for batch in columns.batches(rows, &self.tables, &self.rows.schema)? {
             // count slices: several arrays may share a buffer that the device returned
             let bytes: usize = batch.columns().iter().map(bytes_of).sum();
             self.memory.try_grow(bytes)?;
@@ -108,13 +121,13 @@ impl Collector for RowCollector {
         Ok(())
     }
 
-    fn finish(self, _: &Execution) -> Result<(JoinRows, CollectedRows)> {
+    fn collected(self) -> (JoinRows, CollectedRows) {
         let collected = CollectedRows {
             batches: self.batches,
             are_states: false,
             memory: Some(self.memory),
         };
-        Ok((self.rows, collected))
+        (self.rows, collected)
     }
 }
 

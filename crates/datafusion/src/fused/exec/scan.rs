@@ -29,7 +29,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::StreamExt;
-use vectile_gpu::{Engine, Error, Group, Rows};
+use vectile_gpu::{Engine, Error, Group};
+use vectile_pipeline::Rows;
 use vectile_pipeline::{Output, Pipeline};
 use vectile_scan::{Selected, SelectedRows, Selector};
 

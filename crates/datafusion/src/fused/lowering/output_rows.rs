@@ -6,8 +6,7 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array}
 use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_gpu::Rows;
-use vectile_pipeline::Expr;
+use vectile_pipeline::{Expr, Rows};
 
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;

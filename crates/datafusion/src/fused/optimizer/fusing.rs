@@ -121,7 +121,7 @@ impl<'a> Fusing<'a> {
                     reason = Some(why);
                 }
             }
-        } else if !is_for_cpu && !self.is_on_cpu {
+        } else if !is_for_cpu {
             match self.fuse_join(&plan) {
                 Ok(Some(fused)) => return Ok(Transformed::yes(fused)),
                 Ok(None) => {}

@@ -52,7 +52,9 @@ impl FusionTarget for RowTarget<'_> {
 impl Fusing<'_> {
     /// Fuses a join, also below filters and projections; `None` if it is not one with a Vectile table.
     pub(super) fn fuse_join(&self, plan: &Arc<dyn ExecutionPlan>) -> Fused {
-        if self.joins == Joins::None || !may_contain_join(plan) {
+        // programs collect all rows, as build sides do
+        let is_collected = !self.is_on_cpu || self.joins == Joins::Large;
+        if self.joins == Joins::None || !is_collected || !may_contain_join(plan) {
             return Ok(None);
         }
         let Some(relation) = Relation::of(plan)?.filter(|relation| !relation.joins.is_empty())
