@@ -52,6 +52,7 @@
 mod accumulator;
 mod execution;
 mod filter;
+mod gather;
 mod group;
 mod lookup;
 mod merge;

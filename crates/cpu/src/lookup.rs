@@ -4,8 +4,10 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
+use vectile_pipeline::join::{CodeTable, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
+use crate::gather::{Integer, Table};
 use crate::reader::{Reader, widened};
 use crate::vector::{Mask, Values, Vector, both, mask_of};
 
@@ -14,9 +16,49 @@ pub(crate) fn found(keys: &Vector, table: &KeyTable, out: &mut Vector) -> Result
     let (Values::Int(of), Values::Int(codes)) = (&keys.values, &mut out.values) else {
         return Err(Error::Internal("keys of another kind".into()));
     };
-    table.find(&of[..], &mut codes[..])?;
+    match table.host()? {
+        HostKeys::Dense(dense) => match &dense.codes {
+            CodeTable::One => find_bits(dense, of, codes),
+            CodeTable::U8(table) => find_codes(dense.first, table, u8::MAX.into(), of, codes),
+            CodeTable::U16(table) => find_codes(dense.first, table, u16::MAX.into(), of, codes),
+            CodeTable::U32(table) => find_codes(dense.first, table, u32::MAX.into(), of, codes),
+        },
+        table => {
+            let pairs = codes.iter_mut().zip(of.iter());
+            pairs.for_each(|(code, key)| *code = table.code(*key).map_or(-1, i64::from));
+        }
+    }
     out.valid = both(Some(&has_code(codes)), keys.valid.as_ref());
     Ok(())
+}
+
+/// Sets codes to 0 for keys whose bit is set, and to -1 for others.
+fn find_bits(dense: &PerfectHashTable, keys: &[i64; VECTOR_LEN], codes: &mut [i64; VECTOR_LEN]) {
+    let index = |key: i64| key.wrapping_sub(dense.first) as u64;
+    let mut words = [0; VECTOR_LEN];
+    let pairs = words.iter_mut().zip(keys);
+    pairs.for_each(|(word, key)| *word = (index(*key) >> 5) as i64);
+    // bits behind the last key are zero
+    Table::new(&dense.bits).gather(0, &words, 0, codes);
+    let pairs = codes.iter_mut().zip(keys);
+    pairs.for_each(|(code, key)| *code = (*code >> (index(*key) & 31) & 1) - 1);
+}
+
+/// Sets codes to those in a table, where `missing` stands for none, or to -1.
+fn find_codes<T: Integer>(
+    first: i64,
+    table: &[T],
+    missing: i64,
+    keys: &[i64; VECTOR_LEN],
+    codes: &mut [i64; VECTOR_LEN],
+) {
+    Table::new(table).gather(first, keys, missing, codes);
+    for code in codes {
+        *code = match *code == missing {
+            true => -1,
+            false => *code,
+        };
+    }
 }
 
 fn has_code(codes: &[i64; VECTOR_LEN]) -> Mask {
@@ -146,36 +188,42 @@ impl Payload {
         }
         let data = values.to_data();
         let len = values.len();
+        // rows without a code have arbitrary values
+        macro_rules! integers {
+            ($out:expr, $native:ty) => {{
+                let values = data.buffer::<$native>(0).get(..len);
+                let values = values.ok_or_else(|| mismatch(self.values.data_type()))?;
+                Table::new(values).gather(0, codes, 0, $out);
+            }};
+        }
         macro_rules! gather {
             ($native:ty, $out:expr, $of:expr) => {{
                 let values = data.buffer::<$native>(0).get(..len);
                 let values = values.ok_or_else(|| mismatch(self.values.data_type()))?;
                 let pairs = $out.iter_mut().zip(codes);
                 pairs.for_each(|(out, code)| {
-                    // rows without a code have arbitrary values
                     *out = $of(values.get(*code as usize).copied().unwrap_or_default());
                 });
             }};
         }
-        macro_rules! integers {
-            ($out:expr, $to:ty) => {
-                match self.domain.of {
-                    Type::I8 => gather!(i8, $out, |x| x as $to),
-                    Type::I16 => gather!(i16, $out, |x| x as $to),
-                    Type::I32 => gather!(i32, $out, |x| x as $to),
-                    Type::I64 => gather!(i64, $out, |x| x as $to),
-                    Type::U8 => gather!(u8, $out, |x| x as $to),
-                    Type::U16 => gather!(u16, $out, |x| x as $to),
-                    Type::U32 => gather!(u32, $out, |x| x as $to),
-                    Type::U64 => gather!(u64, $out, |x| x as $to),
-                    Type::I128 => gather!(i128, $out, |x| x as $to),
-                    _ => return Err(mismatch(self.values.data_type())),
-                }
-            };
-        }
         match out {
-            Values::Int(out) => integers!(out, i64),
-            Values::Wide(out) => integers!(out, i128),
+            Values::Int(out) => match self.domain.of {
+                Type::I8 => integers!(out, i8),
+                Type::I16 => integers!(out, i16),
+                Type::I32 => integers!(out, i32),
+                Type::I64 => integers!(out, i64),
+                Type::U8 => integers!(out, u8),
+                Type::U16 => integers!(out, u16),
+                Type::U32 => integers!(out, u32),
+                Type::U64 => integers!(out, u64),
+                Type::I128 => gather!(i128, out, |x| x as i64),
+                _ => return Err(mismatch(self.values.data_type())),
+            },
+            Values::Wide(out) => match self.domain.of {
+                Type::U64 => gather!(u64, out, i128::from),
+                Type::I128 => gather!(i128, out, |x| x),
+                _ => return Err(mismatch(self.values.data_type())),
+            },
             Values::Float(out) => match self.domain.of {
                 Type::F32 => gather!(f32, out, widened),
                 Type::F64 => gather!(f64, out, |x| x),

@@ -196,14 +196,6 @@ impl DeviceKeyTable {
 }
 
 impl HostKeyTable {
-    /// Sets the code of each key, or -1 for integers that are no keys.
-    pub fn find(&self, keys: &[i64], codes: &mut [i64]) {
-        match self {
-            Self::PerfectHashTable(dense) => dense.find(keys, codes),
-            Self::Hashed(table, of_slots) => table.find(of_slots, keys, codes),
-        }
-    }
-
     /// Writes the keys in the device's layout and returns the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         match self {

@@ -11,7 +11,6 @@
 //! At most half of the slots are taken, so 19 of 20 keys are in their own bucket, and as many probes read one bucket.
 //! A key is within [`MOST_PROBES`] buckets. `probes` is the maximum that occurs in a table; kernels stop there.
 
-use super::code_table::CodeTable;
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
@@ -27,7 +26,7 @@ const MOST_SLOTS_PER_KEY: usize = 32;
 const MOST_SLOTS: usize = 1 << 28;
 
 /// A set of integers, each in a slot.
-pub(super) struct HashedKeys {
+pub struct HashedKeys {
     /// The number of buckets is a power of two.
     slots: Vec<i64>,
     empty: i64,
@@ -119,15 +118,6 @@ impl HashedKeys {
         let words = to.as_chunks_mut::<8>().0.iter_mut();
         let slots = words.zip(&self.slots);
         slots.for_each(|(to, slot)| *to = slot.to_le_bytes());
-    }
-
-    /// Sets the code of each key, or -1 for integers that are no keys. `table` has one code per slot.
-    pub fn find(&self, table: &CodeTable, keys: &[i64], codes: &mut [i64]) {
-        let pairs = codes.iter_mut().zip(keys);
-        pairs.for_each(|(code, key)| {
-            let slot = self.slot_index(*key);
-            *code = slot.map_or(-1, |slot| table.get(slot).into());
-        });
     }
 
     /// The slot index of a key, if it is in the table.

@@ -9,7 +9,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
 use super::code_table::CodeTable;
-use super::device_key_table::{DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout};
+use super::device_key_table::{
+    DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout, HostKeyTable,
+};
 use super::hash_table::HashedKeys;
 use super::perfect_hash::{PerfectHashTable, integers, is_dense, unsupported_keys};
 use crate::error::{Error, Result};
@@ -29,6 +31,24 @@ pub struct KeyTable {
     share: OnceLock<f64>,
     /// The copies of the table on devices.
     device: DeviceCopies,
+}
+
+/// A table of integer keys in host memory.
+pub enum HostKeys<'a> {
+    /// Indexed by the distance from the first key.
+    Dense(&'a PerfectHashTable),
+    /// A hash table, and a code per slot if there is more than one code.
+    Hashed(&'a HashedKeys, &'a CodeTable),
+}
+
+impl HostKeys<'_> {
+    /// The code of a key.
+    pub fn code(&self, key: i64) -> Option<u32> {
+        match self {
+            Self::Dense(dense) => dense.code(key),
+            Self::Hashed(table, codes) => table.slot_index(key).map(|slot| codes.get(slot)),
+        }
+    }
 }
 
 enum Keys {
@@ -309,24 +329,24 @@ impl KeyTable {
         }
     }
 
-    /// Looks integers up: sets the code of each, or -1 if it is no key. Looks up as many as the shorter slice has.
+    /// The table of integer keys in host memory. Copies a table that was built on a device, unless that was done before.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the keys are text; the driver's errors.
-    pub fn find(&self, keys: &[i64], codes: &mut [i64]) -> Result<()> {
-        match &self.keys {
-            Keys::Integers(dense) => dense.find(keys, codes),
-            Keys::DeviceKeyTable(device_table) => device_table.host()?.find(keys, codes),
-            Keys::Hashed {
-                table,
-                codes: of_slots,
-            } => table.find(of_slots, keys, codes),
+    pub fn host(&self) -> Result<HostKeys<'_>> {
+        Ok(match &self.keys {
+            Keys::Integers(dense) => HostKeys::Dense(dense),
+            Keys::Hashed { table, codes } => HostKeys::Hashed(table, codes),
+            Keys::DeviceKeyTable(device_table) => match device_table.host()? {
+                HostKeyTable::PerfectHashTable(dense) => HostKeys::Dense(dense),
+                HostKeyTable::Hashed(table, codes) => HostKeys::Hashed(table, codes),
+            },
             Keys::Bytes(_) => {
-                return Err(Error::Unsupported("integers looked up among text".into()));
+                let reason = "integers looked up among text";
+                return Err(Error::Unsupported(reason.into()));
             }
-        }
-        Ok(())
+        })
     }
 
     /// Looks values up: the code of each, `None` for nulls and values that are no keys.
@@ -344,13 +364,9 @@ impl KeyTable {
             return Ok(codes);
         }
         let integers = integers(values)?.ok_or_else(|| unsupported_keys(values))?;
-        let mut codes = vec![-1; integers.len()];
-        self.find(&integers, &mut codes)?;
-        let codes = codes.into_iter().enumerate();
-        let codes = codes.map(|(row, code)| {
-            let code = u32::try_from(code).ok();
-            code.filter(|_| values.is_valid(row))
-        });
+        let keys = self.host()?;
+        let rows = integers.into_iter().enumerate();
+        let codes = rows.map(|(row, key)| keys.code(key).filter(|_| values.is_valid(row)));
         Ok(codes.collect())
     }
 }

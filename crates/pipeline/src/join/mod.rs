@@ -14,6 +14,7 @@ mod perfect_hash;
 
 pub use code_table::{CodeTable, code_bytes};
 pub use device_key_table::{DeviceKeyLayout, DeviceKeyTableLayout, Fetch};
-pub use hash_table::size_word;
-pub use key_table::{DeviceCopies, KeyTable, for_bytes};
+pub use hash_table::{HashedKeys, size_word};
+pub use key_table::{DeviceCopies, HostKeys, KeyTable, for_bytes};
 pub use payload_column::PayloadColumn;
+pub use perfect_hash::PerfectHashTable;

@@ -16,7 +16,8 @@ const SMALL_RANGE: u64 = 1 << 24;
 pub(super) const MOST_RANGE: u64 = 1 << 31;
 
 /// A dense table of integer keys, indexed by the distance from `first`.
-pub(super) struct PerfectHashTable {
+pub struct PerfectHashTable {
+    /// The smallest key.
     pub first: i64,
     /// Number of integers from the first key to the last.
     pub range: u64,
@@ -27,33 +28,13 @@ pub(super) struct PerfectHashTable {
 }
 
 impl PerfectHashTable {
-    /// Sets the code of each key, or -1 for integers that are no keys.
-    pub fn find(&self, keys: &[i64], codes: &mut [i64]) {
-        let index = |key: i64| key.wrapping_sub(self.first) as u64;
-        macro_rules! each {
-            ($table:expr, $missing:expr) => {{
-                let pairs = codes.iter_mut().zip(keys);
-                pairs.for_each(|(code, key)| {
-                    let found = $table.get(index(*key) as usize);
-                    *code = match found {
-                        Some(found) if *found != $missing => i64::from(*found),
-                        _ => -1,
-                    };
-                });
-            }};
-        }
-        match &self.codes {
-            CodeTable::One => {
-                let pairs = codes.iter_mut().zip(keys);
-                pairs.for_each(|(code, key)| {
-                    let index = index(*key).min(self.range) as usize;
-                    let bit = self.bits.get(index / 32).copied().unwrap_or_default();
-                    *code = i64::from(bit >> (index % 32) & 1) - 1;
-                });
-            }
-            CodeTable::U8(table) => each!(table, u8::MAX),
-            CodeTable::U16(table) => each!(table, u16::MAX),
-            CodeTable::U32(table) => each!(table, u32::MAX),
+    /// The code of a key.
+    pub fn code(&self, key: i64) -> Option<u32> {
+        let index = key.wrapping_sub(self.first) as u64;
+        let index = index.min(self.range) as usize;
+        match self.bits.get(index / 32).copied().unwrap_or_default() >> (index % 32) & 1 {
+            0 => None,
+            _ => Some(self.codes.get(index)),
         }
     }
 
