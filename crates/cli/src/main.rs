@@ -55,9 +55,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
 
 use crate::error::{CliError, Result};
 use crate::interrupt::Interrupt;
+
+/// Keeps freed memory for the next query: batches and column chunks are large, and new pages of them cost a fault each.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Tables that stay compressed and answer SQL
 #[derive(Debug, Parser)]

@@ -1,6 +1,6 @@
 //! Primitives: loops over the values of vectors. Rows that are null or not selected are computed as well.
 
-use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::{VECTOR_LEN, dispatched};
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Error, KNOWN_DAYS, Result, Type};
 
 use crate::vector::{Mask, Values, for_each_row, mask_of, mask_of_pairs};
@@ -70,45 +70,69 @@ pub(crate) fn arithmetic(
     b: &Values,
     out: &mut Values,
 ) -> Result<()> {
-    macro_rules! combine {
-        ($a:expr, $b:expr, $out:expr, $with:expr) => {{
-            let pairs = $a.iter().zip($b.iter());
-            let out = $out.iter_mut().zip(pairs);
-            out.for_each(|(out, (a, b))| *out = $with(*a, *b));
-        }};
-    }
-    macro_rules! integers {
-        ($a:expr, $b:expr, $out:expr, $native:ty) => {
-            match operation {
-                Arithmetic::Add => combine!($a, $b, $out, <$native>::wrapping_add),
-                Arithmetic::Subtract => combine!($a, $b, $out, <$native>::wrapping_sub),
-                Arithmetic::Multiply => combine!($a, $b, $out, <$native>::wrapping_mul),
-                Arithmetic::Divide => {
-                    combine!($a, $b, $out, |a: $native, b| a
-                        .checked_div(b)
-                        .unwrap_or_default())
-                }
-                Arithmetic::Remainder => {
-                    combine!($a, $b, $out, |a: $native, b| a
-                        .checked_rem(b)
-                        .unwrap_or_default())
-                }
-            }
-        };
-    }
     match (a, b, out) {
-        (Values::Int(a), Values::Int(b), Values::Int(out)) => integers!(a, b, out, i64),
-        (Values::Wide(a), Values::Wide(b), Values::Wide(out)) => integers!(a, b, out, i128),
-        (Values::Float(a), Values::Float(b), Values::Float(out)) => match operation {
-            Arithmetic::Add => combine!(a, b, out, |a: f64, b| a + b),
-            Arithmetic::Subtract => combine!(a, b, out, |a: f64, b| a - b),
-            Arithmetic::Multiply => combine!(a, b, out, |a: f64, b| a * b),
-            Arithmetic::Divide => combine!(a, b, out, |a: f64, b| a / b),
-            Arithmetic::Remainder => return Err(mismatch()),
-        },
+        (Values::Int(a), Values::Int(b), Values::Int(out)) => of_ints(operation, a, b, out),
+        (Values::Wide(a), Values::Wide(b), Values::Wide(out)) => of_wide(operation, a, b, out),
+        (Values::Float(a), Values::Float(b), Values::Float(out))
+            if operation != Arithmetic::Remainder =>
+        {
+            of_floats(operation, a, b, out);
+        }
         _ => return Err(mismatch()),
     }
     Ok(())
+}
+
+macro_rules! combine {
+    ($a:expr, $b:expr, $out:expr, $with:expr) => {{
+        let pairs = $a.iter().zip($b.iter());
+        let out = $out.iter_mut().zip(pairs);
+        out.for_each(|(out, (a, b))| *out = $with(*a, *b));
+    }};
+}
+
+macro_rules! integers {
+    ($name:ident, $native:ty) => {
+        dispatched! {
+            fn $name(
+                operation: Arithmetic,
+                a: &[$native; VECTOR_LEN],
+                b: &[$native; VECTOR_LEN],
+                out: &mut [$native; VECTOR_LEN],
+            ) {
+                match operation {
+                    Arithmetic::Add => combine!(a, b, out, <$native>::wrapping_add),
+                    Arithmetic::Subtract => combine!(a, b, out, <$native>::wrapping_sub),
+                    Arithmetic::Multiply => combine!(a, b, out, <$native>::wrapping_mul),
+                    Arithmetic::Divide => combine!(a, b, out, |a: $native, b| {
+                        a.checked_div(b).unwrap_or_default()
+                    }),
+                    Arithmetic::Remainder => combine!(a, b, out, |a: $native, b| {
+                        a.checked_rem(b).unwrap_or_default()
+                    }),
+                }
+            }
+        }
+    };
+}
+
+integers!(of_ints, i64);
+integers!(of_wide, i128);
+
+dispatched! {
+    fn of_floats(
+        operation: Arithmetic,
+        a: &[f64; VECTOR_LEN],
+        b: &[f64; VECTOR_LEN],
+        out: &mut [f64; VECTOR_LEN],
+    ) {
+        match operation {
+            Arithmetic::Add => combine!(a, b, out, |a: f64, b| a + b),
+            Arithmetic::Subtract => combine!(a, b, out, |a: f64, b| a - b),
+            Arithmetic::Multiply => combine!(a, b, out, |a: f64, b| a * b),
+            Arithmetic::Divide | Arithmetic::Remainder => combine!(a, b, out, |a: f64, b| a / b),
+        }
+    }
 }
 
 /// Wraps values around to a type of at most 64 bits.

@@ -5,6 +5,16 @@
 //! registers) is worth two to four times the speed.
 
 /// Defines `fn name(args) -> ret` whose body is compiled for AVX-512, AVX2 and the baseline.
+///
+/// ```
+/// vectile_encodings::dispatched! {
+///     fn sum(values: &[i64; 1024]) -> i64 {
+///         values.iter().sum()
+///     }
+/// }
+/// assert_eq!(sum(&[2; 1024]), 2048);
+/// ```
+#[macro_export]
 macro_rules! dispatched {
     ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($gen:ident : $bound:path),+>)? ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block) => {
         $(#[$meta])*
@@ -34,21 +44,24 @@ macro_rules! dispatched {
         }
     };
 }
-pub(crate) use dispatched;
+pub(crate) use crate::dispatched;
 
 /// The instruction sets that bodies are compiled for.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level {
+pub enum Level {
+    /// Of every processor.
     Baseline,
+    /// AVX2, and bit manipulation.
     Avx2,
+    /// AVX-512 F, BW, VL and DQ, too.
     Avx512,
 }
 
 /// The best level of this processor. The detection macros cache: a load and a test each.
 #[cfg(target_arch = "x86_64")]
 #[inline]
-pub(crate) fn level() -> Level {
+pub fn level() -> Level {
     let common = is_x86_feature_detected!("avx2")
         && is_x86_feature_detected!("bmi1")
         && is_x86_feature_detected!("bmi2")
