@@ -111,35 +111,40 @@ impl KeyTable {
         let code = |row: usize| codes.map_or(0, |codes| codes[row]);
         let mut len = 0;
         let keys = if let Some(values) = integers(keys)? {
-            let present = || (0..values.len()).filter(|row| keys.is_valid(*row));
-            let bounds = present().fold(None, |bounds: Option<(i64, i64)>, row| {
-                let value = values[row];
-                Some(bounds.map_or((value, value), |(a, b)| (a.min(value), b.max(value))))
-            });
+            let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
+            let is_present = |row: &usize| nulls.is_none_or(|nulls| nulls.is_valid(*row));
+            let present = || (0..values.len()).filter(is_present);
+            let bounds = match nulls {
+                // without a test of each row
+                None => values
+                    .iter()
+                    .copied()
+                    .min()
+                    .zip(values.iter().copied().max()),
+                Some(_) => {
+                    let own = || present().map(|row| values[row]);
+                    own().min().zip(own().max())
+                }
+            };
             let (first, last) = bounds.unwrap_or((0, 0));
             let range = last.abs_diff(first).saturating_add(1);
             if is_dense(range, values.len() as u64, count) {
-                let mut table = CodeTable::new(count, range)?;
-                let mut bits = vec![0u32; (range as usize).div_ceil(32) + 1];
-                for row in present() {
-                    let index = values[row].abs_diff(first) as usize;
-                    let bit = 1 << (index % 32);
-                    if bits[index / 32] & bit != 0 {
-                        match codes {
-                            Some(_) => return Err(twice()),
-                            None => continue,
-                        }
-                    }
-                    bits[index / 32] |= bit;
-                    table.set(index, code(row));
-                    len += 1;
-                }
-                Keys::Integers(PerfectHashTable {
+                let table = CodeTable::new(count, range)?;
+                let bits = vec![0u32; (range as usize).div_ceil(32) + 1];
+                let mut dense = PerfectHashTable {
                     first,
                     range,
                     bits,
                     codes: table,
-                })
+                };
+                for row in present() {
+                    match dense.insert(values[row], code(row)) {
+                        true => len += 1,
+                        false if codes.is_some() => return Err(twice()),
+                        false => {}
+                    }
+                }
+                Keys::Integers(dense)
             } else {
                 let rows = present().count();
                 // the number of distinct keys is not known if duplicates are allowed

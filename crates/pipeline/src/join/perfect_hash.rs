@@ -28,6 +28,20 @@ pub struct PerfectHashTable {
 }
 
 impl PerfectHashTable {
+    /// Adds a key of the range. Returns false, and changes nothing, if it is there already.
+    #[inline]
+    pub(super) fn insert(&mut self, key: i64, code: u32) -> bool {
+        let index = key.wrapping_sub(self.first) as usize;
+        let bit = 1 << (index % 32);
+        let word = &mut self.bits[index / 32];
+        if *word & bit != 0 {
+            return false;
+        }
+        *word |= bit;
+        self.codes.set(index, code);
+        true
+    }
+
     /// The code of a key.
     pub fn code(&self, key: i64) -> Option<u32> {
         let index = key.wrapping_sub(self.first) as u64;

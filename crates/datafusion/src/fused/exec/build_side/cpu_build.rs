@@ -58,6 +58,7 @@ impl BuildSide {
             Some((cache, keys)) => (Some(Arc::clone(cache)), keys),
             None => (None, vec![None; self.lookups.len()]),
         };
+        let is_for_device = cache.is_some();
         let this = self.clone();
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
@@ -71,7 +72,7 @@ impl BuildSide {
             };
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
                 let table = match &mut row_keys {
-                    Ok(keys) => this.table(&batches, first, lookup, keys),
+                    Ok(keys) => this.table(&batches, (first, lookup), is_for_device, keys),
                     Err(reason) => Err(unsupported(reason.clone())),
                 };
                 first += lookup.payload.len();
@@ -228,12 +229,13 @@ impl BuildSide {
         })
     }
 
-    /// Builds the table of a lookup whose payload is in the columns of `rows` from `first` on.
+    /// Builds the table of a lookup whose payload is in the columns of `rows` from the given one on. A device has less
+    /// memory, so that values which occur several times have one code there; elsewhere finding them costs more.
     fn table(
         &self,
         rows: &[RecordBatch],
-        first: usize,
-        lookup: &BuildLookup,
+        (first, lookup): (usize, &BuildLookup),
+        is_for_device: bool,
         row_keys: &mut RowKeys,
     ) -> Result<Table> {
         let payload = &lookup.payload;
@@ -262,7 +264,11 @@ impl BuildSide {
             values.collect::<Result<Vec<_>>>()
         };
         if row_keys.rows_by_key.is_none() {
-            let is_by_row = lookup.purpose == Purpose::Rows || self.are_all_different(payload);
+            let is_by_row = match lookup.purpose {
+                Purpose::Rows => true,
+                Purpose::Values if !is_for_device => true,
+                Purpose::Values | Purpose::Groups => self.are_all_different(payload),
+            };
             let numbers = ids_of(is_by_row)?;
             let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
                 Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
