@@ -1,9 +1,10 @@
 //! Accumulators: an aggregate's values for the groups of a row group.
 
 use vectile_encodings::VECTOR_LEN;
-use vectile_pipeline::{Aggregate, Domain, Error, GroupTotals, Numbers, Result, Type};
+use vectile_pipeline::{Aggregate, Domain, Error, Result, Type};
 
-use crate::primitives::{rank_of, value_of};
+use crate::partial::{TotalValues, Totals};
+use crate::primitives::rank_of;
 use crate::vector::{ALL, Kind, Mask, Values, Vector, for_each_row};
 
 /// Sums of a group, which rows take turns to add to: an addition need not wait for that of the row before.
@@ -14,6 +15,9 @@ const LANES: usize = 4;
 pub(crate) struct Accumulator {
     /// Number of values of each group; empty if it is the number of rows.
     counts: Vec<u64>,
+    is_nullable: bool,
+    /// The largest magnitude that a sum may have.
+    most: u128,
     state: State,
 }
 
@@ -23,6 +27,8 @@ enum State {
     Count,
     /// A sum of integers that fits 64 bits: [`LANES`] of each group.
     Sum(Vec<[i64; LANES]>),
+    /// One of each group, if there may be many groups.
+    OneSum(Vec<i64>),
     /// A sum of integers.
     WideSum(Vec<i128>),
     FloatSum(Vec<f64>),
@@ -47,10 +53,8 @@ pub(crate) struct Rows<'a> {
 }
 
 impl Accumulator {
-    /// The most bytes for a group: a count, and a sum.
-    pub const MOST_BYTES: usize = size_of::<u64>() + size_of::<[i64; LANES]>();
-
-    /// The accumulator of `aggregate` over values of a domain, for `groups` groups of at most `rows` rows each.
+    /// The accumulator of `aggregate` over values of a domain, for `groups` groups of at most `rows` rows each; they may
+    /// become more if there are none.
     ///
     /// # Errors
     ///
@@ -67,9 +71,15 @@ impl Accumulator {
             false => Vec::new(),
         };
         let Some(domain) = domain else {
-            let state = State::Count;
-            return Ok(Self { counts, state });
+            return Ok(Self {
+                counts,
+                is_nullable,
+                most: 0,
+                state: State::Count,
+            });
         };
+        let bounds = domain.bounds;
+        let most = bounds.0.unsigned_abs().max(bounds.1.unsigned_abs());
         let kind = Kind::of(domain);
         let extreme = |is_max: bool| match kind {
             Kind::Wide => State::WideExtreme {
@@ -88,14 +98,53 @@ impl Accumulator {
                 return Err(Error::Internal("an aggregate of booleans".into()));
             }
             (Aggregate::Sum(_), Kind::Float) => State::FloatSum(vec![0.0; groups]),
-            (Aggregate::Sum(_), Kind::Int) if domain.bounds.bits() + rows.max(1).ilog2() < 63 => {
-                State::Sum(vec![[0; LANES]; groups])
+            (Aggregate::Sum(_), Kind::Int) if bounds.bits() + rows.max(1).ilog2() < 63 => {
+                match groups {
+                    0 => State::OneSum(Vec::new()),
+                    _ => State::Sum(vec![[0; LANES]; groups]),
+                }
             }
             (Aggregate::Sum(_), _) => State::WideSum(vec![0; groups]),
             (Aggregate::Min(_), _) => extreme(false),
             (Aggregate::Max(_), _) => extreme(true),
         };
-        Ok(Self { counts, state })
+        Ok(Self {
+            counts,
+            is_nullable,
+            most: most.saturating_mul(rows as u128),
+            state,
+        })
+    }
+
+    /// Adds groups without values, so that there are `groups`.
+    pub fn grow(&mut self, groups: usize) {
+        if self.is_nullable {
+            self.counts.resize(groups, 0);
+        }
+        match &mut self.state {
+            State::Count => {}
+            State::Sum(sums) => sums.resize(groups, [0; LANES]),
+            State::OneSum(sums) => sums.resize(groups, 0),
+            State::WideSum(sums) => sums.resize(groups, 0),
+            State::FloatSum(sums) => sums.resize(groups, 0.0),
+            State::Extreme { is_max, values, .. } => {
+                values.resize(groups, if *is_max { i64::MIN } else { i64::MAX });
+            }
+            State::WideExtreme { is_max, values } => {
+                values.resize(groups, if *is_max { i128::MIN } else { i128::MAX });
+            }
+        }
+    }
+
+    /// Bytes for each group.
+    pub fn bytes_per_group(&self) -> usize {
+        let of_state = match &self.state {
+            State::Count => 0,
+            State::Sum(_) => size_of::<[i64; LANES]>(),
+            State::OneSum(_) | State::FloatSum(_) | State::Extreme { .. } => 8,
+            State::WideSum(_) | State::WideExtreme { .. } => 16,
+        };
+        of_state + if self.is_nullable { 8 } else { 0 }
     }
 
     /// Adds a vector's rows. `vector` has the values of the argument.
@@ -119,6 +168,10 @@ impl Accumulator {
                 }),
                 None => sums[0][0] = sums[0][0].wrapping_add(sum(&mask, values)),
             },
+            (State::OneSum(sums), Values::Int(values)) => for_each_row(&mask, |row| {
+                let sum = &mut sums[group(row)];
+                *sum = sum.wrapping_add(values[row]);
+            }),
             (State::WideSum(sums), Values::Int(values)) => for_each_row(&mask, |row| {
                 let sum = &mut sums[group(row)];
                 *sum = sum.wrapping_add(values[row].into());
@@ -149,33 +202,69 @@ impl Accumulator {
         matches!(self.state, State::Extreme { of: Type::F32, .. })
     }
 
-    /// The values of `groups`, of which `rows` are the numbers of rows.
-    pub fn totals(&self, groups: &[usize], rows: &[u64]) -> GroupTotals {
-        let counts = match self.counts.is_empty() {
-            true => rows.to_vec(),
-            false => groups.iter().map(|group| self.counts[*group]).collect(),
-        };
-        let each = groups.iter();
-        let values = match &self.state {
-            State::Count => Numbers::Int(Vec::new()),
+    /// The values of some groups, or of all.
+    pub fn totals(self, some: Option<&[usize]>) -> Totals {
+        let counts = picked(self.counts, some);
+        let values = match self.state {
+            State::Count => TotalValues::Count,
             State::Sum(sums) => {
-                let sum = |lanes: &[i64; LANES]| lanes.iter().map(|x| i128::from(*x)).sum();
-                Numbers::Int(each.map(|group| sum(&sums[*group])).collect())
-            }
-            State::WideSum(sums) => Numbers::Int(each.map(|group| sums[*group]).collect()),
-            State::FloatSum(sums) => Numbers::Float(each.map(|group| sums[*group]).collect()),
-            State::Extreme { of, values, .. } => {
-                let ranks = each.map(|group| values[*group]);
-                match of.is_float() {
-                    true => Numbers::Float(ranks.map(value_of).collect()),
-                    false => Numbers::Int(ranks.map(i128::from).collect()),
+                let sum =
+                    |lanes: [i64; LANES]| lanes.iter().fold(0, |a: i64, b| a.wrapping_add(*b));
+                TotalValues::Sum {
+                    sums: picked(sums, some).into_iter().map(sum).collect(),
+                    most: self.most,
                 }
             }
-            State::WideExtreme { values, .. } => {
-                Numbers::Int(each.map(|group| values[*group]).collect())
+            State::OneSum(sums) => TotalValues::Sum {
+                sums: picked(sums, some),
+                most: self.most,
+            },
+            State::WideSum(sums) => TotalValues::WideSum(picked(sums, some)),
+            State::FloatSum(sums) => TotalValues::FloatSum(picked(sums, some)),
+            // those of other row groups may take more than 64 bits
+            State::Extreme {
+                is_max,
+                of: Type::I128 | Type::U64,
+                values,
+            } => {
+                let values = picked(values, some).into_iter().enumerate();
+                let values = values.map(|(group, value)| match counts.get(group) {
+                    Some(0) => {
+                        if is_max {
+                            i128::MIN
+                        } else {
+                            i128::MAX
+                        }
+                    }
+                    _ => value.into(),
+                });
+                TotalValues::WideExtreme {
+                    is_max,
+                    values: values.collect(),
+                }
             }
+            State::Extreme { is_max, of, values } => TotalValues::Extreme {
+                is_max,
+                of,
+                values: picked(values, some),
+            },
+            State::WideExtreme { is_max, values } => TotalValues::WideExtreme {
+                is_max,
+                values: picked(values, some),
+            },
         };
-        GroupTotals { counts, values }
+        Totals { counts, values }
+    }
+}
+
+/// The values of some groups, or of all; none if there are none.
+fn picked<T: Copy>(values: Vec<T>, some: Option<&[usize]>) -> Vec<T> {
+    match some {
+        Some(some) => some
+            .iter()
+            .filter_map(|group| values.get(*group).copied())
+            .collect(),
+        None => values,
     }
 }
 
@@ -219,56 +308,4 @@ fn extremes<T: Copy + Ord>(
             *old = (*old).min(value(row));
         }),
     }
-}
-
-/// Adds the totals of an aggregate over other rows, group by group, in order: `of` has the index of each group.
-///
-/// # Errors
-///
-/// [`Error::Internal`] if they are of another kind.
-pub(crate) fn merge(
-    aggregate: &Aggregate,
-    totals: &mut GroupTotals,
-    other: &GroupTotals,
-    of: &[usize],
-) -> Result<()> {
-    let most = of.iter().max().map_or(0, |most| most + 1);
-    totals.counts.resize(most.max(totals.counts.len()), 0);
-    let before: Vec<u64> = of.iter().map(|group| totals.counts[*group]).collect();
-    for (group, count) in of.iter().zip(&other.counts) {
-        totals.counts[*group] += count;
-    }
-    let has = |index: usize| (before[index] > 0, other.counts[index] > 0);
-    let groups = of.iter().copied().enumerate();
-    match (&mut totals.values, &other.values) {
-        (Numbers::Int(all), Numbers::Int(new)) if new.is_empty() => _ = all,
-        (Numbers::Int(all), Numbers::Int(new)) => {
-            all.resize(most.max(all.len()), 0);
-            let with = |a: i128, b: i128| match aggregate {
-                Aggregate::Min(_) => a.min(b),
-                Aggregate::Max(_) => a.max(b),
-                _ => a.wrapping_add(b),
-            };
-            groups.for_each(|(index, group)| match has(index) {
-                (_, false) => {}
-                (false, true) => all[group] = new[index],
-                (true, true) => all[group] = with(all[group], new[index]),
-            });
-        }
-        (Numbers::Float(all), Numbers::Float(new)) => {
-            all.resize(most.max(all.len()), 0.0);
-            let with = |a: f64, b: f64| match aggregate {
-                Aggregate::Min(_) => value_of(rank_of(a).min(rank_of(b))),
-                Aggregate::Max(_) => value_of(rank_of(a).max(rank_of(b))),
-                _ => a + b,
-            };
-            groups.for_each(|(index, group)| match has(index) {
-                (_, false) => {}
-                (false, true) => all[group] = new[index],
-                (true, true) => all[group] = with(all[group], new[index]),
-            });
-        }
-        _ => return Err(Error::Internal("totals of another kind".into())),
-    }
-    Ok(())
 }

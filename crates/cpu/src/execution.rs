@@ -4,15 +4,16 @@ use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Aggregate, Code, Error, Expr, GroupKey, Groups, Literal, Lookup, Number, Numbers, Output,
-    Pipeline, Result, Rows, Total, Type,
+    Aggregate, Code, Error, Expr, GroupKey, Literal, Lookup, Number, Numbers, Output, Pipeline,
+    Result, Rows, Total, Type,
 };
 
 use crate::accumulator::{self, Accumulator};
 use crate::filter::{add_tests, apply};
 use crate::group::Key;
-use crate::merge::Merger;
-use crate::partial::Partial;
+use crate::merge::{Merger, Partition};
+use crate::numbering::Numbering;
+use crate::partial::{FEW_GROUPS, Part, Partial};
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::rows::rows_of;
@@ -47,20 +48,20 @@ impl Execution {
         }
     }
 
-    /// The most bytes that [`run`](Self::run) takes for groups.
-    pub fn bytes(pipeline: &Pipeline) -> usize {
-        match &pipeline.output {
-            Output::Groups(..) => MOST_SLOTS * Accumulator::MOST_BYTES,
-            _ => 0,
-        }
-    }
-
-    /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each.
+    /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
+    /// `reserve` with the bytes for groups before they become more.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding.
-    pub fn run(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
+    /// [`Error::Unsupported`] if no program computes the pipeline over these columns; errors of decoding, and of
+    /// `reserve`.
+    pub fn run(
+        pipeline: &Pipeline,
+        columns: &[Column],
+        rows: usize,
+        mut reserve: impl FnMut(usize) -> Result<()>,
+    ) -> Result<Partial> {
+        let reserve = &mut reserve;
         if !pipeline.matches.is_empty() {
             let reason = "matches of duplicate keys, in a program";
             return Err(Error::Unsupported(reason.into()));
@@ -98,9 +99,11 @@ impl Execution {
             });
             let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
             let all = Selection::all(0, selection.count());
-            return aggregated(&keys, aggregates, lookups, &picked, &readers, &all);
+            return aggregated(&keys, aggregates, lookups, &picked, &readers, &all, reserve);
         }
-        aggregated(&keys, aggregates, lookups, columns, &readers, &selection)
+        aggregated(
+            &keys, aggregates, lookups, columns, &readers, &selection, reserve,
+        )
     }
 
     /// Adds the rows or groups of the next row group.
@@ -113,8 +116,7 @@ impl Execution {
             self.rows.push(rows);
             return Ok(());
         }
-        let (_, aggregates) = outputs(&self.pipeline.output)?;
-        self.merger.add(aggregates, partial)
+        self.merger.add(partial)
     }
 
     /// The rows of each row group.
@@ -122,17 +124,36 @@ impl Execution {
         &self.rows
     }
 
+    /// True if so many groups were added that they should be merged now: take the [`partitions`](Self::partitions),
+    /// [merge](Partition::merge) each of them, on any thread, and [put them back](Self::put_partitions).
+    pub fn is_due(&self) -> bool {
+        self.merger.is_due()
+    }
+
+    /// Takes the groups so far, which have to be put back before others are added.
+    pub fn partitions(&mut self) -> Vec<Partition> {
+        self.merger.take()
+    }
+
+    /// Puts partitions back, in their order.
+    pub fn put_partitions(&mut self, partitions: Vec<Partition>) {
+        self.merger.put(partitions);
+    }
+
+    /// Takes all groups: [`groups`](Partition::groups) of each partition, on any thread, are those of the output.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn finish(&mut self) -> Result<Vec<Partition>> {
+        self.merger.finish()
+    }
+
     /// Estimated bytes of the rows or groups so far.
     pub fn merged_bytes(&self) -> usize {
-        if let Output::Rows(_) = &self.pipeline.output {
-            let arrays = self.rows.iter().flat_map(|rows| &rows.columns);
-            return arrays.map(|array| array.get_array_memory_size()).sum();
-        }
-        let width = match &self.pipeline.output {
-            Output::Groups(keys, aggregates) => 4 * keys.len() + 2 * aggregates.len() + 4,
-            _ => 0,
-        };
-        self.merger.len() * width * size_of::<i128>()
+        let arrays = self.rows.iter().flat_map(|rows| &rows.columns);
+        let of_rows = arrays.map(|array| array.get_array_memory_size());
+        of_rows.sum::<usize>() + self.merger.bytes()
     }
 
     /// The totals of an output without keys.
@@ -159,15 +180,6 @@ impl Execution {
         });
         Ok(totals.collect())
     }
-
-    /// The groups.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Internal`], which would be a bug.
-    pub fn groups(&self) -> Result<Groups> {
-        self.merger.groups()
-    }
 }
 
 /// A key that is a code as the value of that code.
@@ -186,6 +198,7 @@ fn aggregated(
     columns: &[Column],
     readers: &[Reader<'_>],
     selection: &Selection,
+    reserve: &mut impl FnMut(usize) -> Result<()>,
 ) -> Result<Partial> {
     let rows = selection.rows();
     let mut program = Program::new(readers, lookups);
@@ -194,12 +207,12 @@ fn aggregated(
             add_tests(&mut program, expr, columns, selection)?;
         }
     }
-    let keys = Key::all(keys, readers, &mut program)?;
-    let groups = Key::combinations(&keys);
-    if groups > MOST_SLOTS.min(FEW_GROUPS.max(rows)) / aggregates.len().max(1) {
-        let reason = format!("{groups} groups of {rows} rows");
-        return Err(Error::Unsupported(reason));
-    }
+    let few = Numbering::few(selection.count());
+    let (keys, combinations) = Key::all(keys, readers, &mut program, few)?;
+    // their codes differ between row groups
+    let has_entries = keys.iter().any(Key::has_entries);
+    let mut numbering = Numbering::new(combinations);
+    let groups = numbering.len();
     let mut arguments = Vec::new();
     for aggregate in aggregates {
         let (register, domain, is_nullable) = match aggregate.argument() {
@@ -232,27 +245,57 @@ fn aggregated(
         let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
         arguments.push((register, accumulator));
     }
-    let counts = accumulate(&program, selection, &keys, readers, &mut arguments, groups)?;
-    let with_rows = counts.iter().enumerate();
-    let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
-    let found: Vec<usize> = with_rows.map(|(group, _)| group).collect();
-    let rows: Vec<u64> = found.iter().map(|group| counts[*group]).collect();
-    let totals = arguments.iter();
-    let totals = totals.map(|(_, accumulator)| accumulator.totals(&found, &rows));
+    let run = Run {
+        program: &program,
+        readers,
+        keys: &keys,
+    };
+    let counts = run.accumulate(selection, &mut numbering, &mut arguments, reserve)?;
+    let singles = arguments.iter().map(|(_, of)| of.is_single()).collect();
+    let part = part_of(&keys, &numbering, counts, arguments);
     Ok(Partial {
         rows: None,
-        count: found.len(),
-        keys: keys.iter().map(|key| key.values(&found)).collect(),
-        totals: totals.collect(),
-        singles: arguments.iter().map(|(_, of)| of.is_single()).collect(),
+        keys: keys.iter().map(Key::key_type).collect(),
+        singles,
+        parts: match has_entries || part.rows.len() <= FEW_GROUPS {
+            true => vec![part],
+            false => part.split(),
+        },
     })
 }
 
-/// The most accumulators of a row group: groups by aggregates.
-const MOST_SLOTS: usize = 1 << 17;
-
-/// A row group may have this many accumulators even if it has fewer rows.
-const FEW_GROUPS: usize = 1 << 12;
+/// The groups with rows.
+fn part_of(
+    keys: &[Key<'_>],
+    numbering: &Numbering,
+    counts: Vec<u64>,
+    arguments: Vec<(Option<Register>, Accumulator)>,
+) -> Part {
+    let with_rows = counts.iter().enumerate();
+    let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
+    let found: Option<Vec<usize>> =
+        (!numbering.is_exact()).then(|| with_rows.map(|(group, _)| group).collect());
+    let (mut low, mut high, mut nulls) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, key) in keys.iter().enumerate() {
+        let some = found.as_deref().unwrap_or_default();
+        let words = numbering.words(key, some, index, &mut nulls);
+        low.push(words.0);
+        high.push(words.1);
+    }
+    let words = low.into_iter().chain(high).chain([nulls]).collect();
+    let totals = arguments.into_iter();
+    let totals = totals.map(|(_, accumulator)| accumulator.totals(found.as_deref()));
+    let totals = totals.collect();
+    let rows = match &found {
+        Some(found) => found.iter().map(|group| counts[*group]).collect(),
+        None => counts,
+    };
+    Part {
+        rows,
+        words,
+        totals,
+    }
+}
 
 /// If at most one row of this many is selected, rows are picked before they are computed on.
 const PICKED: usize = 8;
@@ -320,45 +363,72 @@ fn int(value: i128) -> Expr {
     Expr::Literal(Literal::Int(value, Type::I64))
 }
 
-/// Adds the selected rows to the accumulators. Returns the number of rows of each group.
-fn accumulate(
-    program: &Program<'_>,
-    selection: &Selection,
-    keys: &[Key<'_>],
-    readers: &[Reader<'_>],
-    arguments: &mut [(Option<Register>, Accumulator)],
-    groups: usize,
-) -> Result<Vec<u64>> {
-    let mut counts = vec![0u64; groups];
-    let mut vectors = program.vectors();
-    let none = Vector::new(Kind::Bool);
-    for vector in 0..selection.num_vectors() {
-        if selection.is_vector_empty(vector) {
-            continue;
-        }
-        let mask = selection.mask(vector);
-        program.run(vector, &mut vectors)?;
+/// The program of a row group.
+struct Run<'a> {
+    program: &'a Program<'a>,
+    readers: &'a [Reader<'a>],
+    keys: &'a [Key<'a>],
+}
+
+impl Run<'_> {
+    /// Adds the selected rows to the accumulators. Returns the number of rows of each group.
+    fn accumulate(
+        &self,
+        selection: &Selection,
+        numbering: &mut Numbering,
+        arguments: &mut [(Option<Register>, Accumulator)],
+        reserve: &mut impl FnMut(usize) -> Result<()>,
+    ) -> Result<Vec<u64>> {
+        let mut counts = vec![0u64; numbering.len()];
+        let mut vectors = self.program.vectors();
         let mut numbers = [0u32; VECTOR_LEN];
-        for key in keys {
-            key.add_digits(vector, &mask, &vectors, readers, &mut numbers)?;
-        }
-        let rows = accumulator::Rows {
-            mask: &mask,
-            groups: (!keys.is_empty()).then_some(&numbers),
-        };
-        match rows.groups {
-            None => counts[0] += count(&mask) as u64,
-            Some(groups) if mask == ALL => {
-                groups.iter().for_each(|group| counts[*group as usize] += 1);
+        let none = Vector::new(Kind::Bool);
+        let of_groups = arguments.iter().map(|(_, of)| of.bytes_per_group());
+        let bytes_per_group = of_groups.sum::<usize>() + size_of::<u64>();
+        let mut reserved = 0;
+        for vector in 0..selection.num_vectors() {
+            if selection.is_vector_empty(vector) {
+                continue;
             }
-            Some(groups) => {
-                crate::vector::for_each_row(&mask, |row| counts[groups[row] as usize] += 1);
+            let mask = selection.mask(vector);
+            self.program.run(vector, &mut vectors)?;
+            numbering.number(
+                self.keys,
+                vector,
+                &mask,
+                &vectors,
+                self.readers,
+                &mut numbers,
+            )?;
+            let groups = numbering.len();
+            let bytes = numbering.bytes() + groups * bytes_per_group;
+            if bytes > reserved {
+                // vectors of accumulators double
+                reserved = bytes * 2;
+                reserve(reserved)?;
+            }
+            if groups > counts.len() {
+                counts.resize(groups, 0);
+                arguments.iter_mut().for_each(|(_, of)| of.grow(groups));
+            }
+            let rows = accumulator::Rows {
+                mask: &mask,
+                groups: (!self.keys.is_empty()).then_some(&numbers),
+            };
+            match rows.groups {
+                None => counts[0] += count(&mask) as u64,
+                Some(groups) if mask == ALL => {
+                    groups.iter().for_each(|group| counts[*group as usize] += 1);
+                }
+                Some(groups) => {
+                    crate::vector::for_each_row(&mask, |row| counts[groups[row] as usize] += 1);
+                }
+            }
+            for (register, accumulator) in arguments.iter_mut() {
+                let argument = register.map_or(&none, |register| &vectors[register]);
+                accumulator.add(argument, &rows)?;
             }
         }
-        for (register, accumulator) in arguments.iter_mut() {
-            let argument = register.map_or(&none, |register| &vectors[register]);
-            accumulator.add(argument, &rows)?;
-        }
+        Ok(counts)
     }
-    Ok(counts)
 }

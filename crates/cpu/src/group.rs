@@ -1,32 +1,32 @@
-//! Groups of a row group's rows: a dense number for each combination of keys.
+//! Group keys of a row group: each is a digit, and the digits of all keys are one number, a combination.
 
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
-use vectile_pipeline::{Error, GroupKey, Result, Type};
+use vectile_pipeline::{Bounds, Error, GroupKey, Result, Type};
 
 use crate::program::{Program, Register};
 use crate::reader::Reader;
-use crate::vector::{Kind, Mask, Values, Vector};
+use crate::table::hashed;
+use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
-/// The most groups that a row group may have, counting combinations of keys that do not occur.
-const MOST_GROUPS: u64 = 1 << 16;
-
-/// A group key, and how its values become digits of the group's number.
+/// A group key, and how its values become digits.
 pub(crate) struct Key<'a> {
     digits: Digits<'a>,
     is_nullable: bool,
-    /// Number of digits, with one for null.
-    count: u64,
+    /// Number of digits, without that for null, which follows them; 0 for 2^128.
+    values: u128,
     /// The weight of a digit.
-    weight: u64,
+    weight: u128,
+    /// Weights of keys behind this one are multiples of `weight * modulus`; 0 if there are none.
+    modulus: u128,
 }
 
 enum Digits<'a> {
     /// Integers, from the first on.
     Value {
         register: Register,
-        first: i64,
+        first: i128,
         of: Type,
     },
     /// Codes of a dictionary.
@@ -37,100 +37,212 @@ enum Digits<'a> {
     },
 }
 
-/// The values of a key, one for each group.
+/// The values of a key are of this type.
 #[derive(Clone, Debug)]
-pub(crate) enum KeyValues {
+pub(crate) enum KeyType {
     /// Integers of a machine type.
-    Integers(Type, Vec<Option<i64>>),
+    Integers(Type),
     /// Indices of entries.
-    Entries(ArrayRef, Vec<Option<u32>>),
+    Entries(ArrayRef),
 }
 
+/// Number of combinations of the keys of a row group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Combinations {
+    /// This many.
+    Some(u64),
+    /// More, whose numbers have 64 bits.
+    Long,
+    /// More, whose numbers have 128 bits.
+    Wide,
+}
+
+/// An unsigned integer that can be the number of a combination.
+pub(crate) trait Combination: Copy + Default + PartialEq + PartialOrd {
+    fn of_code(code: u32) -> Self;
+    fn of_int(difference: i64) -> Self;
+    fn of_wide(difference: i128) -> Self;
+    /// Adds a digit times its weight.
+    fn add(&mut self, digit: Self, weight: Self);
+    /// `self / weight % modulus`, where a modulus of 0 is none.
+    fn digit(self, weight: Self, modulus: Self) -> Self;
+    fn word(self) -> u64;
+    fn wide(self) -> i128;
+    fn hash(self) -> u64;
+}
+
+macro_rules! combination {
+    ($native:ty, |$value:ident| $hash:expr) => {
+        impl Combination for $native {
+            fn of_code(code: u32) -> Self {
+                code as Self
+            }
+
+            fn of_int(difference: i64) -> Self {
+                difference as u64 as Self
+            }
+
+            fn of_wide(difference: i128) -> Self {
+                difference as Self
+            }
+
+            #[inline(always)]
+            fn add(&mut self, digit: Self, weight: Self) {
+                *self = self.wrapping_add(digit.wrapping_mul(weight));
+            }
+
+            #[inline(always)]
+            fn digit(self, weight: Self, modulus: Self) -> Self {
+                let upper = match weight.is_power_of_two() {
+                    true => self >> weight.trailing_zeros(),
+                    false => self.checked_div(weight).unwrap_or_default(),
+                };
+                match modulus {
+                    0 => upper,
+                    _ if modulus.is_power_of_two() => upper & (modulus - 1),
+                    _ => upper % modulus,
+                }
+            }
+
+            fn word(self) -> u64 {
+                self as u64
+            }
+
+            fn wide(self) -> i128 {
+                self as i128
+            }
+
+            #[inline(always)]
+            fn hash(self) -> u64 {
+                let $value = self;
+                $hash
+            }
+        }
+    };
+}
+
+combination!(u32, |value| hashed(0, value.into()));
+combination!(u64, |value| hashed(0, value));
+combination!(u128, |value| hashed(
+    hashed(0, value as u64),
+    (value >> 64) as u64
+));
+
 impl<'a> Key<'a> {
-    /// Lowers the keys of a grouping.
+    /// Lowers the keys of a grouping, and counts combinations: if there are more than `few`, digits have whole numbers
+    /// of bits.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if there are too many combinations, and for other keys than integers and dictionaries.
+    /// [`Error::Unsupported`] for combinations of more than 128 bits, and for other keys than integers and
+    /// dictionaries.
     pub fn all(
         keys: &[GroupKey],
         readers: &'a [Reader<'a>],
         program: &mut Program<'a>,
-    ) -> Result<Vec<Self>> {
-        let mut groups = 1u64;
-        let mut all = Vec::new();
-        for key in keys {
-            let mut key = Self::new(key, readers, program)?;
-            key.weight = groups;
-            groups = groups.saturating_mul(key.count);
-            if groups > MOST_GROUPS {
-                let reason = format!("more than {MOST_GROUPS} groups of a row group");
-                return Err(Error::Unsupported(reason));
+        few: u64,
+    ) -> Result<(Vec<Self>, Combinations)> {
+        let all = keys.iter().map(|key| Self::new(key, readers, program));
+        let mut all: Vec<Self> = all.collect::<Result<_>>()?;
+        let counts = all.iter().map(|key| match (key.values, key.count()) {
+            (0, _) | (_, 0) => u128::MAX,
+            (_, count) => count,
+        });
+        let count = counts.fold(1, u128::saturating_mul);
+        if count <= few.into() {
+            let mut weight = 1;
+            for key in &mut all {
+                (key.weight, key.modulus) = (weight, key.count());
+                weight *= key.modulus;
             }
-            all.push(key);
+            if let Some(last) = all.last_mut() {
+                last.modulus = 0;
+            }
+            return Ok((all, Combinations::Some(count as u64)));
         }
-        Ok(all)
+        let mut bits = 0u32;
+        for key in &mut all {
+            let own = u128::BITS - key.count().wrapping_sub(1).leading_zeros();
+            // a null beside all values of 128 bits
+            let is_full = key.values == 0 && key.is_nullable;
+            if is_full || bits + own > u128::BITS {
+                let reason = "groups by keys of more than 128 bits";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            // digits of no bits are 0 at any weight
+            key.weight = 1u128.checked_shl(bits).unwrap_or(1);
+            key.modulus = 1u128.checked_shl(own).unwrap_or(0);
+            bits += own;
+        }
+        match bits {
+            ..=64 => {
+                let long = |modulus: u128| if modulus >> 64 == 0 { modulus } else { 0 };
+                all.iter_mut()
+                    .for_each(|key| key.modulus = long(key.modulus));
+                Ok((all, Combinations::Long))
+            }
+            _ => Ok((all, Combinations::Wide)),
+        }
     }
 
     fn new(key: &GroupKey, readers: &'a [Reader<'a>], program: &mut Program<'a>) -> Result<Self> {
-        let (digits, is_nullable, count) = match key {
+        let (digits, is_nullable, values) = match key {
             GroupKey::Value(expr) => {
                 let register = program.add(expr)?;
                 let domain = program.domain(register);
-                if !matches!(Kind::of(domain), Kind::Int | Kind::Bool) {
+                if Kind::of(domain) == Kind::Float {
                     let reason = format!("groups by a value of type {:?}", domain.of);
                     return Err(Error::Unsupported(reason));
                 }
-                let is_nullable = program.is_nullable(register);
-                let (first, last) = (domain.bounds.0, domain.bounds.1);
-                let count = u64::try_from(last - first).unwrap_or(u64::MAX);
+                let Bounds(first, last) = domain.bounds;
                 let digits = Digits::Value {
                     register,
-                    first: first as i64,
+                    first,
                     of: domain.of,
                 };
-                (digits, is_nullable, count.saturating_add(1))
+                let values = last.wrapping_sub(first) as u128;
+                let is_nullable = program.is_nullable(register);
+                (digits, is_nullable, values.wrapping_add(1))
             }
             GroupKey::DictionaryValue(column) => {
                 let missing = || Error::Internal(format!("there is no column {column}"));
                 let reader = readers.get(*column).ok_or_else(missing)?;
                 let (entries, codes) = reader.dictionary()?;
-                let count = entries.len() as u64;
+                let values = entries.len() as u128;
                 let digits = Digits::Dictionary {
                     column: *column,
                     codes,
                     entries,
                 };
-                (digits, reader.is_nullable(), count)
+                (digits, reader.is_nullable(), values)
             }
             GroupKey::Code(_) => return Err(Error::Unsupported("groups by a lookup".into())),
         };
         Ok(Self {
             digits,
             is_nullable,
-            count: count.saturating_add(is_nullable.into()),
+            values,
             weight: 1,
+            modulus: 0,
         })
     }
 
-    /// Number of combinations of keys.
-    pub fn combinations(keys: &[Self]) -> usize {
-        keys.iter().map(|key| key.count).product::<u64>() as usize
+    /// Number of digits, with that for null; 0 for 2^128.
+    fn count(&self) -> u128 {
+        self.values.wrapping_add(self.is_nullable.into())
     }
 
-    /// Adds the key's part of the numbers of a vector's rows that pass.
-    pub fn add_digits(
+    /// Adds the key's part of the combinations of a vector's rows that pass; those of others are arbitrary, but possible.
+    pub fn add_digits<T: Combination>(
         &self,
         vector: usize,
         mask: &Mask,
         vectors: &[Vector],
         readers: &[Reader<'_>],
-        groups: &mut [u32; VECTOR_LEN],
+        combinations: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        let weight = self.weight as u32;
-        let null = self.count.saturating_sub(1);
-        let mut digits = [0u32; VECTOR_LEN];
-        let mut entries = u64::MAX;
+        let mut digits = [T::default(); VECTOR_LEN];
+        let pairs = digits.iter_mut();
         let valid = match &self.digits {
             Digits::Value {
                 register, first, ..
@@ -138,66 +250,128 @@ impl<'a> Key<'a> {
                 let vector = &vectors[*register];
                 match &vector.values {
                     Values::Int(values) => {
-                        let pairs = digits.iter_mut().zip(values.iter());
-                        pairs.for_each(|(digit, x)| *digit = x.wrapping_sub(*first) as u32);
+                        let first = *first as i64;
+                        pairs
+                            .zip(values.iter())
+                            .for_each(|(digit, x)| *digit = T::of_int(x.wrapping_sub(first)));
                     }
-                    Values::Bool(bits) => {
-                        let rows = digits.iter_mut().enumerate();
-                        rows.for_each(|(row, digit)| {
-                            *digit = (bits[row / 64] >> (row % 64) & 1) as u32;
-                        });
-                    }
+                    Values::Wide(values) => pairs
+                        .zip(values.iter())
+                        .for_each(|(digit, x)| *digit = T::of_wide(x.wrapping_sub(*first))),
+                    Values::Bool(bits) => pairs.enumerate().for_each(|(row, digit)| {
+                        *digit = T::of_code(u32::from(has_row(bits, row)));
+                    }),
                     _ => return Err(Error::Internal("a key of another kind".into())),
                 }
                 vector.valid
             }
-            Digits::Dictionary {
-                column,
-                codes,
-                entries: of_codes,
-            } => {
-                entries = of_codes.len() as u64;
+            Digits::Dictionary { column, codes, .. } => {
                 if let Some(codes) = codes {
-                    codes.decode_codes(vector, &mut digits)?;
+                    let mut of_rows = [0; VECTOR_LEN];
+                    codes.decode_codes(vector, &mut of_rows)?;
+                    pairs
+                        .zip(&of_rows)
+                        .for_each(|(digit, code)| *digit = T::of_code(*code));
                 }
                 readers[*column].valid(vector)
             }
         };
-        let has_row = |mask: &Mask, row: usize| mask[row / 64] >> (row % 64) & 1 == 1;
-        for (row, digit) in digits.iter_mut().enumerate() {
-            let is_null = valid.is_some_and(|valid| !has_row(&valid, row));
-            let is_known = u64::from(*digit) < self.count.min(entries);
-            if is_null {
-                *digit = null as u32;
-            } else if !is_known {
-                // a row that does not pass may have any digit
-                if has_row(mask, row) {
-                    let reason = format!("a key with the code {digit}, which has no value");
-                    return Err(Error::Unsupported(reason));
+        self.check(&mut digits, mask, valid.as_ref())?;
+        if let Some(valid) = valid {
+            let null = T::of_wide(self.values as i128);
+            let rows = digits.iter_mut().enumerate();
+            rows.for_each(|(row, digit)| {
+                if !has_row(&valid, row) {
+                    *digit = null;
                 }
-                *digit = 0;
-            }
+            });
         }
-        let pairs = groups.iter_mut().zip(&digits);
-        pairs.for_each(|(group, digit)| *group += digit * weight);
+        let weight = T::of_wide(self.weight as i128);
+        let pairs = combinations.iter_mut().zip(&digits);
+        pairs.for_each(|(combination, digit)| combination.add(*digit, weight));
         Ok(())
     }
 
-    /// The key's values in `groups`.
-    pub fn values(&self, groups: &[usize]) -> KeyValues {
-        let digits = groups.iter().map(|group| {
-            let digit = *group as u64 / self.weight % self.count;
-            (!self.is_nullable || digit + 1 < self.count).then_some(digit)
-        });
+    /// Replaces digits that stand for no value. Rows that do not pass, or are null, may have any.
+    fn check<T: Combination>(
+        &self,
+        digits: &mut [T; VECTOR_LEN],
+        mask: &Mask,
+        valid: Option<&Mask>,
+    ) -> Result<()> {
+        let last = T::of_wide(self.values.wrapping_sub(1) as i128);
+        let is_unknown = |digit: &T| *digit > last;
+        if self.values == 0 || !digits.iter().fold(false, |any, x| any | is_unknown(x)) {
+            return Ok(());
+        }
+        let valid = valid.unwrap_or(&ALL);
+        for (row, digit) in digits.iter_mut().enumerate() {
+            if !is_unknown(digit) {
+                continue;
+            }
+            if has_row(mask, row) && has_row(valid, row) {
+                let reason = format!("a key with the code {}, which has no value", digit.word());
+                return Err(Error::Unsupported(reason));
+            }
+            *digit = T::default();
+        }
+        Ok(())
+    }
+
+    /// True if the key's values are indices of entries.
+    pub fn has_entries(&self) -> bool {
+        matches!(self.digits, Digits::Dictionary { .. })
+    }
+
+    /// The type of the key's values.
+    pub fn key_type(&self) -> KeyType {
         match &self.digits {
-            Digits::Value { first, of, .. } => {
-                let values = digits.map(|digit| Some(first.wrapping_add(digit? as i64)));
-                KeyValues::Integers(*of, values.collect())
-            }
-            Digits::Dictionary { entries, .. } => {
-                let codes = digits.map(|digit| Some(digit? as u32));
-                KeyValues::Entries(entries.clone(), codes.collect())
-            }
+            Digits::Value { of, .. } => KeyType::Integers(*of),
+            Digits::Dictionary { entries, .. } => KeyType::Entries(entries.clone()),
         }
     }
+
+    /// The key's values in combinations, as words: the lower 64 bits, and the upper ones unless all are those of a sign.
+    /// Sets bit `bit` of `nulls` for nulls, whose words are 0; it is empty as long as there are none.
+    pub fn words<T: Combination>(
+        &self,
+        combinations: &[T],
+        bit: usize,
+        nulls: &mut Vec<u64>,
+    ) -> (Vec<u64>, Vec<u64>) {
+        let (weight, modulus) = (self.weight, self.modulus);
+        let (weight, modulus) = (T::of_wide(weight as i128), T::of_wide(modulus as i128));
+        let digits = combinations.iter().map(|of| of.digit(weight, modulus));
+        let first = match self.digits {
+            Digits::Value { first, .. } => first,
+            Digits::Dictionary { .. } => 0,
+        };
+        let is_wide = i64::try_from(first).is_err()
+            || i64::try_from(first.wrapping_add(self.values as i128).wrapping_sub(1)).is_err();
+        let low = digits
+            .clone()
+            .map(|digit| (first as u64).wrapping_add(digit.word()));
+        let mut low: Vec<u64> = low.collect();
+        let high = digits
+            .clone()
+            .filter(|_| is_wide)
+            .map(|digit| (first.wrapping_add(digit.wide()) >> 64) as u64);
+        let mut high: Vec<u64> = high.collect();
+        if self.is_nullable {
+            let null = T::of_wide(self.values as i128);
+            for (group, _) in digits.enumerate().filter(|(_, digit)| *digit == null) {
+                nulls.resize(low.len(), 0);
+                nulls[group] |= 1 << bit;
+                low[group] = 0;
+                if let Some(high) = high.get_mut(group) {
+                    *high = 0;
+                }
+            }
+        }
+        (low, high)
+    }
+}
+
+fn has_row(mask: &Mask, row: usize) -> bool {
+    mask[row / 64] >> (row % 64) & 1 == 1
 }

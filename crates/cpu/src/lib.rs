@@ -3,9 +3,10 @@
 //! ```text
 //! execution ──▶ filter ──▶ program ──▶ primitives ──▶ vector
 //!     │                       │
-//!     ├──▶ group, merge       └──▶ lookup, reader
-//!     ├──▶ rows
-//!     └──▶ accumulator
+//!     ├──▶ numbering ──▶ group └──▶ lookup, reader
+//!     ├──▶ accumulator
+//!     ├──▶ partial ──▶ merge
+//!     └──▶ rows
 //! ```
 //!
 //! The expressions of a pipeline become a program for each row group: a list of instructions, each of which computes a
@@ -44,7 +45,7 @@
 //!     output: Output::Aggregates(vec![Aggregate::Sum(amount)]),
 //! });
 //! let mut execution = Execution::new(Arc::clone(&pipeline));
-//! execution.add(Execution::run(&pipeline, &columns, 4)?)?;
+//! execution.add(Execution::run(&pipeline, &columns, 4, |_| Ok(()))?)?;
 //! assert_eq!(execution.totals()?[0].value, Some(Number::Int(50)));
 //! # Ok::<(), vectile_pipeline::Error>(())
 //! ```
@@ -56,12 +57,15 @@ mod gather;
 mod group;
 mod lookup;
 mod merge;
+mod numbering;
 mod partial;
 mod primitives;
 mod program;
 mod reader;
 mod rows;
+mod table;
 mod vector;
 
 pub use execution::Execution;
+pub use merge::Partition;
 pub use partial::Partial;

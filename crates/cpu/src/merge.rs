@@ -1,4 +1,7 @@
-//! Merges the groups of row groups.
+//! Merges the groups of row groups, in their order.
+//!
+//! Few groups are merged as they come. Many are split by the hashes of their keys into partitions, each of which merges
+//! its own, on any thread.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,113 +11,133 @@ use arrow::array::{
     UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
 use arrow::row::{OwnedRow, RowConverter, SortField};
-use vectile_pipeline::{Aggregate, Error, GroupTotals, Groups, Numbers, Result, Type};
+use vectile_encodings::VECTOR_LEN;
+use vectile_pipeline::{Error, GroupTotals, Groups, Result, Type};
 
-use crate::accumulator::merge;
-use crate::group::KeyValues;
-use crate::partial::Partial;
+use crate::group::KeyType;
+use crate::partial::{FEW_GROUPS, PARTITIONS, Part, Partial, TotalValues, Totals};
+use crate::table::Table;
 
-/// The most groups of all row groups together: one thread merges them.
-const MOST_GROUPS: usize = 1 << 18;
+/// Groups that are kept until they are merged, unless more were merged before.
+const MOST_PENDING: usize = 1 << 20;
 
 /// The groups of all row groups.
 #[derive(Default)]
 pub(crate) struct Merger {
     keys: Vec<MergedKey>,
-    /// The groups by their keys: integers, or indices of distinct entries.
-    groups: HashMap<Box<[Option<i64>]>, usize>,
-    totals: Vec<GroupTotals>,
     /// True for aggregates whose values are of single precision.
+    singles: Vec<bool>,
+    /// One, or [`PARTITIONS`].
+    partitions: Vec<Partition>,
+    /// Groups that are not merged.
+    pending: usize,
+}
+
+/// Some of the groups of all row groups: those with some hashes of keys.
+#[derive(Default)]
+pub struct Partition {
+    merged: Part,
+    table: Table,
+    /// Groups to be merged with these, in order.
+    pending: Vec<Part>,
+    output: Option<Arc<OutputTypes>>,
+}
+
+/// Keys and aggregates of all groups.
+struct OutputTypes {
+    keys: Vec<OutputKey>,
     singles: Vec<bool>,
 }
 
-/// The values of a key in all groups.
+enum OutputKey {
+    Integers(Type),
+    /// Words are indices of these.
+    Entries(ArrayRef),
+}
+
 enum MergedKey {
-    Integers(Type, Vec<Option<i64>>),
+    Integers(Type),
     Entries {
         converter: RowConverter,
-        distinct: HashMap<OwnedRow, i64>,
+        distinct: HashMap<OwnedRow, u64>,
         /// The entries, in the order in which they came.
         rows: Vec<OwnedRow>,
-        of_groups: Vec<Option<i64>>,
     },
 }
 
 impl MergedKey {
-    fn new(values: &KeyValues) -> Result<Self> {
-        Ok(match values {
-            KeyValues::Integers(of, _) => Self::Integers(*of, Vec::new()),
-            KeyValues::Entries(entries, _) => Self::Entries {
+    fn new(key_type: &KeyType) -> Result<Self> {
+        Ok(match key_type {
+            KeyType::Integers(of) => Self::Integers(*of),
+            KeyType::Entries(entries) => Self::Entries {
                 converter: RowConverter::new(vec![SortField::new(entries.data_type().clone())])
                     .map_err(of_arrow)?,
                 distinct: HashMap::new(),
                 rows: Vec::new(),
-                of_groups: Vec::new(),
             },
         })
     }
 
-    /// The keys as integers.
-    fn ids(&mut self, values: KeyValues) -> Result<Vec<Option<i64>>> {
-        match (self, values) {
-            (Self::Integers(of, _), KeyValues::Integers(other, values)) if *of == other => {
-                Ok(values)
-            }
+    /// Replaces the words of key `index` of a row group by those of all row groups.
+    fn replace(&mut self, of: &KeyType, index: usize, part: &mut Part) -> Result<()> {
+        match (self, of) {
+            (Self::Integers(of), KeyType::Integers(other)) if of == other => Ok(()),
             (
                 Self::Entries {
                     converter,
                     distinct,
                     rows,
-                    ..
                 },
-                KeyValues::Entries(entries, codes),
+                KeyType::Entries(entries),
             ) => {
-                let converted = converter.convert_columns(&[entries]).map_err(of_arrow)?;
+                let converted = converter.convert_columns(std::slice::from_ref(entries));
+                let converted = converted.map_err(of_arrow)?;
                 let mut of_codes = vec![None; converted.num_rows()];
-                let ids = codes.into_iter().map(|code| {
-                    let code = code? as usize;
-                    let id = of_codes.get_mut(code)?;
-                    Some(*id.get_or_insert_with(|| {
-                        let row = converted.row(code).owned();
+                let nulls = part.words.last().cloned().unwrap_or_default();
+                for (group, word) in part.words[index].iter_mut().enumerate() {
+                    let is_null = nulls
+                        .get(group)
+                        .is_some_and(|nulls| nulls >> index & 1 == 1);
+                    let Some(code) = of_codes.get_mut(*word as usize).filter(|_| !is_null) else {
+                        continue;
+                    };
+                    *word = *code.get_or_insert_with(|| {
+                        let row = converted.row(*word as usize).owned();
                         *distinct.entry(row).or_insert_with_key(|row| {
                             rows.push(row.clone());
-                            rows.len() as i64 - 1
+                            rows.len() as u64 - 1
                         })
-                    }))
-                });
-                Ok(ids.collect())
+                    });
+                }
+                Ok(())
             }
             _ => Err(Error::Internal("keys of another kind".into())),
         }
     }
 
-    fn push(&mut self, id: Option<i64>) {
+    fn output(&self) -> Result<OutputKey> {
         match self {
-            Self::Integers(_, values) => values.push(id),
-            Self::Entries { of_groups, .. } => of_groups.push(id),
-        }
-    }
-
-    fn array(&self) -> Result<ArrayRef> {
-        match self {
-            Self::Integers(of, values) => Ok(integers(*of, values)),
+            Self::Integers(of) => Ok(OutputKey::Integers(*of)),
             Self::Entries {
-                converter,
-                rows,
-                of_groups,
-                ..
+                converter, rows, ..
             } => {
                 let rows = rows.iter().map(OwnedRow::row);
                 let entries = converter.convert_rows(rows).map_err(of_arrow)?;
-                let [entries] = &entries[..] else {
-                    return Err(Error::Internal("a key of several columns".into()));
-                };
-                if entries.is_empty() {
-                    return Ok(new_null_array(entries.data_type(), of_groups.len()));
+                match &entries[..] {
+                    [entries] => Ok(OutputKey::Entries(entries.clone())),
+                    _ => Err(Error::Internal("a key of several columns".into())),
                 }
-                let indices = of_groups.iter().map(|id| Some((*id)? as u64));
-                let indices: UInt64Array = indices.collect();
-                arrow::compute::take(entries, &indices, None).map_err(of_arrow)
+            }
+        }
+    }
+
+    /// Estimated bytes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Integers(_) => 0,
+            Self::Entries { rows, .. } => {
+                let of_row = |row: &OwnedRow| 2 * (size_of_val(row) + row.as_ref().len()) + 16;
+                rows.iter().map(of_row).sum()
             }
         }
     }
@@ -124,18 +147,244 @@ fn of_arrow(error: arrow::error::ArrowError) -> Error {
     vectile_encodings::Error::from(error).into()
 }
 
+impl Merger {
+    /// Adds the groups of the next row group. Few are merged.
+    pub fn add(&mut self, partial: Partial) -> Result<()> {
+        let count = partial.count();
+        let Partial {
+            keys,
+            singles,
+            mut parts,
+            ..
+        } = partial;
+        if count == 0 {
+            return Ok(());
+        }
+        if self.partitions.is_empty() {
+            self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;
+            self.singles = singles;
+            self.partitions.push(Partition::default());
+        }
+        for (index, (key, of)) in self.keys.iter_mut().zip(&keys).enumerate() {
+            let mut parts = parts.iter_mut();
+            parts.try_for_each(|part| key.replace(of, index, part))?;
+        }
+        if self.partitions.len() == 1 {
+            let merged = self.partitions[0].merged.rows.len();
+            if parts.len() == 1 && merged + count <= 2 * FEW_GROUPS {
+                self.partitions[0].pending.append(&mut parts);
+                return self.partitions[0].merge();
+            }
+            let merged = std::mem::take(&mut self.partitions[0]).merged;
+            self.partitions.clear();
+            self.partitions.resize_with(PARTITIONS, Partition::default);
+            self.pending += merged.rows.len();
+            self.push(vec![merged]);
+        }
+        self.pending += count;
+        self.push(parts);
+        Ok(())
+    }
+
+    /// Gives each partition its groups.
+    fn push(&mut self, mut parts: Vec<Part>) {
+        if parts.len() == 1 {
+            parts = parts.into_iter().flat_map(Part::split).collect();
+        }
+        let partitions = self.partitions.iter_mut().zip(parts);
+        let with_groups = partitions.filter(|(_, part)| !part.rows.is_empty());
+        with_groups.for_each(|(partition, part)| partition.pending.push(part));
+    }
+
+    /// True if groups should be merged now, so that they take less memory.
+    pub fn is_due(&self) -> bool {
+        let merged = self.partitions.iter();
+        let merged: usize = merged.map(|partition| partition.merged.rows.len()).sum();
+        self.pending > merged.max(MOST_PENDING)
+    }
+
+    /// Takes the partitions, to merge them. They have to be given back.
+    pub fn take(&mut self) -> Vec<Partition> {
+        self.pending = 0;
+        std::mem::take(&mut self.partitions)
+    }
+
+    /// Gives partitions back.
+    pub fn put(&mut self, partitions: Vec<Partition>) {
+        self.partitions = partitions;
+    }
+
+    /// Takes the partitions, whose groups are complete.
+    pub fn finish(&mut self) -> Result<Vec<Partition>> {
+        let output = Arc::new(OutputTypes {
+            keys: self
+                .keys
+                .iter()
+                .map(MergedKey::output)
+                .collect::<Result<_>>()?,
+            singles: self.singles.clone(),
+        });
+        let mut partitions = self.take();
+        for partition in &mut partitions {
+            partition.output = Some(Arc::clone(&output));
+        }
+        Ok(partitions)
+    }
+
+    /// Estimated bytes of all groups.
+    pub fn bytes(&self) -> usize {
+        let of_keys = self.keys.iter().map(MergedKey::bytes).sum::<usize>();
+        of_keys + self.partitions.iter().map(Partition::bytes).sum::<usize>()
+    }
+
+    /// The totals of each aggregate, if there is one group.
+    pub fn totals(&self) -> Vec<GroupTotals> {
+        let merged = self.partitions.first().map(|partition| &partition.merged);
+        let totals = merged.map(|merged| merged.all_totals(&self.singles));
+        totals.unwrap_or_default()
+    }
+}
+
+impl Partition {
+    /// Merges groups that were added. Takes long if they are many.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug; [`Error::Unsupported`] for 2^32 groups.
+    pub fn merge(&mut self) -> Result<()> {
+        for part in std::mem::take(&mut self.pending) {
+            self.add(part)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, mut part: Part) -> Result<()> {
+        let Self { merged, table, .. } = self;
+        if merged.rows.is_empty() {
+            merged.words = vec![Vec::new(); part.words.len()];
+            merged.totals = part.totals.iter().map(Totals::none).collect();
+        }
+        let has_words = |part: &Part, column: usize| {
+            column < part.num_keys()
+                || part
+                    .words
+                    .get(column)
+                    .is_some_and(|words| !words.is_empty())
+        };
+        let columns = 0..merged.words.len();
+        let columns =
+            columns.filter(|column| has_words(merged, *column) || has_words(&part, *column));
+        let columns: Vec<usize> = columns.collect();
+        for column in &columns {
+            merged.fill(*column);
+            part.fill(*column);
+        }
+        let count = part.rows.len();
+        if merged.rows.len() + count >= u32::MAX as usize {
+            return Err(Error::Unsupported("2^32 groups".into()));
+        }
+        let mut of = Vec::with_capacity(count);
+        let mut hashes = Vec::with_capacity(VECTOR_LEN);
+        for start in (0..count).step_by(VECTOR_LEN) {
+            let groups = start..(start + VECTOR_LEN).min(count);
+            part.hashes(groups.clone(), &mut hashes);
+            let before = merged.rows.len();
+            table.reserve(before + groups.len(), |group| merged.hash(group as usize));
+            for (group, hash) in groups.zip(&hashes) {
+                let next = merged.rows.len() as u32;
+                let is_equal = |other: u32| {
+                    let words = |column: &usize| {
+                        merged.words[*column][other as usize] == part.words[*column][group]
+                    };
+                    columns.iter().all(words)
+                };
+                let number = table.find_or_add(*hash, next, is_equal);
+                if number == next {
+                    for column in &columns {
+                        merged.words[*column].push(part.words[*column][group]);
+                    }
+                    merged.rows.push(0);
+                }
+                of.push(number);
+            }
+        }
+        let both = merged.totals.iter_mut().zip(part.totals);
+        both.into_iter()
+            .try_for_each(|(totals, new)| totals.add(new, &merged.rows, &part.rows, &of))?;
+        for (group, rows) in of.iter().zip(&part.rows) {
+            merged.rows[*group as usize] += rows;
+        }
+        Ok(())
+    }
+
+    /// Estimated bytes.
+    pub fn bytes(&self) -> usize {
+        let pending = self.pending.iter().map(Part::bytes).sum::<usize>();
+        self.merged.bytes() + self.table.bytes() + pending
+    }
+
+    /// The groups, which are complete.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`merge`](Self::merge).
+    pub fn groups(mut self) -> Result<Groups> {
+        self.merge()?;
+        self.table = Table::default();
+        let Some(output) = &self.output else {
+            return Err(Error::Internal("a partition that is not complete".into()));
+        };
+        let keys = output.keys.iter().enumerate();
+        let keys = keys.map(|(index, key)| array(key, index, &self.merged));
+        Ok(Groups {
+            count: self.merged.rows.len(),
+            keys: keys.collect::<Result<_>>()?,
+            totals: self.merged.all_totals(&output.singles),
+        })
+    }
+}
+
+impl Part {
+    /// The results of all aggregates.
+    fn all_totals(&self, singles: &[bool]) -> Vec<GroupTotals> {
+        let all = self.totals.iter().zip(singles);
+        all.map(|(totals, is_single)| self.group_totals(totals, *is_single))
+            .collect()
+    }
+}
+
+/// The values of a key.
+fn array(key: &OutputKey, index: usize, part: &Part) -> Result<ArrayRef> {
+    let (low, high) = (&part.words[index], &part.words[part.num_keys() + index]);
+    let nulls = part.words.last().map_or(&[][..], |nulls| nulls);
+    let is_valid = |group: usize| nulls.get(group).is_none_or(|nulls| nulls >> index & 1 == 0);
+    let words = low.iter().enumerate();
+    match key {
+        OutputKey::Integers(of) => Ok(integers(*of, low, high, is_valid)),
+        OutputKey::Entries(entries) if entries.is_empty() => {
+            Ok(new_null_array(entries.data_type(), low.len()))
+        }
+        OutputKey::Entries(entries) => {
+            let indices = words.map(|(group, word)| is_valid(group).then_some(*word));
+            let indices: UInt64Array = indices.collect();
+            arrow::compute::take(entries, &indices, None).map_err(of_arrow)
+        }
+    }
+}
+
 /// An array of the Arrow type of a machine type.
-fn integers(of: Type, values: &[Option<i64>]) -> ArrayRef {
+fn integers(of: Type, low: &[u64], high: &[u64], is_valid: impl Fn(usize) -> bool) -> ArrayRef {
+    let words = low.iter().enumerate();
     macro_rules! array {
         ($array:ty, $native:ty) => {
-            Arc::new(<$array>::from_iter(
-                values.iter().map(|value| Some((*value)? as $native)),
-            ))
+            Arc::new(<$array>::from_iter(words.map(|(group, word)| {
+                is_valid(group).then_some(*word as $native)
+            })))
         };
     }
     match of {
         Type::Bool => Arc::new(BooleanArray::from_iter(
-            values.iter().map(|value| Some((*value)? != 0)),
+            words.map(|(group, word)| is_valid(group).then_some(*word != 0)),
         )),
         Type::I8 => array!(Int8Array, i8),
         Type::I16 => array!(Int16Array, i16),
@@ -144,89 +393,136 @@ fn integers(of: Type, values: &[Option<i64>]) -> ArrayRef {
         Type::U16 => array!(UInt16Array, u16),
         Type::U32 => array!(UInt32Array, u32),
         Type::U64 => array!(UInt64Array, u64),
-        Type::I128 => array!(Decimal128Array, i128),
+        Type::I128 => Arc::new(Decimal128Array::from_iter(words.map(|(group, word)| {
+            let upper = high
+                .get(group)
+                .map_or(*word as i64 >> 63, |word| *word as i64);
+            is_valid(group).then_some(i128::from(upper) << 64 | i128::from(*word))
+        }))),
         Type::I64 | Type::F32 | Type::F64 => array!(Int64Array, i64),
     }
 }
 
-impl Merger {
-    /// Adds the groups of the next row group.
-    pub fn add(&mut self, aggregates: &[Aggregate], partial: Partial) -> Result<()> {
-        let Partial {
-            keys,
-            totals,
-            singles,
-            count,
-            ..
-        } = partial;
-        if self.groups.is_empty() {
-            self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;
-            let none = |totals: &GroupTotals| GroupTotals {
-                counts: Vec::new(),
-                values: match totals.values {
-                    Numbers::Int(_) => Numbers::Int(Vec::new()),
-                    Numbers::Float(_) => Numbers::Float(Vec::new()),
-                },
+impl Totals {
+    /// The totals of no groups.
+    fn none(&self) -> Self {
+        let values = match &self.values {
+            TotalValues::Count => TotalValues::Count,
+            TotalValues::Sum { .. } => TotalValues::Sum {
+                sums: Vec::new(),
+                most: 0,
+            },
+            TotalValues::WideSum(_) => TotalValues::WideSum(Vec::new()),
+            TotalValues::FloatSum(_) => TotalValues::FloatSum(Vec::new()),
+            TotalValues::Extreme { is_max, of, .. } => TotalValues::Extreme {
+                is_max: *is_max,
+                of: *of,
+                values: Vec::new(),
+            },
+            TotalValues::WideExtreme { is_max, .. } => TotalValues::WideExtreme {
+                is_max: *is_max,
+                values: Vec::new(),
+            },
+        };
+        Self {
+            counts: Vec::new(),
+            values,
+        }
+    }
+
+    /// Adds the totals of other rows: `of` has the group of each. `rows` are the numbers of rows of all groups, before
+    /// `new_rows` are added to them.
+    fn add(&mut self, new: Self, rows: &[u64], new_rows: &[u64], of: &[u32]) -> Result<()> {
+        if !self.counts.is_empty() || !new.counts.is_empty() {
+            if self.counts.is_empty() {
+                self.counts = rows.to_vec();
+            }
+            self.counts.resize(rows.len(), 0);
+            let counts = match new.counts.is_empty() {
+                true => new_rows,
+                false => &new.counts,
             };
-            self.totals = totals.iter().map(none).collect();
-            self.singles = singles;
+            combine(&mut self.counts, counts, of, |a, b| a + b);
         }
-        if count == 0 {
-            return Ok(());
-        }
-        let merged = self.keys.iter_mut().zip(keys);
-        let ids = merged.map(|(key, values)| key.ids(values));
-        let ids: Vec<Vec<Option<i64>>> = ids.collect::<Result<_>>()?;
-        let mut of = Vec::with_capacity(count);
-        for group in 0..count {
-            let key: Box<[Option<i64>]> = ids.iter().map(|ids| ids[group]).collect();
-            let next = self.groups.len();
-            let merged = *self.groups.entry(key).or_insert(next);
-            if next >= MOST_GROUPS && merged == next {
-                let reason = format!("more than {MOST_GROUPS} groups");
-                return Err(Error::Unsupported(reason));
+        self.values.add(new.values, rows.len(), of)
+    }
+}
+
+/// Combines values with those of their groups.
+fn combine<T: Copy>(values: &mut [T], new: &[T], of: &[u32], with: impl Fn(T, T) -> T) {
+    for (group, new) in of.iter().zip(new) {
+        let value = &mut values[*group as usize];
+        *value = with(*value, *new);
+    }
+}
+
+fn widened(values: Vec<i64>) -> Vec<i128> {
+    values.into_iter().map(i128::from).collect()
+}
+
+impl TotalValues {
+    /// Sums in one kind: that of `self`, which may become wider, and of the result.
+    fn of_one_kind(&mut self, new: Self) -> Self {
+        match (&mut *self, new) {
+            (
+                Self::Sum { sums, most },
+                Self::Sum {
+                    sums: new,
+                    most: of_new,
+                },
+            ) => {
+                *most = most.saturating_add(of_new);
+                if *most <= i64::MAX as u128 {
+                    return Self::Sum {
+                        sums: new,
+                        most: of_new,
+                    };
+                }
+                *self = Self::WideSum(widened(std::mem::take(sums)));
+                Self::WideSum(widened(new))
             }
-            if merged == next {
-                let keys = self.keys.iter_mut().zip(&ids);
-                keys.for_each(|(key, ids)| key.push(ids[group]));
+            (Self::Sum { sums, .. }, Self::WideSum(new)) => {
+                *self = Self::WideSum(widened(std::mem::take(sums)));
+                Self::WideSum(new)
             }
-            of.push(merged);
+            (Self::WideSum(_), Self::Sum { sums, .. }) => Self::WideSum(widened(sums)),
+            (_, new) => new,
         }
-        let both = self.totals.iter_mut().zip(&totals);
-        for (aggregate, (totals, new)) in aggregates.iter().zip(both) {
-            merge(aggregate, totals, new, &of)?;
+    }
+
+    /// Adds the values of other rows: `of` has the group of each, of `groups` groups.
+    fn add(&mut self, new: Self, groups: usize, of: &[u32]) -> Result<()> {
+        let new = self.of_one_kind(new);
+        match (self, new) {
+            (Self::Count, Self::Count) => {}
+            (Self::Sum { sums, .. }, Self::Sum { sums: new, .. }) => {
+                sums.resize(groups, 0);
+                combine(sums, &new, of, i64::wrapping_add);
+            }
+            (Self::WideSum(sums), Self::WideSum(new)) => {
+                sums.resize(groups, 0);
+                combine(sums, &new, of, i128::wrapping_add);
+            }
+            (Self::FloatSum(sums), Self::FloatSum(new)) => {
+                sums.resize(groups, 0.0);
+                combine(sums, &new, of, |a, b| a + b);
+            }
+            (Self::Extreme { is_max, values, .. }, Self::Extreme { values: new, .. }) => {
+                values.resize(groups, if *is_max { i64::MIN } else { i64::MAX });
+                match is_max {
+                    true => combine(values, &new, of, i64::max),
+                    false => combine(values, &new, of, i64::min),
+                }
+            }
+            (Self::WideExtreme { is_max, values }, Self::WideExtreme { values: new, .. }) => {
+                values.resize(groups, if *is_max { i128::MIN } else { i128::MAX });
+                match is_max {
+                    true => combine(values, &new, of, i128::max),
+                    false => combine(values, &new, of, i128::min),
+                }
+            }
+            _ => return Err(Error::Internal("totals of another kind".into())),
         }
         Ok(())
-    }
-
-    /// Number of groups.
-    pub fn len(&self) -> usize {
-        self.groups.len()
-    }
-
-    /// All groups, in the order in which they came.
-    pub fn groups(&self) -> Result<Groups> {
-        Ok(Groups {
-            count: self.groups.len(),
-            keys: self
-                .keys
-                .iter()
-                .map(MergedKey::array)
-                .collect::<Result<_>>()?,
-            totals: self.totals(),
-        })
-    }
-
-    /// The totals of each aggregate.
-    pub fn totals(&self) -> Vec<GroupTotals> {
-        let mut all = self.totals.clone();
-        for (totals, is_single) in all.iter_mut().zip(&self.singles) {
-            if let (Numbers::Float(values), true) = (&mut totals.values, is_single) {
-                // makes NaNs quiet, as a conversion to single precision and back does
-                let each = values.iter_mut();
-                each.for_each(|value| *value = f64::from(*value as f32));
-            }
-        }
-        all
     }
 }

@@ -105,8 +105,10 @@ impl<'a> Loaded<'a> {
         let batch = Batch::of(&self.groups).expect(context);
         let groups = execution.group(&batch, |_| Ok(())).expect(context);
         check_groups(keys, aggregates, &groups, expected.clone(), context);
-        if let Some(execution) = self.on_cpu(pipeline, context) {
-            let groups = [execution.groups().expect(context)];
+        if let Some(mut execution) = self.on_cpu(pipeline, context) {
+            let partitions = execution.finish().expect(context).into_iter();
+            let groups = partitions.map(|partition| partition.groups().expect(context));
+            let groups: Vec<Groups> = groups.collect();
             let context = format!("on the CPU, {context}");
             check_groups(keys, aggregates, &groups, expected, &context);
         }
@@ -133,7 +135,7 @@ impl<'a> Loaded<'a> {
         for inputs in &self.case.groups {
             let columns: Vec<Column> = inputs.iter().map(support::column).collect();
             let rows = columns.first().map_or(0, Column::len);
-            match vectile_cpu::Execution::run(pipeline, &columns, rows) {
+            match vectile_cpu::Execution::run(pipeline, &columns, rows, |_| Ok(())) {
                 Ok(partial) => execution.add(partial).expect(context),
                 Err(vectile_pipeline::Error::Unsupported(_)) => return None,
                 Err(error) => panic!("{error}, on the CPU, {context}"),

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::stream::{StreamExt, TryStreamExt};
-use vectile_cpu::{Execution, Partial};
+use vectile_cpu::{Execution, Partial, Partition};
 use vectile_encodings::Column;
-use vectile_pipeline::Pipeline;
+use vectile_pipeline::{Output, Pipeline};
 use vectile_scan::Fetch;
 
 use super::fused_run::FusedRun;
@@ -107,23 +107,61 @@ impl<O: Operation> FusedRun<O> {
             let pipeline = Arc::clone(&pipeline);
             let task = SpawnedTask::spawn(async move {
                 let bytes = file.file.data_bytes(index, &columns);
-                memory.try_grow(bytes + Execution::bytes(&pipeline))?;
+                memory.try_grow(bytes)?;
                 let read = read(&file, index, &columns).await?;
                 let rows = file.file.rows(index);
-                let computed = move || computed(&pipeline, &read, rows);
+                let computed = move || {
+                    let partial = computed(&pipeline, &read, rows, &memory)?;
+                    drop(read);
+                    // until it is merged
+                    memory.try_resize(partial.bytes())?;
+                    Ok((partial, memory))
+                };
                 let computed = SpawnedTask::spawn_blocking(computed).join().await;
-                drop(memory);
                 computed.map_err(error::interrupted).flatten()
             });
             async move { task.join().await.map_err(error::interrupted).flatten() }
         });
         let mut partials = futures::stream::iter(partials).buffered(self.cores().max(1));
         let mut execution = Execution::new(Arc::clone(&pipeline));
-        while let Some(partial) = partials.try_next().await? {
+        while let Some((partial, memory)) = partials.try_next().await? {
             execution.add(partial).map_err(error::gpu)?;
+            drop(memory);
             merged.try_resize(execution.merged_bytes())?;
+            if execution.is_due() {
+                let merge = |mut partition: Partition| partition.merge().map(|()| partition);
+                let partitions = execution.partitions();
+                execution.put_partitions(self.of_each(partitions, merge).await?);
+                merged.try_resize(execution.merged_bytes())?;
+            }
         }
-        operation.collected(&execution, tables, &self.context)
+        let groups = match &pipeline.output {
+            Output::Groups(..) => {
+                let partitions = execution.finish().map_err(error::gpu)?;
+                self.of_each(partitions, Partition::groups).await?
+            }
+            _ => Vec::new(),
+        };
+        operation.collected(&execution, groups, tables, &self.context)
+    }
+
+    /// The results of `compute` for each partition, in order. The cores share the partitions.
+    async fn of_each<T: Send + 'static>(
+        &self,
+        partitions: Vec<Partition>,
+        compute: fn(Partition) -> vectile_pipeline::Result<T>,
+    ) -> Result<Vec<T>> {
+        let tasks = partitions
+            .into_iter()
+            .map(|partition| SpawnedTask::spawn_blocking(move || compute(partition)));
+        let mut results = futures::stream::iter(tasks)
+            .map(SpawnedTask::join)
+            .buffered(self.cores().max(1));
+        let mut all = Vec::new();
+        while let Some(result) = results.next().await {
+            all.push(result.map_err(error::interrupted)?.map_err(error::gpu)?);
+        }
+        Ok(all)
     }
 }
 
@@ -147,7 +185,25 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ve
     columns.iter().map(column).collect()
 }
 
-/// Runs the program over a row group. Blocks.
-fn computed(pipeline: &Pipeline, columns: &[Column], rows: usize) -> Result<Partial> {
-    Execution::run(pipeline, columns, rows).map_err(error::gpu)
+/// Runs the program over a row group, whose memory grows by that of its groups. Blocks.
+fn computed(
+    pipeline: &Pipeline,
+    columns: &[Column],
+    rows: usize,
+    memory: &MemoryReservation,
+) -> Result<Partial> {
+    let own = memory.size();
+    let mut refused = None;
+    let reserve = |bytes| {
+        memory.try_resize(own + bytes).map_err(|error| {
+            let reason = error.strip_backtrace();
+            refused = Some(error);
+            vectile_pipeline::Error::Unsupported(reason)
+        })
+    };
+    let partial = Execution::run(pipeline, columns, rows, reserve);
+    match refused {
+        Some(error) => Err(error),
+        None => partial.map_err(error::gpu),
+    }
 }

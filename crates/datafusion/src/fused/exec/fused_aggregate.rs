@@ -241,6 +241,7 @@ impl Operation for Aggregation {
     fn collected(
         mut self,
         execution: &vectile_cpu::Execution,
+        groups: Vec<Groups>,
         tables: &Tables,
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {
@@ -248,14 +249,14 @@ impl Operation for Aggregation {
             let total = self.total(&execution.totals().map_err(error::gpu)?)?;
             return Ok((self, total));
         }
-        let groups = execution.groups().map_err(error::gpu)?;
-        if groups.count == 0 {
+        if groups.iter().all(|groups| groups.count == 0) {
             let none = self.of_no_rows()?;
             return Ok((self, none));
         }
+        let is_all = self.has_distinct_groups;
         let mut collector = self.collector(tables, 0, context);
-        collector.pending.push(groups);
-        collector.finish_groups()
+        collector.pending = groups;
+        collector.finish_groups(is_all)
     }
 
     fn change_for_retry(&mut self, has_kernel: bool) -> Result<bool> {
@@ -364,15 +365,18 @@ impl Collector for GroupCollector {
             let total = self.aggregation.total(&execution.totals())?;
             return Ok((self.aggregation, total));
         }
-        self.finish_groups()
+        let is_all = self.aggregation.has_distinct_groups && self.pending.len() == 1;
+        self.finish_groups(is_all)
     }
 }
 
 impl GroupCollector {
-    /// Returns the rows of all groups.
-    fn finish_groups(mut self) -> Result<(Aggregation, CollectedRows)> {
-        self.prune_pending()?;
-        self.are_results = self.aggregation.has_distinct_groups && self.pending.len() == 1;
+    /// Returns the rows of all groups. `is_all` says that those pending are all groups, each once.
+    fn finish_groups(mut self, is_all: bool) -> Result<(Aggregation, CollectedRows)> {
+        if is_all {
+            self.prune_pending()?;
+        }
+        self.are_results = is_all;
         self.add_pending()?;
         let collected = CollectedRows {
             batches: self.batches,
@@ -382,14 +386,16 @@ impl GroupCollector {
         Ok((self.aggregation, collected))
     }
 
-    /// Drops groups that the parents do not need, if the pending groups are all groups.
+    /// Drops pending groups that the parents do not need. They are all groups: the first ones in some order are among the
+    /// first ones of each part.
     fn prune_pending(&mut self) -> Result<()> {
-        if let Some(pruning) = &self.aggregation.pruning
-            && let [groups] = &self.pending[..]
-        {
+        let Some(pruning) = &self.aggregation.pruning else {
+            return Ok(());
+        };
+        for groups in &mut self.pending {
             // ignore the error: the operator above evaluates it again
             if let Ok(selected) = pruning.of(groups, &mut self.aggregation.functions) {
-                self.pending = vec![groups.filtered(&selected).map_err(error::gpu)?];
+                *groups = groups.filtered(&selected).map_err(error::gpu)?;
             }
         }
         Ok(())

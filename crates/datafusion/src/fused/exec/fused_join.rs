@@ -9,7 +9,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use vectile_gpu::{Batch, Execution};
-use vectile_pipeline::Rows;
+use vectile_pipeline::{Groups, Rows};
 
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
@@ -61,6 +61,7 @@ impl Operation for JoinRows {
     fn collected(
         self,
         execution: &vectile_cpu::Execution,
+        _: Vec<Groups>,
         tables: &Tables,
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {

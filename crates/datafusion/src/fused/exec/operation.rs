@@ -11,7 +11,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::SendableRecordBatchStream;
 use datafusion::physical_plan::memory::MemoryStream;
 use vectile_gpu::{Batch, Execution};
-use vectile_pipeline::Output;
+use vectile_pipeline::{Groups, Output};
 
 use super::build_side::OtherExpr;
 use crate::fused::table::Tables;
@@ -61,10 +61,11 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
     /// Starts to collect the results of a kernel that will read `rows` rows.
     fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> Self::Collector;
 
-    /// The rows of a program's results, and the operation with what they have shown of its functions.
+    /// The rows of a program's results, of which `groups` are all groups, each once, and the operation with what they have shown of its functions.
     fn collected(
         self,
         execution: &vectile_cpu::Execution,
+        groups: Vec<Groups>,
         tables: &Tables,
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)>;
