@@ -188,3 +188,80 @@ async fn too_little_memory_is_left_to_operators() {
     let error = error.find_root().to_string();
     assert!(error.contains("VectileScan"), "{error}");
 }
+
+/// Tables that joins look up: unique keys with nulls among them, distant ones, text, and duplicates.
+async fn with_dimensions() -> Fixture {
+    let fixture = fixture().await;
+    for (name, query) in [
+        (
+            "dim",
+            "SELECT CASE WHEN id % 5 = 0 THEN NULL ELSE id END AS k, name AS n, price * 2 AS p, flag AS f, \
+             float AS x, date AS d, byte AS b, big AS w, text AS s FROM plain WHERE id % 3 = 0",
+        ),
+        (
+            "far",
+            "SELECT id * 1000003000001 AS k, id % 7 AS g FROM plain WHERE id % 11 = 0",
+        ),
+        (
+            "names",
+            "SELECT name AS k, min(id) AS v, count(*) AS c FROM plain WHERE name IS NOT NULL GROUP BY name",
+        ),
+        (
+            "pairs",
+            "SELECT byte AS a, name AS b, count(*) AS c FROM plain GROUP BY byte, name",
+        ),
+        (
+            "many",
+            "SELECT id % 100 AS k, id AS v FROM plain WHERE id < 1000",
+        ),
+        ("none", "SELECT id AS k, id AS v FROM plain WHERE id < 0"),
+    ] {
+        fixture.make(name, query).await;
+    }
+    fixture
+}
+
+/// Queries with joins that programs look up, beside DataFusion's joins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joins_have_the_answers_of_operators() {
+    let fixture = with_dimensions().await;
+    for sql in [
+        "SELECT count(*), sum(p), min(x), max(d), sum(b), count(n), max(w) FROM packed JOIN dim ON id = k",
+        "SELECT count(*), sum(p), count(k) FROM packed LEFT JOIN dim ON id = k",
+        "SELECT n, f, count(*), sum(price), sum(p) FROM packed JOIN dim ON id = k GROUP BY n, f ORDER BY n, f",
+        "SELECT n, count(*) FROM packed LEFT JOIN dim ON id = k GROUP BY n ORDER BY n",
+        "SELECT x, d, count(*) FROM packed JOIN dim ON id = k GROUP BY x, d ORDER BY 3 DESC, 1, 2 LIMIT 9",
+        "SELECT s, sum(int) FROM packed JOIN dim ON id = k GROUP BY s ORDER BY s LIMIT 20",
+        "SELECT count(*), sum(int) FROM packed WHERE id IN (SELECT k FROM dim WHERE f)",
+        "SELECT count(*) FROM packed WHERE id NOT IN (SELECT k FROM dim WHERE k IS NOT NULL)",
+        "SELECT count(*) FROM packed WHERE id NOT IN (SELECT k FROM dim)",
+        "SELECT count(*) FROM packed WHERE int NOT IN (SELECT v FROM none)",
+        "SELECT count(*) FROM packed t WHERE NOT EXISTS (SELECT 1 FROM dim WHERE k = t.id AND p > 100)",
+        "SELECT count(*), sum(int) FROM packed t WHERE flag OR EXISTS (SELECT 1 FROM dim WHERE k = t.id)",
+        "SELECT g, count(*), sum(id) FROM packed JOIN far ON id * 1000003000001 = k GROUP BY g ORDER BY g",
+        "SELECT v, c, count(*), sum(int) FROM packed JOIN names ON name = k GROUP BY v, c ORDER BY v, c",
+        "SELECT c, count(*) FROM packed JOIN pairs ON byte = a AND name = b GROUP BY c ORDER BY c",
+        "SELECT sum(CASE WHEN n LIKE '%an%' THEN int ELSE b END) FROM packed JOIN dim ON id = k",
+        "SELECT count(*) FROM packed JOIN dim ON id = k WHERE n IS NULL OR p > price * 2 - 1",
+        "SELECT extract(year FROM d) AS y, count(*) FROM packed JOIN dim ON id = k GROUP BY y ORDER BY y",
+        "SELECT count(*), sum(v) FROM packed JOIN none ON id = k",
+        "SELECT n, count(*) FROM packed JOIN (SELECT dim.k, dim.n FROM dim JOIN far ON dim.k = far.g) d ON id = d.k \
+         GROUP BY n ORDER BY n",
+        "SELECT count(*), sum(c) FROM packed JOIN dim ON id = k JOIN names ON n = names.k",
+    ] {
+        same_without(&fixture, sql).await;
+    }
+}
+
+/// Keys of which some are duplicate, which programs leave to operators.
+#[tokio::test]
+async fn duplicate_keys_are_left_to_operators() {
+    let fixture = with_dimensions().await;
+    for sql in [
+        "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k",
+        "SELECT count(*), sum(v) FROM packed LEFT JOIN many ON byte = k",
+        "SELECT count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",
+    ] {
+        same_without(&fixture, sql).await;
+    }
+}
