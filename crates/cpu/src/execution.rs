@@ -391,7 +391,7 @@ impl Run<'_> {
                 continue;
             }
             let mask = selection.mask(vector);
-            self.program.run(vector, &mut vectors)?;
+            self.program.run(vector, &mask, &mut vectors)?;
             numbering.number(
                 self.keys,
                 vector,

@@ -80,7 +80,8 @@ fn apply_expr(
         if selection.is_vector_empty(vector) {
             continue;
         }
-        program.run(vector, &mut vectors)?;
+        let mask = selection.mask(vector);
+        program.run(vector, &mask, &mut vectors)?;
         let condition = &vectors[condition];
         selection.and_mask(vector, &bools(condition)?);
         if let Some(valid) = &condition.valid {

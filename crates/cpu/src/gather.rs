@@ -3,6 +3,8 @@
 //! The compiler does not use the processor's gather instructions by itself: they take half of the time of single loads.
 
 use vectile_encodings::VECTOR_LEN;
+#[cfg(target_arch = "x86_64")]
+use vectile_encodings::dispatched;
 
 /// Values of 1, 2, 4 or 8 bytes, little-endian, one behind the other.
 #[derive(Clone, Copy)]
@@ -112,12 +114,11 @@ impl<'a> Table<'a> {
     #[cfg(target_arch = "x86_64")]
     fn patch(self, first: i64, keys: &[i64; VECTOR_LEN], whole: u64, out: &mut [i64; VECTOR_LEN]) {
         let rest = (self.len() as u64).saturating_sub(whole);
-        let behind = |key: i64| (key.wrapping_sub(first) as u64).wrapping_sub(whole) < rest;
-        if rest == 0 || !keys.iter().fold(false, |any, key| any | behind(*key)) {
+        if rest == 0 || !any_behind(first, whole, rest, keys) {
             return;
         }
         for (out, key) in out.iter_mut().zip(keys) {
-            if behind(*key)
+            if is_behind(first, whole, rest, *key)
                 && let Some(value) = self.get(key.wrapping_sub(first) as usize)
             {
                 *out = value;
@@ -205,6 +206,20 @@ impl<'a> Table<'a> {
                 };
             }
         }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn is_behind(first: i64, whole: u64, rest: u64, key: i64) -> bool {
+    (key.wrapping_sub(first) as u64).wrapping_sub(whole) < rest
+}
+
+#[cfg(target_arch = "x86_64")]
+dispatched! {
+    fn any_behind(first: i64, whole: u64, rest: u64, keys: &[i64; VECTOR_LEN]) -> bool {
+        let behind = |key: &i64| is_behind(first, whole, rest, *key);
+        keys.iter().fold(false, |any, key| any | behind(key))
     }
 }
 

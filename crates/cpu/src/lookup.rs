@@ -2,30 +2,35 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
-use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
+use vectile_encodings::{VECTOR_LEN, dispatched};
 use vectile_pipeline::join::{CodeTable, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
 use crate::gather::{Integer, Table};
 use crate::reader::{Reader, widened};
-use crate::vector::{Mask, Values, Vector, both, mask_of};
+use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of};
 
-/// Looks integers up in a table. Keys without a code, and null ones, become null.
-pub(crate) fn found(keys: &Vector, table: &KeyTable, out: &mut Vector) -> Result<()> {
+/// If at most this many rows of a vector matter, keys are looked up one by one.
+const FEW_ROWS: usize = VECTOR_LEN / 8;
+
+/// Looks the keys of the rows of `mask` up in a table. Keys without a code, and null ones, become null.
+pub(crate) fn found(keys: &Vector, table: &KeyTable, mask: &Mask, out: &mut Vector) -> Result<()> {
     let (Values::Int(of), Values::Int(codes)) = (&keys.values, &mut out.values) else {
         return Err(Error::Internal("keys of another kind".into()));
     };
     match table.host()? {
-        HostKeys::Dense(dense) => match &dense.codes {
+        HostKeys::Dense(dense) if count(mask) > FEW_ROWS => match &dense.codes {
             CodeTable::One => find_bits(dense, of, codes),
             CodeTable::U8(table) => find_codes(dense.first, table, u8::MAX.into(), of, codes),
             CodeTable::U16(table) => find_codes(dense.first, table, u16::MAX.into(), of, codes),
             CodeTable::U32(table) => find_codes(dense.first, table, u32::MAX.into(), of, codes),
         },
         table => {
-            let pairs = codes.iter_mut().zip(of.iter());
-            pairs.for_each(|(code, key)| *code = table.code(*key).map_or(-1, i64::from));
+            codes.fill(-1);
+            for_each_row(mask, |row| {
+                codes[row] = table.code(of[row]).map_or(-1, i64::from);
+            });
         }
     }
     out.valid = both(Some(&has_code(codes)), keys.valid.as_ref());
@@ -34,14 +39,27 @@ pub(crate) fn found(keys: &Vector, table: &KeyTable, out: &mut Vector) -> Result
 
 /// Sets codes to 0 for keys whose bit is set, and to -1 for others.
 fn find_bits(dense: &PerfectHashTable, keys: &[i64; VECTOR_LEN], codes: &mut [i64; VECTOR_LEN]) {
-    let index = |key: i64| key.wrapping_sub(dense.first) as u64;
     let mut words = [0; VECTOR_LEN];
-    let pairs = words.iter_mut().zip(keys);
-    pairs.for_each(|(word, key)| *word = (index(*key) >> 5) as i64);
+    words_of_bits(dense.first, keys, &mut words);
     // bits behind the last key are zero
     Table::new(&dense.bits).gather(0, &words, 0, codes);
-    let pairs = codes.iter_mut().zip(keys);
-    pairs.for_each(|(code, key)| *code = (*code >> (index(*key) & 31) & 1) - 1);
+    pick_bits(dense.first, keys, codes);
+}
+
+dispatched! {
+    /// The index of the word that has the bit of each key.
+    fn words_of_bits(first: i64, keys: &[i64; VECTOR_LEN], words: &mut [i64; VECTOR_LEN]) {
+        let pairs = words.iter_mut().zip(keys);
+        pairs.for_each(|(word, key)| *word = (key.wrapping_sub(first) as u64 >> 5) as i64);
+    }
+}
+
+dispatched! {
+    /// Replaces words by 0 if the bit of the key is set in them, else by -1.
+    fn pick_bits(first: i64, keys: &[i64; VECTOR_LEN], words: &mut [i64; VECTOR_LEN]) {
+        let pairs = words.iter_mut().zip(keys);
+        pairs.for_each(|(word, key)| *word = (*word >> (key.wrapping_sub(first) & 31) & 1) - 1);
+    }
 }
 
 /// Sets codes to those in a table, where `missing` stands for none, or to -1.
@@ -53,11 +71,17 @@ fn find_codes<T: Integer>(
     codes: &mut [i64; VECTOR_LEN],
 ) {
     Table::new(table).gather(first, keys, missing, codes);
-    for code in codes {
-        *code = match *code == missing {
-            true => -1,
-            false => *code,
-        };
+    replace_missing(missing, codes);
+}
+
+dispatched! {
+    fn replace_missing(missing: i64, codes: &mut [i64; VECTOR_LEN]) {
+        for code in codes {
+            *code = match *code == missing {
+                true => -1,
+                false => *code,
+            };
+        }
     }
 }
 

@@ -404,18 +404,19 @@ impl<'a> Program<'a> {
         Ok(self.push(Instruction::Case(registers), domain))
     }
 
-    /// Computes all instructions for a vector of rows. `vectors` is from [`vectors`](Self::vectors).
+    /// Computes all instructions for a vector of rows. `vectors` is from [`vectors`](Self::vectors). Only values of the
+    /// rows of `mask` are read afterwards.
     ///
     /// # Errors
     ///
     /// Errors of decoding columns.
-    pub fn run(&self, vector: usize, vectors: &mut [Vector]) -> Result<()> {
+    pub fn run(&self, vector: usize, mask: &Mask, vectors: &mut [Vector]) -> Result<()> {
         for (register, instruction) in self.instructions.iter().enumerate() {
             let (before, rest) = vectors.split_at_mut(register);
             let Some(out) = rest.first_mut() else {
                 return Err(Error::Internal(format!("no vector {register}")));
             };
-            self.step(instruction, register, vector, before, out)?;
+            self.step(instruction, register, (vector, mask), before, out)?;
         }
         Ok(())
     }
@@ -424,7 +425,7 @@ impl<'a> Program<'a> {
         &self,
         instruction: &Instruction<'a>,
         register: Register,
-        vector: usize,
+        (vector, mask): (usize, &Mask),
         before: &[Vector],
         out: &mut Vector,
     ) -> Result<()> {
@@ -497,7 +498,7 @@ impl<'a> Program<'a> {
                     _ => return Err(Error::Internal(format!("register {register}"))),
                 }
             }
-            Instruction::Find(key, table) => found(&before[*key], table, out)?,
+            Instruction::Find(key, table) => found(&before[*key], table, mask, out)?,
             Instruction::FindText(keys) => keys.find(vector, out)?,
             Instruction::Payload(code, payload) => payload.read(&before[*code], out)?,
             Instruction::If(condition, code) => {

@@ -46,8 +46,8 @@ pub(crate) fn rows_of(
             if selection.is_vector_empty(vector) {
                 continue;
             }
-            program.run(vector, &mut vectors)?;
             let mask = selection.mask(vector);
+            program.run(vector, &mask, &mut vectors)?;
             for (register, collected) in &mut collected {
                 collected.add(&vectors[*register], &mask)?;
             }
