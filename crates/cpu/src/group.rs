@@ -10,6 +10,9 @@ use crate::reader::Reader;
 use crate::table::hashed;
 use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
+/// Decimals of 38 digits. Other values have no digit.
+const DECIMALS: Bounds = Bounds(-(10i128.pow(38)), 10i128.pow(38));
+
 /// A group key, and how its values become digits.
 pub(crate) struct Key<'a> {
     digits: Digits<'a>,
@@ -194,7 +197,11 @@ impl<'a> Key<'a> {
                     let reason = format!("groups by a value of type {:?}", domain.of);
                     return Err(Error::Unsupported(reason));
                 }
-                let Bounds(first, last) = domain.bounds;
+                // then there is a digit for null, even if nothing is known of the values
+                let Bounds(first, last) = match domain.of {
+                    Type::I128 => domain.bounds.clamped(DECIMALS),
+                    _ => domain.bounds,
+                };
                 let digits = Digits::Value {
                     register,
                     first,
