@@ -55,6 +55,7 @@ mod filter;
 mod gather;
 mod group;
 mod lookup;
+mod masked;
 mod merge;
 mod partial;
 mod primitives;

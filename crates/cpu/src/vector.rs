@@ -1,6 +1,7 @@
 //! Vectors: the values of an expression for 1024 rows.
 
 use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::gather_bits;
 use vectile_pipeline::{Bounds, Domain, Type};
 
 /// A bit for each row of a vector.
@@ -100,12 +101,11 @@ pub(crate) fn count(mask: &Mask) -> usize {
 /// The mask of rows for which `test` holds.
 #[inline(always)]
 pub(crate) fn mask_of<T: Copy>(values: &[T; VECTOR_LEN], test: impl Fn(T) -> bool) -> Mask {
+    let mut flags = [0; VECTOR_LEN];
+    let pairs = flags.iter_mut().zip(values);
+    pairs.for_each(|(flag, value)| *flag = u8::from(test(*value)));
     let mut mask = [0; VECTOR_LEN / 64];
-    for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
-        for (bit, value) in values.iter().enumerate() {
-            *word |= u64::from(test(*value)) << bit;
-        }
-    }
+    gather_bits(&flags, &mut mask);
     mask
 }
 
@@ -116,12 +116,10 @@ pub(crate) fn mask_of_pairs<T: Copy>(
     b: &[T; VECTOR_LEN],
     test: impl Fn(T, T) -> bool,
 ) -> Mask {
+    let mut flags = [0; VECTOR_LEN];
+    let pairs = flags.iter_mut().zip(a.iter().zip(b));
+    pairs.for_each(|(flag, (a, b))| *flag = u8::from(test(*a, *b)));
     let mut mask = [0; VECTOR_LEN / 64];
-    let pairs = a.as_chunks::<64>().0.iter().zip(b.as_chunks::<64>().0);
-    for (word, (a, b)) in mask.iter_mut().zip(pairs) {
-        for (bit, (a, b)) in a.iter().zip(b).enumerate() {
-            *word |= u64::from(test(*a, *b)) << bit;
-        }
-    }
+    gather_bits(&flags, &mut mask);
     mask
 }

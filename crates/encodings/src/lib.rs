@@ -50,7 +50,7 @@ mod predicate;
 mod residuals;
 mod rows;
 mod selection;
-mod simd;
+pub mod simd;
 mod size;
 pub mod streams;
 mod validity;
