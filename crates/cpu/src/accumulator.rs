@@ -3,9 +3,10 @@
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Aggregate, Domain, Error, Result, Type};
 
+use crate::masked;
 use crate::partial::{TotalValues, Totals};
-use crate::primitives::rank_of;
-use crate::vector::{ALL, Kind, Mask, Values, Vector, for_each_row};
+use crate::primitives::{rank_of, ranks_of};
+use crate::vector::{ALL, Kind, Mask, Values, Vector, count, for_each_row};
 
 /// Sums of a group, which rows take turns to add to: an addition need not wait for that of the row before.
 const LANES: usize = 4;
@@ -44,12 +45,12 @@ enum State {
     },
 }
 
-/// The rows of a vector that are aggregated, with their groups.
-pub(crate) struct Rows<'a> {
-    /// The rows that pass.
-    pub mask: &'a Mask,
-    /// The group of each row; `None` if there is only one group.
-    pub groups: Option<&'a [u32; VECTOR_LEN]>,
+/// The rows of a vector that are aggregated.
+pub(crate) enum Rows<'a> {
+    /// The rows of each group: of few groups.
+    Masks(&'a [Mask]),
+    /// The rows, and the group of each.
+    Numbers(&'a Mask, &'a [u32; VECTOR_LEN]),
 }
 
 impl Accumulator {
@@ -154,45 +155,122 @@ impl Accumulator {
     /// [`Error::Internal`] if the values are of another kind.
     pub fn add(&mut self, vector: &Vector, rows: &Rows<'_>) -> Result<()> {
         let valid = vector.valid.unwrap_or(ALL);
-        let mask: Mask = std::array::from_fn(|word| rows.mask[word] & valid[word]);
-        let group = |row: usize| rows.groups.map_or(0, |groups| groups[row] as usize);
-        if !self.counts.is_empty() {
-            for_each_row(&mask, |row| self.counts[group(row)] += 1);
+        let valid = |mask: &Mask| std::array::from_fn(|word| mask[word] & valid[word]);
+        match rows {
+            Rows::Masks(masks) => self.add_groups(&vector.values, masks, valid),
+            Rows::Numbers(mask, numbers) => self.add_rows(&vector.values, &valid(mask), numbers),
         }
-        match (&mut self.state, &vector.values) {
+    }
+
+    /// Adds the `valid` rows of each group's mask.
+    fn add_groups(
+        &mut self,
+        values: &Values,
+        masks: &[Mask],
+        valid: impl Fn(&Mask) -> Mask + Clone,
+    ) -> Result<()> {
+        let masks = masks.iter().map(valid).enumerate();
+        let masks = masks.filter(|(_, mask)| mask.iter().any(|word| *word != 0));
+        if !self.counts.is_empty() {
+            let masks = masks.clone();
+            masks.for_each(|(group, mask)| self.counts[group] += count(&mask) as u64);
+        }
+        match (&mut self.state, values) {
             (State::Count, _) => {}
-            (State::Sum(sums), Values::Int(values)) => match rows.groups {
-                Some(groups) => for_each_row(&mask, |row| {
-                    let sum = &mut sums[groups[row] as usize][row % LANES];
-                    *sum = sum.wrapping_add(values[row]);
-                }),
-                None => sums[0][0] = sums[0][0].wrapping_add(sum(&mask, values)),
-            },
-            (State::OneSum(sums), Values::Int(values)) => for_each_row(&mask, |row| {
+            (State::Sum(sums), Values::Int(values)) => masks.for_each(|(group, mask)| {
+                let sum = &mut sums[group][0];
+                *sum = sum.wrapping_add(masked::sum(values, &mask));
+            }),
+            (State::OneSum(sums), Values::Int(values)) => masks.for_each(|(group, mask)| {
+                sums[group] = sums[group].wrapping_add(masked::sum(values, &mask));
+            }),
+            (State::WideSum(sums), Values::Int(values)) => masks.for_each(|(group, mask)| {
+                sums[group] = sums[group].wrapping_add(masked::wide_sum(values, &mask));
+            }),
+            (State::WideSum(sums), Values::Wide(values)) => masks.for_each(|(group, mask)| {
+                let sum = &mut sums[group];
+                for_each_row(&mask, |row| *sum = sum.wrapping_add(values[row]));
+            }),
+            (State::FloatSum(sums), Values::Float(values)) => masks.for_each(|(group, mask)| {
+                sums[group] += masked::float_sum(values, &mask);
+            }),
+            (
+                State::Extreme {
+                    is_max,
+                    values: all,
+                    ..
+                },
+                Values::Int(_) | Values::Float(_),
+            ) => {
+                let mut ranks;
+                let new = match values {
+                    Values::Int(values) => values,
+                    Values::Float(values) => {
+                        ranks = [0; VECTOR_LEN];
+                        ranks_of(values, &mut ranks);
+                        &ranks
+                    }
+                    _ => return Err(mismatch()),
+                };
+                masks.for_each(|(group, mask)| {
+                    let old = &mut all[group];
+                    *old = match is_max {
+                        true => (*old).max(masked::largest(new, &mask)),
+                        false => (*old).min(masked::smallest(new, &mask)),
+                    };
+                });
+            }
+            (
+                State::WideExtreme {
+                    is_max,
+                    values: all,
+                },
+                Values::Wide(new),
+            ) => masks.for_each(|(group, mask)| {
+                extremes(*is_max, &mask, |_| group, |row| new[row], all);
+            }),
+            _ => return Err(mismatch()),
+        }
+        Ok(())
+    }
+
+    /// Adds the rows of `mask` one by one to their groups.
+    fn add_rows(&mut self, values: &Values, mask: &Mask, groups: &[u32; VECTOR_LEN]) -> Result<()> {
+        let group = |row: usize| groups[row] as usize;
+        if !self.counts.is_empty() {
+            for_each_row(mask, |row| self.counts[group(row)] += 1);
+        }
+        match (&mut self.state, values) {
+            (State::Count, _) => {}
+            (State::Sum(sums), Values::Int(values)) => for_each_row(mask, |row| {
+                let sum = &mut sums[group(row)][row % LANES];
+                *sum = sum.wrapping_add(values[row]);
+            }),
+            (State::OneSum(sums), Values::Int(values)) => for_each_row(mask, |row| {
                 let sum = &mut sums[group(row)];
                 *sum = sum.wrapping_add(values[row]);
             }),
-            (State::WideSum(sums), Values::Int(values)) => for_each_row(&mask, |row| {
+            (State::WideSum(sums), Values::Int(values)) => for_each_row(mask, |row| {
                 let sum = &mut sums[group(row)];
                 *sum = sum.wrapping_add(values[row].into());
             }),
-            (State::WideSum(sums), Values::Wide(values)) => for_each_row(&mask, |row| {
+            (State::WideSum(sums), Values::Wide(values)) => for_each_row(mask, |row| {
                 let sum = &mut sums[group(row)];
                 *sum = sum.wrapping_add(values[row]);
             }),
             (State::FloatSum(sums), Values::Float(values)) => {
-                for_each_row(&mask, |row| sums[group(row)] += values[row]);
+                for_each_row(mask, |row| sums[group(row)] += values[row]);
             }
             (State::Extreme { is_max, values, .. }, Values::Int(new)) => {
-                extremes(*is_max, &mask, group, |row| new[row], values);
+                extremes(*is_max, mask, group, |row| new[row], values);
             }
             (State::Extreme { is_max, values, .. }, Values::Float(new)) => {
-                extremes(*is_max, &mask, group, |row| rank_of(new[row]), values);
+                extremes(*is_max, mask, group, |row| rank_of(new[row]), values);
             }
             (State::WideExtreme { is_max, values }, Values::Wide(new)) => {
-                extremes(*is_max, &mask, group, |row| new[row], values);
+                extremes(*is_max, mask, group, |row| new[row], values);
             }
-            _ => return Err(Error::Internal("values of another kind".into())),
+            _ => return Err(mismatch()),
         }
         Ok(())
     }
@@ -268,26 +346,8 @@ fn picked<T: Copy>(values: Vec<T>, some: Option<&[usize]>) -> Vec<T> {
     }
 }
 
-/// The sum of the values of a mask's rows.
-fn sum(mask: &Mask, values: &[i64; VECTOR_LEN]) -> i64 {
-    let mut sum = 0i64;
-    for (word, values) in mask.iter().zip(values.as_chunks::<64>().0) {
-        match *word {
-            0 => {}
-            u64::MAX => {
-                sum = values
-                    .iter()
-                    .fold(sum, |sum, value| sum.wrapping_add(*value))
-            }
-            word => {
-                for (bit, value) in values.iter().enumerate() {
-                    let kept = 0i64.wrapping_sub((word >> bit & 1) as i64);
-                    sum = sum.wrapping_add(value & kept);
-                }
-            }
-        }
-    }
-    sum
+fn mismatch() -> Error {
+    Error::Internal("values of another kind".into())
 }
 
 /// Replaces the values of groups by smaller or larger ones.

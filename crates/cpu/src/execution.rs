@@ -11,13 +11,14 @@ use vectile_pipeline::{
 use crate::accumulator::{self, Accumulator};
 use crate::filter::{add_tests, apply};
 use crate::group::Key;
+use crate::masked::{MOST_MASKS, by_group};
 use crate::merge::{Merger, Partition};
 use crate::numbering::Numbering;
 use crate::partial::{FEW_GROUPS, Part, Partial};
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::rows::rows_of;
-use crate::vector::{ALL, Kind, Vector, count};
+use crate::vector::{Kind, Vector, count, for_each_row};
 
 /// A run of a pipeline. Row groups are computed by any threads, and merged in their order: the result
 /// is the same for any number of threads.
@@ -386,6 +387,7 @@ impl Run<'_> {
         let of_groups = arguments.iter().map(|(_, of)| of.bytes_per_group());
         let bytes_per_group = of_groups.sum::<usize>() + size_of::<u64>();
         let mut reserved = 0;
+        let mut masks = Vec::new();
         for vector in 0..selection.num_vectors() {
             if selection.is_vector_empty(vector) {
                 continue;
@@ -411,17 +413,21 @@ impl Run<'_> {
                 counts.resize(groups, 0);
                 arguments.iter_mut().for_each(|(_, of)| of.grow(groups));
             }
-            let rows = accumulator::Rows {
-                mask: &mask,
-                groups: (!self.keys.is_empty()).then_some(&numbers),
-            };
-            match rows.groups {
-                None => counts[0] += count(&mask) as u64,
-                Some(groups) if mask == ALL => {
-                    groups.iter().for_each(|group| counts[*group as usize] += 1);
+            let rows = match groups <= MOST_MASKS {
+                true => {
+                    masks.resize(groups, [0; VECTOR_LEN / 64]);
+                    by_group(&numbers, &mask, &mut masks);
+                    accumulator::Rows::Masks(&masks)
                 }
-                Some(groups) => {
-                    crate::vector::for_each_row(&mask, |row| counts[groups[row] as usize] += 1);
+                false => accumulator::Rows::Numbers(&mask, &numbers),
+            };
+            match rows {
+                accumulator::Rows::Masks(masks) => {
+                    let pairs = counts.iter_mut().zip(masks);
+                    pairs.for_each(|(rows, mask)| *rows += count(mask) as u64);
+                }
+                accumulator::Rows::Numbers(mask, groups) => {
+                    for_each_row(mask, |row| counts[groups[row] as usize] += 1);
                 }
             }
             for (register, accumulator) in arguments.iter_mut() {

@@ -56,6 +56,7 @@ mod filter;
 mod gather;
 mod group;
 mod lookup;
+mod masked;
 mod merge;
 mod numbering;
 mod partial;

@@ -1,6 +1,7 @@
 //! Primitives: loops over the values of vectors. Rows that are null or not selected are computed as well.
 
-use vectile_encodings::{VECTOR_LEN, dispatched};
+use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Error, KNOWN_DAYS, Result, Type};
 
 use crate::vector::{Mask, Values, for_each_row, mask_of, mask_of_pairs};
@@ -11,13 +12,10 @@ pub(crate) fn compare(comparison: Comparison, a: &Values, b: &Values) -> Result<
         (Values::Int(a), Values::Int(b)) => Ok(compared(comparison, a, b)),
         (Values::Wide(a), Values::Wide(b)) => Ok(compared(comparison, a, b)),
         (Values::Float(a), Values::Float(b)) => {
-            let rank = |values: &[f64; VECTOR_LEN]| {
-                let mut ranks = [0; VECTOR_LEN];
-                let pairs = ranks.iter_mut().zip(values);
-                pairs.for_each(|(rank, value)| *rank = rank_of(*value));
-                ranks
-            };
-            Ok(compared(comparison, &rank(a), &rank(b)))
+            let mut ranks = [[0; VECTOR_LEN]; 2];
+            ranks_of(a, &mut ranks[0]);
+            ranks_of(b, &mut ranks[1]);
+            Ok(compared(comparison, &ranks[0], &ranks[1]))
         }
         (Values::Bool(a), Values::Bool(b)) => {
             let word = |word: usize| (a[word], b[word]);
@@ -37,25 +35,36 @@ pub(crate) fn compare(comparison: Comparison, a: &Values, b: &Values) -> Result<
     }
 }
 
-fn compared<T: Copy + Ord>(
-    comparison: Comparison,
-    a: &[T; VECTOR_LEN],
-    b: &[T; VECTOR_LEN],
-) -> Mask {
-    match comparison {
-        Comparison::Equal => mask_of_pairs(a, b, |a, b| a == b),
-        Comparison::NotEqual => mask_of_pairs(a, b, |a, b| a != b),
-        Comparison::Less => mask_of_pairs(a, b, |a, b| a < b),
-        Comparison::LessOrEqual => mask_of_pairs(a, b, |a, b| a <= b),
-        Comparison::Greater => mask_of_pairs(a, b, |a, b| a > b),
-        Comparison::GreaterOrEqual => mask_of_pairs(a, b, |a, b| a >= b),
+trait Ordered: Copy + Ord {}
+impl Ordered for i64 {}
+impl Ordered for i128 {}
+
+dispatched! {
+    fn compared<T: Ordered>(comparison: Comparison, a: &[T; VECTOR_LEN], b: &[T; VECTOR_LEN]) -> Mask {
+        match comparison {
+            Comparison::Equal => mask_of_pairs(a, b, |a, b| a == b),
+            Comparison::NotEqual => mask_of_pairs(a, b, |a, b| a != b),
+            Comparison::Less => mask_of_pairs(a, b, |a, b| a < b),
+            Comparison::LessOrEqual => mask_of_pairs(a, b, |a, b| a <= b),
+            Comparison::Greater => mask_of_pairs(a, b, |a, b| a > b),
+            Comparison::GreaterOrEqual => mask_of_pairs(a, b, |a, b| a >= b),
+        }
     }
 }
 
 /// The position of a float in the total order.
+#[inline(always)]
 pub(crate) fn rank_of(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ ((bits >> 63) as u64 >> 1) as i64
+}
+
+dispatched! {
+    /// The positions of floats in the total order.
+    pub(crate) fn ranks_of(values: &[f64; VECTOR_LEN], ranks: &mut [i64; VECTOR_LEN]) {
+        let pairs = ranks.iter_mut().zip(values);
+        pairs.for_each(|(rank, value)| *rank = rank_of(*value));
+    }
 }
 
 /// The float of a [`rank_of`].
@@ -63,123 +72,105 @@ pub(crate) fn value_of(rank: i64) -> f64 {
     f64::from_bits((rank ^ ((rank >> 63) as u64 >> 1) as i64) as u64)
 }
 
-/// Arithmetic on two vectors of one kind; integers wrap around at the bits of the kind.
-pub(crate) fn arithmetic(
-    operation: Arithmetic,
-    a: &Values,
-    b: &Values,
-    out: &mut Values,
-) -> Result<()> {
-    match (a, b, out) {
-        (Values::Int(a), Values::Int(b), Values::Int(out)) => of_ints(operation, a, b, out),
-        (Values::Wide(a), Values::Wide(b), Values::Wide(out)) => of_wide(operation, a, b, out),
-        (Values::Float(a), Values::Float(b), Values::Float(out))
-            if operation != Arithmetic::Remainder =>
-        {
-            of_floats(operation, a, b, out);
+dispatched! {
+    /// Arithmetic on two vectors of one kind; integers wrap around at the bits of the kind.
+    pub(crate) fn arithmetic(
+        operation: Arithmetic,
+        a: &Values,
+        b: &Values,
+        out: &mut Values,
+    ) -> Result<()> {
+        macro_rules! combine {
+            ($a:expr, $b:expr, $out:expr, $with:expr) => {{
+                let pairs = $a.iter().zip($b.iter());
+                let out = $out.iter_mut().zip(pairs);
+                out.for_each(|(out, (a, b))| *out = $with(*a, *b));
+            }};
         }
-        _ => return Err(mismatch()),
-    }
-    Ok(())
-}
-
-macro_rules! combine {
-    ($a:expr, $b:expr, $out:expr, $with:expr) => {{
-        let pairs = $a.iter().zip($b.iter());
-        let out = $out.iter_mut().zip(pairs);
-        out.for_each(|(out, (a, b))| *out = $with(*a, *b));
-    }};
-}
-
-macro_rules! integers {
-    ($name:ident, $native:ty) => {
-        dispatched! {
-            fn $name(
-                operation: Arithmetic,
-                a: &[$native; VECTOR_LEN],
-                b: &[$native; VECTOR_LEN],
-                out: &mut [$native; VECTOR_LEN],
-            ) {
+        macro_rules! integers {
+            ($a:expr, $b:expr, $out:expr, $native:ty) => {
                 match operation {
-                    Arithmetic::Add => combine!(a, b, out, <$native>::wrapping_add),
-                    Arithmetic::Subtract => combine!(a, b, out, <$native>::wrapping_sub),
-                    Arithmetic::Multiply => combine!(a, b, out, <$native>::wrapping_mul),
-                    Arithmetic::Divide => combine!(a, b, out, |a: $native, b| {
-                        a.checked_div(b).unwrap_or_default()
-                    }),
-                    Arithmetic::Remainder => combine!(a, b, out, |a: $native, b| {
-                        a.checked_rem(b).unwrap_or_default()
-                    }),
+                    Arithmetic::Add => combine!($a, $b, $out, <$native>::wrapping_add),
+                    Arithmetic::Subtract => combine!($a, $b, $out, <$native>::wrapping_sub),
+                    Arithmetic::Multiply => combine!($a, $b, $out, <$native>::wrapping_mul),
+                    Arithmetic::Divide => {
+                        combine!($a, $b, $out, |a: $native, b| a
+                            .checked_div(b)
+                            .unwrap_or_default())
+                    }
+                    Arithmetic::Remainder => {
+                        combine!($a, $b, $out, |a: $native, b| a
+                            .checked_rem(b)
+                            .unwrap_or_default())
+                    }
                 }
-            }
+            };
         }
-    };
+        match (a, b, out) {
+            (Values::Int(a), Values::Int(b), Values::Int(out)) => integers!(a, b, out, i64),
+            (Values::Wide(a), Values::Wide(b), Values::Wide(out)) => integers!(a, b, out, i128),
+            (Values::Float(a), Values::Float(b), Values::Float(out)) => match operation {
+                Arithmetic::Add => combine!(a, b, out, |a: f64, b| a + b),
+                Arithmetic::Subtract => combine!(a, b, out, |a: f64, b| a - b),
+                Arithmetic::Multiply => combine!(a, b, out, |a: f64, b| a * b),
+                Arithmetic::Divide => combine!(a, b, out, |a: f64, b| a / b),
+                Arithmetic::Remainder => return Err(mismatch()),
+            },
+            _ => return Err(mismatch()),
+        }
+        Ok(())
+    }
 }
-
-integers!(of_ints, i64);
-integers!(of_wide, i128);
 
 dispatched! {
-    fn of_floats(
-        operation: Arithmetic,
-        a: &[f64; VECTOR_LEN],
-        b: &[f64; VECTOR_LEN],
-        out: &mut [f64; VECTOR_LEN],
-    ) {
-        match operation {
-            Arithmetic::Add => combine!(a, b, out, |a: f64, b| a + b),
-            Arithmetic::Subtract => combine!(a, b, out, |a: f64, b| a - b),
-            Arithmetic::Multiply => combine!(a, b, out, |a: f64, b| a * b),
-            Arithmetic::Divide | Arithmetic::Remainder => combine!(a, b, out, |a: f64, b| a / b),
+    /// Wraps values around to a type of at most 64 bits.
+    pub(crate) fn wrap(of: Type, values: &mut [i64; VECTOR_LEN]) {
+        macro_rules! to {
+            ($native:ty) => {
+                values
+                    .iter_mut()
+                    .for_each(|x| *x = i64::from(*x as $native))
+            };
+        }
+        match of {
+            Type::I8 => to!(i8),
+            Type::I16 => to!(i16),
+            Type::I32 => to!(i32),
+            Type::U8 => to!(u8),
+            Type::U16 => to!(u16),
+            Type::U32 => to!(u32),
+            _ => {}
         }
     }
 }
 
-/// Wraps values around to a type of at most 64 bits.
-pub(crate) fn wrap(of: Type, values: &mut [i64; VECTOR_LEN]) {
-    macro_rules! to {
-        ($native:ty) => {
-            values
-                .iter_mut()
-                .for_each(|x| *x = i64::from(*x as $native))
-        };
+dispatched! {
+    /// Converts values to the kind of `out`. Integers fit it.
+    pub(crate) fn convert(values: &Values, out: &mut Values) -> Result<()> {
+        macro_rules! each {
+            ($from:expr, $out:expr, $to:ty) => {{
+                let pairs = $out.iter_mut().zip($from.iter());
+                pairs.for_each(|(out, value)| *out = *value as $to);
+            }};
+        }
+        macro_rules! bits {
+            ($mask:expr, $out:expr, $to:ty) => {{
+                let rows = $out.iter_mut().enumerate();
+                rows.for_each(|(row, out)| *out = ($mask[row / 64] >> (row % 64) & 1) as $to);
+            }};
+        }
+        match (values, out) {
+            (Values::Int(from), Values::Wide(out)) => each!(from, out, i128),
+            (Values::Wide(from), Values::Int(out)) => each!(from, out, i64),
+            (Values::Int(from), Values::Float(out)) => each!(from, out, f64),
+            (Values::Wide(from), Values::Float(out)) => each!(from, out, f64),
+            (Values::Bool(mask), Values::Int(out)) => bits!(mask, out, i64),
+            (Values::Bool(mask), Values::Wide(out)) => bits!(mask, out, i128),
+            (Values::Bool(mask), Values::Float(out)) => bits!(mask, out, f64),
+            (from, out) => copy(from, out)?,
+        }
+        Ok(())
     }
-    match of {
-        Type::I8 => to!(i8),
-        Type::I16 => to!(i16),
-        Type::I32 => to!(i32),
-        Type::U8 => to!(u8),
-        Type::U16 => to!(u16),
-        Type::U32 => to!(u32),
-        _ => {}
-    }
-}
-
-/// Converts values to the kind of `out`. Integers fit it.
-pub(crate) fn convert(values: &Values, out: &mut Values) -> Result<()> {
-    macro_rules! each {
-        ($from:expr, $out:expr, $to:ty) => {{
-            let pairs = $out.iter_mut().zip($from.iter());
-            pairs.for_each(|(out, value)| *out = *value as $to);
-        }};
-    }
-    macro_rules! bits {
-        ($mask:expr, $out:expr, $to:ty) => {{
-            let rows = $out.iter_mut().enumerate();
-            rows.for_each(|(row, out)| *out = ($mask[row / 64] >> (row % 64) & 1) as $to);
-        }};
-    }
-    match (values, out) {
-        (Values::Int(from), Values::Wide(out)) => each!(from, out, i128),
-        (Values::Wide(from), Values::Int(out)) => each!(from, out, i64),
-        (Values::Int(from), Values::Float(out)) => each!(from, out, f64),
-        (Values::Wide(from), Values::Float(out)) => each!(from, out, f64),
-        (Values::Bool(mask), Values::Int(out)) => bits!(mask, out, i64),
-        (Values::Bool(mask), Values::Wide(out)) => bits!(mask, out, i128),
-        (Values::Bool(mask), Values::Float(out)) => bits!(mask, out, f64),
-        (from, out) => copy(from, out)?,
-    }
-    Ok(())
 }
 
 /// Copies all values into the vector of the same kind.
@@ -194,21 +185,23 @@ pub(crate) fn copy(values: &Values, out: &mut Values) -> Result<()> {
     Ok(())
 }
 
-/// Rounds numbers to single precision.
-pub(crate) fn single(values: &Values, out: &mut Values) -> Result<()> {
-    macro_rules! each {
-        ($from:expr, $out:expr) => {{
-            let pairs = $out.iter_mut().zip($from.iter());
-            pairs.for_each(|(out, value)| *out = f64::from(*value as f32));
-        }};
+dispatched! {
+    /// Rounds numbers to single precision.
+    pub(crate) fn single(values: &Values, out: &mut Values) -> Result<()> {
+        macro_rules! each {
+            ($from:expr, $out:expr) => {{
+                let pairs = $out.iter_mut().zip($from.iter());
+                pairs.for_each(|(out, value)| *out = f64::from(*value as f32));
+            }};
+        }
+        match (values, out) {
+            (Values::Int(from), Values::Float(out)) => each!(from, out),
+            (Values::Float(from), Values::Float(out)) => each!(from, out),
+            (from @ Values::Bool(_), out) => convert(from, out)?,
+            _ => return Err(mismatch()),
+        }
+        Ok(())
     }
-    match (values, out) {
-        (Values::Int(from), Values::Float(out)) => each!(from, out),
-        (Values::Float(from), Values::Float(out)) => each!(from, out),
-        (from @ Values::Bool(_), out) => convert(from, out)?,
-        _ => return Err(mismatch()),
-    }
-    Ok(())
 }
 
 /// Copies the values of the rows of a mask.
@@ -232,31 +225,36 @@ pub(crate) fn merge(mask: &Mask, values: &Values, out: &mut Values) -> Result<()
     Ok(())
 }
 
-/// The days whose parts arrow-rs computes.
-pub(crate) fn known_days(days: &[i64; VECTOR_LEN]) -> Mask {
-    let Bounds(first, last) = KNOWN_DAYS;
-    let (first, last) = (first as i64, last as i64);
-    mask_of(days, |day| first <= day && day <= last)
+dispatched! {
+    /// The days whose parts arrow-rs computes.
+    pub(crate) fn known_days(days: &[i64; VECTOR_LEN]) -> Mask {
+        let Bounds(first, last) = KNOWN_DAYS;
+        let (first, last) = (first as i64, last as i64);
+        mask_of(days, |day| first <= day && day <= last)
+    }
 }
 
-/// A part of dates in days since 1970-01-01. Unknown days have arbitrary parts.
-pub(crate) fn date_part(part: DatePart, days: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
-    let pairs = out.iter_mut().zip(days);
-    match part {
-        DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = (day + 4).rem_euclid(7)),
-        DatePart::Year => pairs.for_each(|(out, day)| *out = date_of(*day).0),
-        DatePart::Month => pairs.for_each(|(out, day)| *out = date_of(*day).1),
-        DatePart::Quarter => pairs.for_each(|(out, day)| *out = (date_of(*day).1 + 2) / 3),
-        DatePart::Day => pairs.for_each(|(out, day)| *out = date_of(*day).2),
-        DatePart::DayOfYear => pairs.for_each(|(out, day)| {
-            let (year, ..) = date_of(*day);
-            *out = day - first_day(year) + 1;
-        }),
+dispatched! {
+    /// A part of dates in days since 1970-01-01. Unknown days have arbitrary parts.
+    pub(crate) fn date_part(part: DatePart, days: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
+        let pairs = out.iter_mut().zip(days);
+        match part {
+            DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = (day + 4).rem_euclid(7)),
+            DatePart::Year => pairs.for_each(|(out, day)| *out = date_of(*day).0),
+            DatePart::Month => pairs.for_each(|(out, day)| *out = date_of(*day).1),
+            DatePart::Quarter => pairs.for_each(|(out, day)| *out = (date_of(*day).1 + 2) / 3),
+            DatePart::Day => pairs.for_each(|(out, day)| *out = date_of(*day).2),
+            DatePart::DayOfYear => pairs.for_each(|(out, day)| {
+                let (year, ..) = date_of(*day);
+                *out = day - first_day(year) + 1;
+            }),
+        }
     }
 }
 
 /// Year, month (1 to 12) and day (1 to 31), after Howard Hinnant's `civil_from_days`: years begin in March, so that a
 /// leap day is the last.
+#[inline(always)]
 fn date_of(day: i64) -> (i64, i64, i64) {
     // a day that is not known may be any number
     let day = day.clamp(KNOWN_DAYS.0 as i64, KNOWN_DAYS.1 as i64) + 719_468;

@@ -1,6 +1,7 @@
 //! Vectors: the values of an expression for 1024 rows.
 
-use vectile_encodings::{VECTOR_LEN, dispatched};
+use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::gather_bits;
 use vectile_pipeline::{Bounds, Domain, Type};
 
 /// A bit for each row of a vector.
@@ -97,33 +98,28 @@ pub(crate) fn count(mask: &Mask) -> usize {
     mask.iter().map(|word| word.count_ones() as usize).sum()
 }
 
-dispatched! {
-    /// The mask of rows for which `test` holds.
-    pub(crate) fn mask_of<T: Copy, F: Fn(T) -> bool>(values: &[T; VECTOR_LEN], test: F) -> Mask {
-        let mut mask = [0; VECTOR_LEN / 64];
-        for (word, values) in mask.iter_mut().zip(values.as_chunks::<64>().0) {
-            for (bit, value) in values.iter().enumerate() {
-                *word |= u64::from(test(*value)) << bit;
-            }
-        }
-        mask
-    }
+/// The mask of rows for which `test` holds.
+#[inline(always)]
+pub(crate) fn mask_of<T: Copy>(values: &[T; VECTOR_LEN], test: impl Fn(T) -> bool) -> Mask {
+    let mut flags = [0; VECTOR_LEN];
+    let pairs = flags.iter_mut().zip(values);
+    pairs.for_each(|(flag, value)| *flag = u8::from(test(*value)));
+    let mut mask = [0; VECTOR_LEN / 64];
+    gather_bits(&flags, &mut mask);
+    mask
 }
 
-dispatched! {
-    /// The mask of rows for which `test` holds for both values.
-    pub(crate) fn mask_of_pairs<T: Copy, F: Fn(T, T) -> bool>(
-        a: &[T; VECTOR_LEN],
-        b: &[T; VECTOR_LEN],
-        test: F,
-    ) -> Mask {
-        let mut mask = [0; VECTOR_LEN / 64];
-        let pairs = a.as_chunks::<64>().0.iter().zip(b.as_chunks::<64>().0);
-        for (word, (a, b)) in mask.iter_mut().zip(pairs) {
-            for (bit, (a, b)) in a.iter().zip(b).enumerate() {
-                *word |= u64::from(test(*a, *b)) << bit;
-            }
-        }
-        mask
-    }
+/// The mask of rows for which `test` holds for both values.
+#[inline(always)]
+pub(crate) fn mask_of_pairs<T: Copy>(
+    a: &[T; VECTOR_LEN],
+    b: &[T; VECTOR_LEN],
+    test: impl Fn(T, T) -> bool,
+) -> Mask {
+    let mut flags = [0; VECTOR_LEN];
+    let pairs = flags.iter_mut().zip(a.iter().zip(b));
+    pairs.for_each(|(flag, (a, b))| *flag = u8::from(test(*a, *b)));
+    let mut mask = [0; VECTOR_LEN / 64];
+    gather_bits(&flags, &mut mask);
+    mask
 }

@@ -16,7 +16,7 @@
 
 use crate::VECTOR_LEN;
 use crate::masks::Mask;
-use crate::simd::dispatched;
+use crate::simd::{dispatched, gather_bits};
 use crate::words::Word;
 
 /// Lanes of a vector, and also rows per lane.
@@ -253,19 +253,6 @@ dispatched! {
     /// Bit `i` of `out` is byte `i`, which is 0 or 1.
     pub(crate) fn bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
         gather_bits(flags, out);
-    }
-}
-
-/// Bit `i` of `out` is byte `i`, which is 0 or 1. Converts eight at a time: the product moves byte `k` to bit `56 + k`.
-/// Comparing into bytes first leaves a loop that vectorises: a quarter of the time of shifting each flag into its word.
-#[inline(always)]
-fn gather_bits(flags: &[u8; VECTOR_LEN], out: &mut Mask) {
-    for (word, flags) in out.iter_mut().zip(flags.as_chunks::<64>().0) {
-        let eights = flags.as_chunks::<8>().0.iter().enumerate();
-        *word = eights.fold(0, |word, (i, flags)| {
-            let bits = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-            word | bits << (8 * i)
-        });
     }
 }
 

@@ -4,15 +4,18 @@
 //! the x86-64 baseline lacks (32-bit multiplies and compares over wide registers, mask
 //! registers) is worth two to four times the speed.
 
+use crate::VECTOR_LEN;
+
 /// Defines `fn name(args) -> ret` whose body is compiled for AVX-512, AVX2 and the baseline.
 ///
 /// ```
-/// vectile_encodings::dispatched! {
-///     fn sum(values: &[i64; 1024]) -> i64 {
+/// vectile_encodings::simd::dispatched! {
+///     /// The sum of all values.
+///     fn sum(values: &[i64]) -> i64 {
 ///         values.iter().sum()
 ///     }
 /// }
-/// assert_eq!(sum(&[2; 1024]), 2048);
+/// assert_eq!(sum(&[1, 2, 3]), 6);
 /// ```
 #[macro_export]
 macro_rules! dispatched {
@@ -44,17 +47,17 @@ macro_rules! dispatched {
         }
     };
 }
-pub(crate) use crate::dispatched;
+pub use dispatched;
 
 /// The instruction sets that bodies are compiled for.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Level {
-    /// Of every processor.
+    /// Those that every processor has.
     Baseline,
-    /// AVX2, and bit manipulation.
+    /// AVX2, BMI and population counts.
     Avx2,
-    /// AVX-512 F, BW, VL and DQ, too.
+    /// Also AVX-512 F, BW, VL and DQ.
     Avx512,
 }
 
@@ -75,5 +78,19 @@ pub fn level() -> Level {
         (true, true) => Level::Avx512,
         (true, false) => Level::Avx2,
         _ => Level::Baseline,
+    }
+}
+
+/// Bit `i` of `out` is byte `i`, which is 0 or 1, for bodies of [`dispatched`]. Converts eight at a time: the product
+/// moves byte `k` to bit `56 + k`. Comparing into bytes first leaves a loop that vectorises: a quarter of the time of
+/// shifting each flag into its word.
+#[inline(always)]
+pub fn gather_bits(flags: &[u8; VECTOR_LEN], out: &mut [u64; VECTOR_LEN / 64]) {
+    for (word, flags) in out.iter_mut().zip(flags.as_chunks::<64>().0) {
+        let eights = flags.as_chunks::<8>().0.iter().enumerate();
+        *word = eights.fold(0, |word, (i, flags)| {
+            let bits = u64::from_le_bytes(*flags).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+            word | bits << (8 * i)
+        });
     }
 }
