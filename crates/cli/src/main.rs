@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 a query, its data or the machine failed, 2 the command line was wrong,
 //! 130 interrupted.
 
+mod allocator;
 mod arrange;
 mod columns;
 mod compressor;
@@ -55,14 +56,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use mimalloc::MiMalloc;
 
 use crate::error::{CliError, Result};
 use crate::interrupt::Interrupt;
-
-/// Keeps freed memory for the next query: batches and column chunks are large, and new pages of them cost a fault each.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// Tables that stay compressed and answer SQL
 #[derive(Debug, Parser)]
@@ -83,6 +79,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    allocator::keep_freed_memory();
     let cli = Cli::parse();
     warnings::show();
     let result = match cli.command {
