@@ -60,9 +60,8 @@ impl Execution {
         pipeline: &Pipeline,
         columns: &[Column],
         rows: usize,
-        mut reserve: impl FnMut(usize) -> Result<()>,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Partial> {
-        let reserve = &mut reserve;
         if !pipeline.matches.is_empty() {
             let reason = "matches of duplicate keys, in a program";
             return Err(Error::Unsupported(reason.into()));
@@ -199,7 +198,7 @@ fn aggregated(
     columns: &[Column],
     readers: &[Reader<'_>],
     selection: &Selection,
-    reserve: &mut impl FnMut(usize) -> Result<()>,
+    reserve: &mut dyn FnMut(usize) -> Result<()>,
 ) -> Result<Partial> {
     let rows = selection.rows();
     let mut program = Program::new(readers, lookups);
@@ -378,7 +377,7 @@ impl Run<'_> {
         selection: &Selection,
         numbering: &mut Numbering,
         arguments: &mut [(Option<Register>, Accumulator)],
-        reserve: &mut impl FnMut(usize) -> Result<()>,
+        reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<u64>> {
         let mut counts = vec![0u64; numbering.len()];
         let mut vectors = self.program.vectors();

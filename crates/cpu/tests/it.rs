@@ -75,7 +75,7 @@ fn run(pipeline: &Arc<Pipeline>, row_groups: &[Vec<ArrayRef>], is_eager: bool) -
     for arrays in row_groups {
         let columns: Vec<Column> = arrays.iter().map(column).collect();
         let mut reserved = 0;
-        let partial = Execution::run(pipeline, &columns, arrays[0].len(), |bytes| {
+        let partial = Execution::run(pipeline, &columns, arrays[0].len(), &mut |bytes| {
             assert!(bytes > reserved);
             reserved = bytes;
             Ok(())
@@ -290,7 +290,7 @@ fn keys_of_more_than_128_bits_are_unsupported() {
     let arrays = vec![wide(5_000), wide(5_000), wide(5_000), values(0, 5_000)];
     let columns: Vec<Column> = arrays.iter().map(column).collect();
     let pipeline = pipeline(&[arrays]);
-    let error = Execution::run(&pipeline, &columns, 5_000, |_| Ok(())).unwrap_err();
+    let error = Execution::run(&pipeline, &columns, 5_000, &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 

@@ -194,14 +194,14 @@ fn computed(
 ) -> Result<Partial> {
     let own = memory.size();
     let mut refused = None;
-    let reserve = |bytes| {
+    let mut reserve = |bytes| {
         memory.try_resize(own + bytes).map_err(|error| {
             let reason = error.strip_backtrace();
             refused = Some(error);
             vectile_pipeline::Error::Unsupported(reason)
         })
     };
-    let partial = Execution::run(pipeline, columns, rows, reserve);
+    let partial = Execution::run(pipeline, columns, rows, &mut reserve);
     match refused {
         Some(error) => Err(error),
         None => partial.map_err(error::gpu),
