@@ -39,17 +39,35 @@ impl HashedKeys {
     /// Maximum buckets that a probe reads.
     pub const MOST_PROBES: u32 = MOST_PROBES;
 
-    /// Creates a table of keys, with or without duplicates, and with initial room for `expected` distinct ones.
+    /// Creates a table of keys, with or without duplicates, and with initial room for `expected` distinct ones. Returns
+    /// the slot index of each key, too.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if there are too many keys, or if their hashes collide too often.
-    pub fn new(keys: impl Iterator<Item = i64> + Clone, expected: usize) -> Result<Self> {
+    pub(super) fn with_slots(
+        keys: impl Iterator<Item = i64> + Clone,
+        expected: usize,
+    ) -> Result<(Self, Vec<u32>)> {
         let mut table = Self::empty(Self::slots_for(expected)?, no_key(keys.clone()))?;
-        for key in keys {
-            table.insert(key)?;
+        let mut slots = Vec::with_capacity(expected);
+        let mut size = table.slots.len();
+        for key in keys.clone() {
+            slots.push(table.insert(key)? as u32);
         }
-        Ok(table)
+        if size != table.slots.len() {
+            // it has grown, so that keys have moved
+            size = slots.len();
+            slots.clear();
+            slots.extend(
+                keys.filter_map(|key| table.slot_index(key))
+                    .map(|slot| slot as u32),
+            );
+            if size != slots.len() {
+                return Err(Error::Internal("a key without a slot".into()));
+            }
+        }
+        Ok((table, slots))
     }
 
     /// Number of slots for `keys` keys.
@@ -91,6 +109,11 @@ impl HashedKeys {
             probes: 1,
             len: 0,
         })
+    }
+
+    /// Returns true if there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The number of keys.
@@ -153,27 +176,28 @@ impl HashedKeys {
         None
     }
 
-    fn insert(&mut self, key: i64) -> Result<()> {
+    /// Inserts a key, and returns its slot index.
+    fn insert(&mut self, key: i64) -> Result<usize> {
         if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.slot_index(key).is_none() {
             self.grow()?;
         }
-        while !self.try_insert(key) {
+        loop {
+            if let Some(slot_index) = self.try_insert(key) {
+                return Ok(slot_index);
+            }
             self.grow()?;
         }
-        Ok(())
     }
 
-    /// Inserts a key. Returns false if there is no free slot within [`MOST_PROBES`] buckets.
-    fn try_insert(&mut self, key: i64) -> bool {
-        let Some((slot_index, probes)) = self.search(key, MOST_PROBES) else {
-            return false;
-        };
+    /// Inserts a key, and returns its slot index; `None` if there is no free slot within [`MOST_PROBES`] buckets.
+    fn try_insert(&mut self, key: i64) -> Option<usize> {
+        let (slot_index, probes) = self.search(key, MOST_PROBES)?;
         if self.slots[slot_index] == self.empty {
             self.slots[slot_index] = key;
             self.probes = self.probes.max(probes);
             self.len += 1;
         }
-        true
+        Some(slot_index)
     }
 
     /// Grows to at least twice as many slots.
@@ -186,7 +210,7 @@ impl HashedKeys {
             }
             let mut larger = Self::empty(slots, self.empty)?;
             for key in self.slots.iter().filter(|key| **key != self.empty) {
-                if !larger.try_insert(*key) {
+                if larger.try_insert(*key).is_none() {
                     continue 'larger;
                 }
             }
@@ -246,7 +270,9 @@ mod tests {
     use super::*;
 
     fn table(keys: &[i64], expected: usize) -> HashedKeys {
-        HashedKeys::new(keys.iter().copied(), expected).unwrap()
+        HashedKeys::with_slots(keys.iter().copied(), expected)
+            .unwrap()
+            .0
     }
 
     /// The inverse of `hash_of`: each of its steps has one.
@@ -340,14 +366,16 @@ mod tests {
         assert!(large.slots().len() > 1024 && large.probes <= MOST_PROBES);
         assert!(near.iter().all(|key| large.slot_index(*key).is_some()));
         let far = (0..300).map(|i| key_of(i << 40));
-        let error = HashedKeys::new(far, 300).err().unwrap();
+        let error = HashedKeys::with_slots(far, 300).err().unwrap();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");
     }
 
     #[test]
     fn too_many_keys_are_no_table() {
         for expected in [MOST_SLOTS, usize::MAX / 2, usize::MAX] {
-            let error = HashedKeys::new(std::iter::empty(), expected).err().unwrap();
+            let error = HashedKeys::with_slots(std::iter::empty(), expected)
+                .err()
+                .unwrap();
             assert!(matches!(error, Error::Unsupported(_)), "{error}");
         }
     }

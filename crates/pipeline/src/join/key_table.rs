@@ -149,17 +149,16 @@ impl KeyTable {
                 let rows = present().count();
                 // the number of distinct keys is not known if duplicates are allowed
                 let expected = codes.map_or(0, |_| rows);
-                let table = HashedKeys::new(present().map(|row| values[row]), expected)?;
+                let own = present().map(|row| values[row]);
+                let (table, slots) = HashedKeys::with_slots(own, expected)?;
                 len = table.len();
                 if codes.is_some() && len < rows {
                     return Err(twice());
                 }
                 let mut slot_codes = CodeTable::new(count, table.slots().len() as u64)?;
                 if count > 1 {
-                    for row in present() {
-                        if let Some(index) = table.slot_index(values[row]) {
-                            slot_codes.set(index, code(row));
-                        }
+                    for (row, slot) in present().zip(slots) {
+                        slot_codes.set(slot as usize, code(row));
                     }
                 }
                 Keys::Hashed {
