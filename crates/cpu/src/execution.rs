@@ -9,6 +9,7 @@ use vectile_pipeline::{
 };
 
 use crate::accumulator::{self, Accumulator};
+use crate::batch::for_each_batch;
 use crate::filter::{add_tests, apply};
 use crate::group::Key;
 use crate::masked::{MOST_MASKS, by_group};
@@ -91,16 +92,6 @@ impl Execution {
             return Ok(Partial::default());
         }
         let keys: Vec<GroupKey> = keys.iter().map(by_value).collect();
-        if let Some((picked, is_read)) = picked(&keys, aggregates, lookups, columns, &selection)? {
-            let readers = readers.iter().zip(&picked).zip(is_read);
-            let readers = readers.map(|((reader, rows), is_read)| match is_read {
-                true => reader.of_rows(rows),
-                false => Reader::new(rows),
-            });
-            let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
-            let all = Selection::all(0, selection.count());
-            return aggregated(&keys, aggregates, lookups, &picked, &readers, &all, reserve);
-        }
         aggregated(
             &keys, aggregates, lookups, columns, &readers, &selection, reserve,
         )
@@ -297,68 +288,6 @@ fn part_of(
     }
 }
 
-/// If at most one row of this many is selected, rows are picked before they are computed on.
-const PICKED: usize = 8;
-
-/// The selected rows of the columns that an output reads, decoded, if they are few, and which columns these are. Others
-/// stay as they are.
-fn picked(
-    keys: &[GroupKey],
-    aggregates: &[Aggregate],
-    lookups: &[Lookup],
-    columns: &[Column],
-    selection: &Selection,
-) -> Result<Option<(Vec<Column>, Vec<bool>)>> {
-    if selection.count() * PICKED > selection.rows() {
-        return Ok(None);
-    }
-    let mut is_read = vec![false; columns.len()];
-    for key in keys {
-        match key {
-            GroupKey::Value(expr) => mark_columns(expr, lookups, &mut is_read),
-            // codes would be decoded
-            GroupKey::DictionaryValue(_) | GroupKey::Code(_) => return Ok(None),
-        }
-    }
-    let arguments = aggregates.iter().filter_map(Aggregate::argument);
-    arguments.for_each(|argument| mark_columns(argument, lookups, &mut is_read));
-    let mut picked = Vec::with_capacity(columns.len());
-    for (column, is_read) in columns.iter().zip(&is_read) {
-        if !*is_read {
-            picked.push(column.clone());
-            continue;
-        }
-        if Type::of(column.data_type()).is_none_or(|of| of == Type::Bool) {
-            return Ok(None);
-        }
-        match Column::of_fixed_width(&column.select(selection)?)? {
-            Some(rows) => picked.push(rows),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some((picked, is_read)))
-}
-
-/// Marks the columns that an expression reads.
-fn mark_columns(expr: &Expr, lookups: &[Lookup], is_read: &mut [bool]) {
-    let mut mark = |column: usize| {
-        if let Some(is_read) = is_read.get_mut(column) {
-            *is_read = true;
-        }
-    };
-    if let Expr::Column(column) | Expr::Values(column, _) = expr {
-        mark(*column);
-    }
-    expr.visit_codes(&mut |code| {
-        if let Code::Lookup(number) = code
-            && let Some(lookup) = lookups.get(*number)
-        {
-            mark(lookup.column);
-        }
-    });
-    expr.for_parts(|part| mark_columns(part, lookups, is_read));
-}
-
 fn int(value: i128) -> Expr {
     Expr::Literal(Literal::Int(value, Type::I64))
 }
@@ -387,20 +316,9 @@ impl Run<'_> {
         let bytes_per_group = of_groups.sum::<usize>() + size_of::<u64>();
         let mut reserved = 0;
         let mut masks = Vec::new();
-        for vector in 0..selection.num_vectors() {
-            if selection.is_vector_empty(vector) {
-                continue;
-            }
-            let mask = selection.mask(vector);
-            self.program.run(vector, &mask, &mut vectors)?;
-            numbering.number(
-                self.keys,
-                vector,
-                &mask,
-                &vectors,
-                self.readers,
-                &mut numbers,
-            )?;
+        for_each_batch(selection, |batch, mask| {
+            self.program.run(batch, mask, &mut vectors)?;
+            numbering.number(self.keys, batch, mask, &vectors, self.readers, &mut numbers)?;
             let groups = numbering.len();
             let bytes = numbering.bytes() + groups * bytes_per_group;
             if bytes > reserved {
@@ -415,10 +333,10 @@ impl Run<'_> {
             let rows = match groups <= MOST_MASKS {
                 true => {
                     masks.resize(groups, [0; VECTOR_LEN / 64]);
-                    by_group(&numbers, &mask, &mut masks);
+                    by_group(&numbers, mask, &mut masks);
                     accumulator::Rows::Masks(&masks)
                 }
-                false => accumulator::Rows::Numbers(&mask, &numbers),
+                false => accumulator::Rows::Numbers(mask, &numbers),
             };
             match rows {
                 accumulator::Rows::Masks(masks) => {
@@ -433,7 +351,8 @@ impl Run<'_> {
                 let argument = register.map_or(&none, |register| &vectors[register]);
                 accumulator.add(argument, &rows)?;
             }
-        }
+            Ok(())
+        })?;
         Ok(counts)
     }
 }

@@ -3,6 +3,7 @@
 use vectile_encodings::{Column, Predicate, Selection};
 use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Result};
 
+use crate::batch::Batch;
 use crate::program::{Program, bools};
 use crate::reader::Reader;
 
@@ -81,7 +82,7 @@ fn apply_expr(
             continue;
         }
         let mask = selection.mask(vector);
-        program.run(vector, &mask, &mut vectors)?;
+        program.run(Batch::Vector(vector), &mask, &mut vectors)?;
         let condition = &vectors[condition];
         selection.and_mask(vector, &bools(condition)?);
         if let Some(valid) = &condition.valid {

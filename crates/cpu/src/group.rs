@@ -5,6 +5,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
 use vectile_pipeline::{Bounds, Error, GroupKey, Result, Type};
 
+use crate::batch::Batch;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::table::hashed;
@@ -239,10 +240,10 @@ impl<'a> Key<'a> {
         self.values.wrapping_add(self.is_nullable.into())
     }
 
-    /// Adds the key's part of the combinations of a vector's rows that pass; those of others are arbitrary, but possible.
+    /// Adds the key's part of the combinations of a batch's rows that pass; those of others are arbitrary, but possible.
     pub fn add_digits<T: Combination>(
         &self,
-        vector: usize,
+        batch: Batch<'_>,
         mask: &Mask,
         vectors: &[Vector],
         readers: &[Reader<'_>],
@@ -275,12 +276,12 @@ impl<'a> Key<'a> {
             Digits::Dictionary { column, codes, .. } => {
                 if let Some(codes) = codes {
                     let mut of_rows = [0; VECTOR_LEN];
-                    codes.decode_codes(vector, &mut of_rows)?;
+                    batch.codes(codes, &mut of_rows)?;
                     pairs
                         .zip(&of_rows)
                         .for_each(|(digit, code)| *digit = T::of_code(*code));
                 }
-                readers[*column].valid(vector)
+                readers[*column].valid(batch)
             }
         };
         self.check(&mut digits, mask, valid.as_ref())?;

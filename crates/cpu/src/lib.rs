@@ -51,6 +51,7 @@
 //! ```
 
 mod accumulator;
+mod batch;
 mod execution;
 mod filter;
 mod gather;

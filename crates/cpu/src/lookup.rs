@@ -7,6 +7,7 @@ use vectile_encodings::{VECTOR_LEN, dispatched};
 use vectile_pipeline::join::{CodeTable, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
+use crate::batch::Batch;
 use crate::gather::{Integer, Table};
 use crate::reader::{Reader, widened};
 use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of};
@@ -119,8 +120,8 @@ impl<'a> TextKeys<'a> {
         Ok(Self { reader, of })
     }
 
-    /// Sets the codes of a vector's values, null for those without one.
-    pub fn find(&self, vector: usize, out: &mut Vector) -> Result<()> {
+    /// Sets the codes of a batch's values, null for those without one.
+    pub fn find(&self, batch: Batch<'_>, out: &mut Vector) -> Result<()> {
         let Values::Int(codes) = &mut out.values else {
             return Err(Error::Internal("codes of another kind".into()));
         };
@@ -128,7 +129,7 @@ impl<'a> TextKeys<'a> {
             TextCodes::Entries(sequence, of_entries) => {
                 let mut entries = [0; VECTOR_LEN];
                 if let Some(sequence) = sequence {
-                    sequence.decode_codes(vector, &mut entries)?;
+                    batch.codes(sequence, &mut entries)?;
                 }
                 let pairs = codes.iter_mut().zip(&entries);
                 pairs.for_each(|(code, entry)| {
@@ -137,13 +138,13 @@ impl<'a> TextKeys<'a> {
                 });
             }
             TextCodes::Table(table) => {
-                let found = table.codes_of(&self.reader.decoded(vector)?)?;
+                let found = table.codes_of(&self.reader.decoded(batch)?)?;
                 codes.fill(-1);
                 let pairs = codes.iter_mut().zip(found);
                 pairs.for_each(|(code, found)| *code = found.map_or(-1, i64::from));
             }
         }
-        let valid = self.reader.valid(vector);
+        let valid = self.reader.valid(batch);
         out.valid = both(Some(&has_code(codes)), valid.as_ref());
         Ok(())
     }

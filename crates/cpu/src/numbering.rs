@@ -9,6 +9,7 @@
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::Result;
 
+use crate::batch::Batch;
 use crate::group::{Combination, Combinations, Key};
 use crate::reader::Reader;
 use crate::table::Table;
@@ -94,11 +95,11 @@ impl Numbering {
         }
     }
 
-    /// Numbers the groups of a vector's rows that pass. Other rows have arbitrary numbers of groups.
+    /// Numbers the groups of a batch's rows that pass. Other rows have arbitrary numbers of groups.
     pub fn number(
         &mut self,
         keys: &[Key<'_>],
-        vector: usize,
+        batch: Batch<'_>,
         mask: &Mask,
         vectors: &[Vector],
         readers: &[Reader<'_>],
@@ -108,11 +109,11 @@ impl Numbering {
         match &mut self.form {
             Form::Direct(_) => keys
                 .iter()
-                .try_for_each(|key| key.add_digits(vector, mask, vectors, readers, numbers)),
+                .try_for_each(|key| key.add_digits(batch, mask, vectors, readers, numbers)),
             Form::Array { groups, found } => {
                 let mut combinations = [0u32; VECTOR_LEN];
                 for key in keys {
-                    key.add_digits(vector, mask, vectors, readers, &mut combinations)?;
+                    key.add_digits(batch, mask, vectors, readers, &mut combinations)?;
                 }
                 for_each_row(mask, |row| {
                     let combination = combinations[row];
@@ -125,8 +126,8 @@ impl Numbering {
                 });
                 Ok(())
             }
-            Form::Hashed(hashed) => hashed.number(keys, vector, mask, vectors, readers, numbers),
-            Form::Wide(hashed) => hashed.number(keys, vector, mask, vectors, readers, numbers),
+            Form::Hashed(hashed) => hashed.number(keys, batch, mask, vectors, readers, numbers),
+            Form::Wide(hashed) => hashed.number(keys, batch, mask, vectors, readers, numbers),
         }
     }
 
@@ -154,7 +155,7 @@ impl<T: Combination> Hashed<T> {
     fn number(
         &mut self,
         keys: &[Key<'_>],
-        vector: usize,
+        batch: Batch<'_>,
         mask: &Mask,
         vectors: &[Vector],
         readers: &[Reader<'_>],
@@ -162,7 +163,7 @@ impl<T: Combination> Hashed<T> {
     ) -> Result<()> {
         let mut combinations = [T::default(); VECTOR_LEN];
         for key in keys {
-            key.add_digits(vector, mask, vectors, readers, &mut combinations)?;
+            key.add_digits(batch, mask, vectors, readers, &mut combinations)?;
         }
         let hashes: [u64; VECTOR_LEN] = std::array::from_fn(|row| combinations[row].hash());
         let Self { table, found } = self;

@@ -8,6 +8,7 @@ use vectile_pipeline::{
     Literal, Lookup, Op, Result, Type, ValueTest,
 };
 
+use crate::batch::Batch;
 use crate::lookup::{Payload, TextKeys, found};
 use crate::primitives;
 use crate::reader::Reader;
@@ -404,19 +405,19 @@ impl<'a> Program<'a> {
         Ok(self.push(Instruction::Case(registers), domain))
     }
 
-    /// Computes all instructions for a vector of rows. `vectors` is from [`vectors`](Self::vectors). Only values of the
+    /// Computes all instructions for the rows of a batch. `vectors` is from [`vectors`](Self::vectors). Only values of the
     /// rows of `mask` are read afterwards.
     ///
     /// # Errors
     ///
     /// Errors of decoding columns.
-    pub fn run(&self, vector: usize, mask: &Mask, vectors: &mut [Vector]) -> Result<()> {
+    pub fn run(&self, batch: Batch<'_>, mask: &Mask, vectors: &mut [Vector]) -> Result<()> {
         for (register, instruction) in self.instructions.iter().enumerate() {
             let (before, rest) = vectors.split_at_mut(register);
             let Some(out) = rest.first_mut() else {
                 return Err(Error::Internal(format!("no vector {register}")));
             };
-            self.step(instruction, register, (vector, mask), before, out)?;
+            self.step(instruction, register, (batch, mask), before, out)?;
         }
         Ok(())
     }
@@ -425,20 +426,20 @@ impl<'a> Program<'a> {
         &self,
         instruction: &Instruction<'a>,
         register: Register,
-        (vector, mask): (usize, &Mask),
+        (batch, mask): (Batch<'_>, &Mask),
         before: &[Vector],
         out: &mut Vector,
     ) -> Result<()> {
         match instruction {
             Instruction::Constant(_) => {}
-            Instruction::Column(column) => self.columns[*column].read(vector, out)?,
+            Instruction::Column(column) => self.columns[*column].read(batch, out)?,
             Instruction::IsMissing(column) => {
-                let valid = self.columns[*column].valid(vector);
+                let valid = self.columns[*column].valid(batch);
                 set_bools(out, valid.map_or([0; VECTOR_LEN / 64], complement), None);
             }
             Instruction::Tested(column, passed) => {
-                let valid = self.columns[*column].valid(vector);
-                set_bools(out, passed.mask(vector), valid);
+                let valid = self.columns[*column].valid(batch);
+                set_bools(out, batch.mask(|vector| passed.mask(vector)), valid);
             }
             Instruction::Convert(part) => {
                 out.valid = before[*part].valid;
@@ -499,7 +500,7 @@ impl<'a> Program<'a> {
                 }
             }
             Instruction::Find(key, table) => found(&before[*key], table, mask, out)?,
-            Instruction::FindText(keys) => keys.find(vector, out)?,
+            Instruction::FindText(keys) => keys.find(batch, out)?,
             Instruction::Payload(code, payload) => payload.read(&before[*code], out)?,
             Instruction::If(condition, code) => {
                 let condition = &before[*condition];

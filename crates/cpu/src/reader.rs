@@ -2,13 +2,14 @@
 
 use std::cell::OnceCell;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::{Nulls, Sequence, Values as Stored};
-use vectile_encodings::{Column, VECTOR_LEN};
+use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
-use crate::vector::{Kind, Mask, Values, Vector};
+use crate::batch::{Batch, by_vector};
+use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
 /// A column of a row group, and how its vectors are read.
 pub(crate) struct Reader<'a> {
@@ -79,17 +80,6 @@ impl<'a> Reader<'a> {
         Ok(this)
     }
 
-    /// The reader of some rows of this column, which were decoded. They have the same bounds.
-    pub fn of_rows<'b>(&self, rows: &'b Column) -> Result<Reader<'b>> {
-        Ok(Reader {
-            column: rows,
-            nulls: rows.layout().validity,
-            of: self.of,
-            bounds: OnceCell::from(self.domain()?.bounds),
-            source: Source::Decoded,
-        })
-    }
-
     /// Type and bounds of the values.
     ///
     /// # Errors
@@ -115,26 +105,31 @@ impl<'a> Reader<'a> {
         self.nulls.any()
     }
 
-    /// The valid rows of a vector; `None` if all are.
-    pub fn valid(&self, vector: usize) -> Option<Mask> {
-        self.nulls.mask(vector)
+    /// The valid rows of a batch; `None` if all are.
+    pub fn valid(&self, batch: Batch<'_>) -> Option<Mask> {
+        let of_vector = |vector| self.nulls.mask(vector);
+        match batch {
+            Batch::Vector(vector) => of_vector(vector),
+            _ if !self.nulls.any() => None,
+            _ => Some(batch.mask(|vector| of_vector(vector).unwrap_or(ALL))),
+        }
     }
 
-    /// Reads a vector into `out`, which is of the kind of the [`domain`](Self::domain).
-    pub fn read(&self, vector: usize, out: &mut Vector) -> Result<()> {
-        out.valid = self.nulls.mask(vector);
+    /// Reads a batch into `out`, which is of the kind of the [`domain`](Self::domain).
+    pub fn read(&self, batch: Batch<'_>, out: &mut Vector) -> Result<()> {
+        out.valid = self.valid(batch);
         match (&self.source, &mut out.values) {
             (Source::Integers { reference, offsets }, Values::Int(out)) => {
-                offsets.decode_integers(vector, *reference, out)?;
+                batch.integers(offsets, *reference, out)?;
             }
             (Source::Entries { codes, entries }, Values::Int(out)) => {
-                codes.decode_integers(vector, 0, out)?;
+                batch.integers(codes, 0, out)?;
                 // codes of nulls, and those beyond the end, are arbitrary
                 for value in out.iter_mut() {
                     *value = entries.get(*value as usize).copied().unwrap_or_default();
                 }
             }
-            (_, out) => load(&self.decoded(vector)?, out)?,
+            (_, out) => load(&self.decoded(batch)?, out)?,
         }
         Ok(())
     }
@@ -144,11 +139,41 @@ impl<'a> Reader<'a> {
         self.of.is_none()
     }
 
-    /// The values of a vector.
-    pub fn decoded(&self, vector: usize) -> Result<ArrayRef> {
-        let start = vector * VECTOR_LEN;
-        let end = (start + VECTOR_LEN).min(self.column.len());
-        Ok(self.column.decode(start..end)?)
+    /// The values of a batch.
+    pub fn decoded(&self, batch: Batch<'_>) -> Result<ArrayRef> {
+        let rows = match batch {
+            Batch::Vector(vector) => {
+                let start = vector * VECTOR_LEN;
+                let end = (start + VECTOR_LEN).min(self.column.len());
+                return Ok(self.column.decode(start..end)?);
+            }
+            Batch::Rows(rows) => rows,
+        };
+        let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+            return Ok(self.column.decode(0..0)?);
+        };
+        let first = *first as usize / VECTOR_LEN;
+        let mut selection = Selection::none(first, *last as usize + 1 - first * VECTOR_LEN);
+        for rows in by_vector(rows) {
+            let mut mask = [0; VECTOR_LEN / 64];
+            for row in rows {
+                let row = *row as usize % VECTOR_LEN;
+                mask[row / 64] |= 1 << (row % 64);
+            }
+            selection.or_mask(rows[0] as usize / VECTOR_LEN - first, &mask);
+        }
+        let distinct = self.column.select(&selection)?;
+        if distinct.len() == rows.len() {
+            return Ok(distinct);
+        }
+        let mut index = 0;
+        let repeats = rows.windows(2).map(|pair| {
+            index += u32::from(pair[0] != pair[1]);
+            index
+        });
+        let indices: UInt32Array = [0].into_iter().chain(repeats).collect();
+        let repeated = arrow::compute::take(&distinct, &indices, None);
+        Ok(repeated.map_err(vectile_encodings::Error::from)?)
     }
 
     /// The dictionary of the values, ascending and distinct, and the code of each row.

@@ -10,6 +10,7 @@ use arrow::buffer::{BooleanBuffer, NullBuffer};
 use vectile_encodings::{Column, Selection};
 use vectile_pipeline::{Error, Expr, Lookup, Result, Rows, Type};
 
+use crate::batch::for_each_batch;
 use crate::filter::add_tests;
 use crate::program::{Program, Register};
 use crate::reader::{Reader, narrowed};
@@ -42,16 +43,13 @@ pub(crate) fn rows_of(
     }
     if !collected.is_empty() {
         let mut vectors = program.vectors();
-        for vector in 0..selection.num_vectors() {
-            if selection.is_vector_empty(vector) {
-                continue;
-            }
-            let mask = selection.mask(vector);
-            program.run(vector, &mask, &mut vectors)?;
+        for_each_batch(selection, |batch, mask| {
+            program.run(batch, mask, &mut vectors)?;
             for (register, collected) in &mut collected {
-                collected.add(&vectors[*register], &mask)?;
+                collected.add(&vectors[*register], mask)?;
             }
-        }
+            Ok(())
+        })?;
     }
     let mut computed = collected.into_iter();
     let arrays = outputs.iter().map(|output| match output {

@@ -122,6 +122,16 @@ impl Selection {
         }
     }
 
+    /// Adds the rows of the `vector`-th covered vector whose bit is set.
+    pub fn or_mask(&mut self, vector: usize, added: &[u64; VECTOR_LEN / 64]) {
+        if let Some(mask) = self.words.get_mut(vector) {
+            mask.iter_mut()
+                .zip(added)
+                .for_each(|(mask, added)| *mask |= added);
+        }
+        self.clear_tail();
+    }
+
     /// Intersects with `other`, which covers the same rows.
     pub fn and(&mut self, other: &Selection) {
         self.combine(other, |a, b| a & b);

@@ -9,7 +9,7 @@
 //! Bits per value: the bit length of the vector's range, plus 8 to 72 bits a vector.
 
 use crate::VECTOR_LEN;
-use crate::bitpack::Words;
+use crate::bitpack::{self, Words};
 use crate::codecs::sequence_codec::{Scratch, SequenceCodec, SpareRuns};
 use crate::error::Result;
 use crate::masks::Mask;
@@ -114,6 +114,35 @@ impl SequenceCodec for Ffor {
             let base = reference.plus(self.base(vector));
             self.residuals.unpack_words(vector, words);
             selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
+        }
+        Ok(())
+    }
+
+    fn pick<T: Word>(
+        &self,
+        vector: usize,
+        rows: &[u32],
+        reference: T,
+        scratch: &mut Scratch<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let (residuals, base) = (&self.residuals, reference.plus(self.base(vector)));
+        let pairs = out.iter_mut().zip(rows);
+        if residuals.has_patches(vector) || residuals.width(vector) > 32 {
+            residuals.unpack_plus(vector, base, &mut scratch.values);
+            pairs.for_each(|(out, row)| *out = scratch.values[*row as usize % VECTOR_LEN]);
+        } else if rows.len() <= SPARSE_ROWS {
+            let (packed, width) = (residuals.packed(vector), residuals.width(vector));
+            pairs.for_each(|(out, row)| {
+                let residual = bitpack::get(packed, width, *row as usize % VECTOR_LEN);
+                *out = base.plus(residual.into());
+            });
+        } else {
+            let words = &mut scratch.words;
+            residuals.unpack_words(vector, words);
+            pairs.for_each(|(out, row)| {
+                *out = base.plus(words[*row as usize % VECTOR_LEN].into());
+            });
         }
         Ok(())
     }

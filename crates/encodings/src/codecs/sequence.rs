@@ -161,6 +161,24 @@ macro_rules! define_sequence {
                 }
             }
 
+            /// As [`SequenceCodec::pick`].
+            fn pick_of<T: Word>(
+                &self,
+                vector: usize,
+                rows: &[u32],
+                reference: T,
+                scratch: &mut Scratch<T>,
+                out: &mut [T],
+            ) -> Result<()> {
+                match self {
+                    Self::Constant(value) => {
+                        out.fill(reference.plus(*value));
+                        Ok(())
+                    }
+                    $($(Self::$sequence(codec) => <$codec>::pick(codec, vector, rows, reference, scratch, out),)?)+
+                }
+            }
+
             /// As [`SequenceCodec::in_range`].
             pub(crate) fn in_range(
                 &self,
@@ -332,6 +350,41 @@ impl Sequence {
     /// As [`decode_integers`](Self::decode_integers).
     pub fn decode_codes(&self, vector: usize, out: &mut [u32; VECTOR_LEN]) -> Result<()> {
         self.decode(vector, 0, out)
+    }
+
+    /// Decodes single rows as `reference + entry`, wrapping: as many as `out` has. `rows` ascend, and may repeat.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_integers`](Self::decode_integers).
+    pub fn pick_integers(&self, rows: &[u32], reference: i64, out: &mut [i64]) -> Result<()> {
+        self.pick(rows, reference, out)
+    }
+
+    /// Decodes the lower 32 bits of the entries of single rows, as [`pick_integers`](Self::pick_integers).
+    ///
+    /// # Errors
+    ///
+    /// As [`decode_integers`](Self::decode_integers).
+    pub fn pick_codes(&self, rows: &[u32], out: &mut [u32]) -> Result<()> {
+        self.pick(rows, 0, out)
+    }
+
+    fn pick<T: Word>(&self, rows: &[u32], reference: T, mut out: &mut [T]) -> Result<()> {
+        let mut scratch = Scratch::default();
+        let vector_of = |row: &u32| *row as usize / VECTOR_LEN;
+        for rows in rows.chunk_by(|a, b| vector_of(a) == vector_of(b)) {
+            let (of_vector, rest) = out.split_at_mut(rows.len().min(out.len()));
+            self.pick_of(
+                vector_of(&rows[0]),
+                rows,
+                reference,
+                &mut scratch,
+                of_vector,
+            )?;
+            out = rest;
+        }
+        Ok(())
     }
 
     /// Appends the values of any range of rows.

@@ -100,6 +100,23 @@ pub(crate) trait SequenceCodec: Sized {
         Ok(())
     }
 
+    /// Decodes single rows of a vector as `reference + value`: as many as `out` has. `rows` are those of the sequence;
+    /// they ascend, and may repeat. `scratch` is only for this sequence and reference.
+    fn pick<T: Word>(
+        &self,
+        vector: usize,
+        rows: &[u32],
+        reference: T,
+        scratch: &mut Scratch<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let Scratch { values, runs, .. } = scratch;
+        self.decode(vector, reference, runs, values)?;
+        let pairs = out.iter_mut().zip(rows);
+        pairs.for_each(|(out, row)| *out = values[*row as usize % VECTOR_LEN]);
+        Ok(())
+    }
+
     /// Sets a bit per row of a vector whose value is in `low..=high`. Bits beyond the end are arbitrary. `runs` is as in
     /// [`decode`](Self::decode), without a reference.
     fn in_range(
