@@ -7,7 +7,7 @@ use vectile_pipeline::Result;
 use crate::vector::{Mask, for_each_row};
 
 /// If at most one row of this many is selected, rows are picked before they are computed on.
-const PICKED: usize = 3;
+const PICKED: usize = 6;
 
 /// At most [`VECTOR_LEN`] rows of a row group. They are the first rows of the vectors that a program computes.
 #[derive(Clone, Copy)]

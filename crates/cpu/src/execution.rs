@@ -309,6 +309,12 @@ impl Run<'_> {
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Vec<u64>> {
         let mut counts = vec![0u64; numbering.len()];
+        if let ([], [rows]) = (self.keys, &mut counts[..])
+            && self.program.is_empty()
+        {
+            *rows = selection.count() as u64;
+            return Ok(counts);
+        }
         let mut vectors = self.program.vectors();
         let mut numbers = [0u32; VECTOR_LEN];
         let none = Vector::new(Kind::Bool);

@@ -3,7 +3,7 @@
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::Sequence;
-use vectile_pipeline::{Bounds, Error, GroupKey, Result, Type};
+use vectile_pipeline::{Bounds, Error, Expr, GroupKey, Result, Type};
 
 use crate::batch::Batch;
 use crate::program::{Program, Register};
@@ -192,6 +192,7 @@ impl<'a> Key<'a> {
     fn new(key: &GroupKey, readers: &'a [Reader<'a>], program: &mut Program<'a>) -> Result<Self> {
         let (digits, is_nullable, values) = match key {
             GroupKey::Value(expr) => {
+                find_bounds(expr, readers)?;
                 let register = program.add(expr)?;
                 let domain = program.domain(register);
                 if Kind::of(domain) == Kind::Float {
@@ -382,4 +383,20 @@ impl<'a> Key<'a> {
 
 fn has_row(mask: &Mask, row: usize) -> bool {
     mask[row / 64] >> (row % 64) & 1 == 1
+}
+
+/// Makes the bounds of all columns of `expr` exact, so that it has few values.
+fn find_bounds(expr: &Expr, readers: &[Reader<'_>]) -> Result<()> {
+    if let Expr::Column(column) = expr
+        && let Some(reader) = readers.get(*column)
+    {
+        reader.find_bounds()?;
+    }
+    let mut result = Ok(());
+    expr.for_parts(|part| {
+        if result.is_ok() {
+            result = find_bounds(part, readers);
+        }
+    });
+    result
 }

@@ -79,6 +79,11 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// True if nothing is computed.
+    pub fn is_empty(&self) -> bool {
+        self.instructions.is_empty()
+    }
+
     /// Type and bounds of a vector.
     pub fn domain(&self, register: Register) -> Domain {
         self.domains[register]

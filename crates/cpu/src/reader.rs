@@ -1,6 +1,6 @@
 //! Reads the vectors of an encoded column.
 
-use std::cell::OnceCell;
+use std::cell::Cell;
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::DataType;
@@ -17,8 +17,10 @@ pub(crate) struct Reader<'a> {
     nulls: Nulls<'a>,
     /// `None` for values without a machine type, whose codes may be read if there is a dictionary.
     of: Option<Type>,
-    /// Empty until they are needed, as all vectors may have to be unpacked for them: a filter does not.
-    bounds: OnceCell<Bounds>,
+    /// `None` until they are needed.
+    bounds: Cell<Option<Bounds>>,
+    /// True if no closer bounds can be found.
+    is_exact: Cell<bool>,
     source: Source<'a>,
 }
 
@@ -49,7 +51,10 @@ impl<'a> Reader<'a> {
             _ if !is_integer => {}
             Stored::Integers { reference, offsets } => match i64::try_from(reference) {
                 Ok(reference) => source = Source::Integers { reference, offsets },
-                Err(_) => bounds = Some(integer_bounds(reference, offsets, column)?),
+                Err(_) => {
+                    let upper = offsets.largest(column.len())?;
+                    bounds = Some(integers_up_to(reference, upper));
+                }
             },
             Stored::Dictionary { entries, codes } => {
                 if let Some(entries) = integers(entries)? {
@@ -71,13 +76,31 @@ impl<'a> Reader<'a> {
             column,
             nulls: layout.validity,
             of,
-            bounds: OnceCell::new(),
+            bounds: Cell::new(None),
+            is_exact: Cell::new(bounds.is_some()),
             source,
         };
         if let (Some(of), Some(bounds)) = (of, bounds) {
-            _ = this.bounds.set(trusted(bounds, of));
+            this.bounds.set(Some(trusted(bounds, of)));
         }
         Ok(this)
+    }
+
+    /// Makes the bounds of the [`domain`](Self::domain) exact. All vectors may have to be unpacked for that.
+    ///
+    /// # Errors
+    ///
+    /// Errors of decoding.
+    pub fn find_bounds(&self) -> Result<()> {
+        if let (Some(of), false, Source::Integers { reference, offsets }) =
+            (self.of, self.is_exact.get(), &self.source)
+        {
+            let upper = offsets.largest(self.column.len())?;
+            let bounds = integers_up_to((*reference).into(), upper);
+            self.bounds.set(Some(trusted(bounds, of)));
+            self.is_exact.set(true);
+        }
+        Ok(())
     }
 
     /// Type and bounds of the values.
@@ -90,10 +113,13 @@ impl<'a> Reader<'a> {
         let unsupported = || Error::Unsupported(format!("values of type {data_type}"));
         let of = self.of.ok_or_else(unsupported)?;
         let bounds = match (self.bounds.get(), &self.source) {
-            (Some(bounds), _) => *bounds,
+            (Some(bounds), _) => bounds,
             (None, Source::Integers { reference, offsets }) => {
-                let bounds = integer_bounds((*reference).into(), offsets, self.column)?;
-                *self.bounds.get_or_init(|| trusted(bounds, of))
+                let upper = offsets.upper_bound(self.column.len())?;
+                let bounds = integers_up_to((*reference).into(), upper);
+                let bounds = trusted(bounds, of);
+                self.bounds.set(Some(bounds));
+                bounds
             }
             (None, _) => Bounds::of(of),
         };
@@ -199,10 +225,9 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Bounds of `reference + entry` of a column's sequence.
-fn integer_bounds(reference: i128, offsets: &Sequence, column: &Column) -> Result<Bounds> {
-    let largest = offsets.largest(column.len())?;
-    Ok(Bounds(reference, reference.saturating_add(largest.into())))
+/// Bounds of `reference + entry` of entries up to one.
+fn integers_up_to(reference: i128, upper: u64) -> Bounds {
+    Bounds(reference, reference.saturating_add(upper.into()))
 }
 
 /// `bounds`, unless a damaged file has some that the type does not have.

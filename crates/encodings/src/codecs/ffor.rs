@@ -176,6 +176,16 @@ impl SequenceCodec for Ffor {
         let largest = u64::from(largest_word(&words)).max(patched);
         self.base(vector).checked_add(largest)
     }
+
+    fn upper_bound(&self, vector: usize) -> Option<u64> {
+        if self.residuals.width(vector) > 32 {
+            return None;
+        }
+        let packed = u64::from(bitpack::low_mask(self.residuals.width(vector)));
+        let patched = self.residuals.patches(vector);
+        let largest = patched.fold(packed, |largest, (_, residual)| largest.max(residual));
+        self.base(vector).checked_add(largest)
+    }
 }
 
 impl Ffor {

@@ -205,6 +205,14 @@ macro_rules! define_sequence {
                     $($(Self::$sequence(codec) => <$codec>::largest(codec, vector),)?)+
                 }
             }
+
+            /// As [`SequenceCodec::upper_bound`].
+            fn upper_bound_of(&self, vector: usize) -> Option<u64> {
+                match self {
+                    Self::Constant(value) => Some(*value),
+                    $($(Self::$sequence(codec) => <$codec>::upper_bound(codec, vector),)?)+
+                }
+            }
         }
     };
 }
@@ -411,12 +419,30 @@ impl Sequence {
     ///
     /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile a vector.
     pub fn largest(&self, rows: usize) -> Result<u64> {
+        self.largest_by(rows, Self::largest_of)
+    }
+
+    /// None of the first `rows` entries is larger. It has no more bits than the largest, unless this is in a vector whose
+    /// smallest entry is larger than 0. Takes less time than [`largest`](Self::largest) if entries are packed.
+    ///
+    /// # Errors
+    ///
+    /// As [`largest`](Self::largest).
+    pub fn upper_bound(&self, rows: usize) -> Result<u64> {
+        self.largest_by(rows, Self::upper_bound_of)
+    }
+
+    fn largest_by(
+        &self,
+        rows: usize,
+        of_vector: impl Fn(&Self, usize) -> Option<u64>,
+    ) -> Result<u64> {
         let mut largest = 0;
         let (mut runs, mut entries) = (None, [0; VECTOR_LEN]);
         for vector in 0..rows.div_ceil(VECTOR_LEN) {
             let live = VECTOR_LEN.min(rows - vector * VECTOR_LEN);
             let of_whole = if live == VECTOR_LEN {
-                self.largest_of(vector)
+                of_vector(self, vector)
             } else {
                 None
             };

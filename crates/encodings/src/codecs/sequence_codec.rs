@@ -141,6 +141,11 @@ pub(crate) trait SequenceCodec: Sized {
     fn largest(&self, _vector: usize) -> Option<u64> {
         None
     }
+
+    /// No value of a whole vector is larger; `None` if that requires decoding it.
+    fn upper_bound(&self, vector: usize) -> Option<u64> {
+        self.largest(vector)
+    }
 }
 
 /// A sequence in any encoding, for encodings whose parts are sequences.
