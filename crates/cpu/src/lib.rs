@@ -3,14 +3,15 @@
 //! ```text
 //! execution ──▶ filter ──▶ program ──▶ primitives ──▶ vector
 //!     │                       │
-//!     ├──▶ numbering ──▶ group └──▶ lookup, reader
-//!     ├──▶ accumulator
+//!     ├──▶ numbering ──▶ group └──▶ lookup, reader ──▶ batch
+//!     ├──▶ accumulator ──▶ masked
 //!     ├──▶ partial ──▶ merge
 //!     └──▶ rows
 //! ```
 //!
 //! The expressions of a pipeline become a program for each row group: a list of instructions, each of which computes a
-//! vector from earlier ones. Integers are computed in 64 bits if the bounds of the row group's columns allow it.
+//! vector from earlier ones. Integers are computed in 64 bits if the bounds of the row group's columns allow it. It runs
+//! over whole vectors, or, if few rows pass the filter, over batches of these rows.
 //!
 //! # Example
 //!

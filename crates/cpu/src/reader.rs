@@ -355,3 +355,83 @@ pub(crate) fn narrowed(value: f64) -> f32 {
 fn mismatch(array: &ArrayRef) -> Error {
     Error::Internal(format!("values of type {}", array.data_type()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Float64Array, Int64Array};
+    use vectile_encodings::{EncodeOptions, encode};
+
+    use super::*;
+
+    fn columns() -> Vec<ArrayRef> {
+        let rows = 3 * VECTOR_LEN + 77;
+        let random = |row: usize| (row as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        let integers = |of: &dyn Fn(usize) -> Option<i64>| -> ArrayRef {
+            Arc::new(Int64Array::from_iter((0..rows).map(of)))
+        };
+        let floats = |of: &dyn Fn(usize) -> Option<f64>| -> ArrayRef {
+            Arc::new(Float64Array::from_iter((0..rows).map(of)))
+        };
+        vec![
+            integers(&|row| Some(random(row))),
+            integers(&|row| Some(random(row) >> 40)),
+            integers(&|row| (row % 7 > 0).then(|| random(row) >> 50)),
+            // patches, runs, differences, few values, one
+            integers(&|row| Some(random(row) >> if row % 300 == 5 { 20 } else { 55 })),
+            integers(&|row| Some(random(row / 90) >> 30)),
+            integers(&|row| Some(row as i64 * 1000 + (random(row) >> 60))),
+            integers(&|row| Some(random(row % 5))),
+            integers(&|_| Some(3)),
+            integers(&|_| None),
+            floats(&|row| Some((random(row) >> 50) as f64 / 100.0)),
+            floats(&|row| (row % 3 > 0).then(|| f64::from_bits(random(row) as u64))),
+        ]
+    }
+
+    /// Picked rows have the values that they have in their vectors, also if they repeat.
+    #[test]
+    fn picked_rows_are_those_of_vectors() {
+        for array in columns() {
+            let bytes = encode(&array, &EncodeOptions::default()).unwrap();
+            let column = Column::parse(bytes.into(), array.data_type(), array.len()).unwrap();
+            let reader = Reader::new(&column).unwrap();
+            let mut vectors = Vec::new();
+            for vector in 0..column.num_vectors() {
+                let mut out = Vector::new(Kind::of(reader.domain().unwrap()));
+                reader.read(Batch::Vector(vector), &mut out).unwrap();
+                vectors.push(out);
+            }
+            let value = |vector: &Vector, row: usize| {
+                let valid = vector.valid.unwrap_or(ALL);
+                let is_valid = valid[row / 64] >> (row % 64) & 1 == 1;
+                is_valid.then(|| match &vector.values {
+                    Values::Int(values) => values[row],
+                    Values::Float(values) => values[row].to_bits() as i64,
+                    _ => unreachable!(),
+                })
+            };
+            for (step, repeats) in [(1, 1), (5, 1), (5, 3), (300, 2), (2000, 1)] {
+                let rows = (0..array.len() as u32).step_by(step);
+                let rows = rows.flat_map(|row| std::iter::repeat_n(row, repeats));
+                let rows: Vec<u32> = rows.collect();
+                for rows in rows.chunks(VECTOR_LEN) {
+                    let mut out = Vector::new(Kind::of(reader.domain().unwrap()));
+                    reader.read(Batch::Rows(rows), &mut out).unwrap();
+                    for (index, row) in rows.iter().enumerate() {
+                        let (vector, row) =
+                            (*row as usize / VECTOR_LEN, *row as usize % VECTOR_LEN);
+                        let expected = value(&vectors[vector], row);
+                        let context = column.describe();
+                        assert_eq!(value(&out, index), expected, "{context}, row {row}");
+                    }
+                }
+            }
+            let before = reader.domain().unwrap().bounds;
+            reader.find_bounds().unwrap();
+            let after = reader.domain().unwrap().bounds;
+            assert!(after.within(before));
+        }
+    }
+}
