@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
 
     fn get(self, index: usize) -> Option<i64> {
         let start = index.checked_mul(1 << self.shift)?;
-        let bytes = self.bytes.get(start..start + (1 << self.shift))?;
+        let bytes = self.bytes.get(start..)?.get(..1 << self.shift)?;
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(bytes);
         // the container is read on little-endian machines only

@@ -14,6 +14,9 @@ use crate::vector::{ALL, Kind, Mask, Values, Vector};
 /// Decimals of 38 digits. Other values have no digit.
 const DECIMALS: Bounds = Bounds(-(10i128.pow(38)), 10i128.pow(38));
 
+/// The most keys: a word has a bit for each that is null.
+const MOST_KEYS: usize = u64::BITS as usize;
+
 /// A group key, and how its values become digits.
 pub(crate) struct Key<'a> {
     digits: Digits<'a>,
@@ -146,6 +149,10 @@ impl<'a> Key<'a> {
         program: &mut Program<'a>,
         few: u64,
     ) -> Result<(Vec<Self>, Combinations)> {
+        if keys.len() > MOST_KEYS {
+            let reason = format!("groups by more than {MOST_KEYS} keys");
+            return Err(Error::Unsupported(reason));
+        }
         let all = keys.iter().map(|key| Self::new(key, readers, program));
         let mut all: Vec<Self> = all.collect::<Result<_>>()?;
         let counts = all.iter().map(|key| match (key.values, key.count()) {

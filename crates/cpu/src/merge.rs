@@ -214,7 +214,7 @@ impl Merger {
         self.partitions = partitions;
     }
 
-    /// Takes the partitions, whose groups are complete.
+    /// Takes the partitions with groups, which are complete.
     pub fn finish(&mut self) -> Result<Vec<Partition>> {
         let output = Arc::new(OutputTypes {
             keys: self
@@ -225,6 +225,7 @@ impl Merger {
             singles: self.singles.clone(),
         });
         let mut partitions = self.take();
+        partitions.retain(|partition| !partition.is_empty());
         for partition in &mut partitions {
             partition.output = Some(Arc::clone(&output));
         }
@@ -246,6 +247,12 @@ impl Merger {
 }
 
 impl Partition {
+    /// True if there are no groups.
+    fn is_empty(&self) -> bool {
+        let mut pending = self.pending.iter();
+        self.merged.rows.is_empty() && pending.all(|part| part.rows.is_empty())
+    }
+
     /// Merges groups that were added. Takes long if they are many.
     ///
     /// # Errors

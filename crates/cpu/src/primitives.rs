@@ -239,14 +239,14 @@ dispatched! {
     pub(crate) fn date_part(part: DatePart, days: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
         let pairs = out.iter_mut().zip(days);
         match part {
-            DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = (day + 4).rem_euclid(7)),
+            DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = day.wrapping_add(4).rem_euclid(7)),
             DatePart::Year => pairs.for_each(|(out, day)| *out = date_of(*day).0),
             DatePart::Month => pairs.for_each(|(out, day)| *out = date_of(*day).1),
             DatePart::Quarter => pairs.for_each(|(out, day)| *out = (date_of(*day).1 + 2) / 3),
             DatePart::Day => pairs.for_each(|(out, day)| *out = date_of(*day).2),
             DatePart::DayOfYear => pairs.for_each(|(out, day)| {
                 let (year, ..) = date_of(*day);
-                *out = day - first_day(year) + 1;
+                *out = day.wrapping_sub(first_day(year) - 1);
             }),
         }
     }

@@ -173,7 +173,8 @@ settings! {
     keep_plans: bool, "keep_plans", true,
         "If true, the session caches the plan of a query for when it runs again.";
     fuse: bool, "fuse", false,
-        "If true, programs over encoded vectors run aggregates of Vectile tables on the CPU, where no GPU does.";
+        "If true, programs over encoded vectors run aggregates of Vectile tables, with their joins, on the CPU, where no \
+         GPU does.";
     gpu: GpuMode, "gpu", GpuMode::Auto,
         "Controls which queries run on the GPU: `auto`, those expected to be faster there; `on`, all for which there \
          is a kernel; `off`, none; `require`, all, and others fail.";

@@ -272,3 +272,27 @@ async fn duplicate_keys_are_left_to_operators() {
         same_without(&fixture, sql).await;
     }
 }
+
+/// A word has a bit for each key that is null.
+#[tokio::test]
+async fn groups_have_any_number_of_keys() {
+    let fixture = fixture().await;
+    for count in [64, 65, 70] {
+        let columns: Vec<String> = (0..count)
+            .map(|column| match column {
+                0 => "CASE WHEN value % 3 = 0 THEN NULL ELSE value % 2 = 0 END AS c0".to_owned(),
+                _ => format!("(value * {column}) % 5 = 0 AS c{column}"),
+            })
+            .collect();
+        let rows = format!(
+            "SELECT {} FROM generate_series(1, 3000)",
+            columns.join(", ")
+        );
+        let name = format!("t{count}");
+        fixture.make(&name, &rows).await;
+        let keys: Vec<String> = (0..count).map(|column| format!("c{column}")).collect();
+        let keys = keys.join(", ");
+        let sql = format!("SELECT {keys}, count(*) FROM {name} GROUP BY {keys} ORDER BY {keys}");
+        same_without(&fixture, &sql).await;
+    }
+}
