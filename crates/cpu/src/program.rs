@@ -185,9 +185,22 @@ impl<'a> Program<'a> {
                 Ok(self.push(Instruction::FindText(keys), codes_of(table)))
             }
             false => {
-                let key = self.add(&Expr::Column(column))?;
+                let key = self.key(column)?;
                 self.find(key, table)
             }
+        }
+    }
+
+    /// A column that is looked up. Its bounds do not matter if all values of its type fit 64 bits: they may have to be
+    /// decoded.
+    fn key(&mut self, column: usize) -> Result<Register> {
+        let expr = Expr::Column(column);
+        match self.column(column)?.integer_type() {
+            Some(of) if Bounds::of(of).within(Bounds::of(Type::I64)) && !self.knows(&expr) => {
+                let bounds = Bounds::of(of);
+                Ok(self.push(Instruction::Column(column), Domain { of, bounds }))
+            }
+            _ => self.add(&expr),
         }
     }
 

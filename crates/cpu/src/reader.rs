@@ -160,6 +160,11 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// The machine type of integers; `None` for other values.
+    pub fn integer_type(&self) -> Option<Type> {
+        self.of.filter(|of| !of.is_float() && *of != Type::Bool)
+    }
+
     /// True for values without a machine type.
     pub fn is_text(&self) -> bool {
         self.of.is_none()
