@@ -12,9 +12,9 @@ use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use serde_json::{Value, json};
 use vectile_encodings::{Column, EncodeOptions, Encoding, Pin, encode};
 use vectile_gpu::{
-    Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, Rows, measure,
+    Bandwidth, Batch, ChunkKey, Cuda, DeviceChunk, Driver, Engine, Group, Resident, measure,
 };
-use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output, Pipeline, Total};
+use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output, Pipeline, Rows, Total};
 
 use crate::bounds::{self, Bounds};
 use crate::data::{GROUP_ROWS, text_bytes};
