@@ -94,6 +94,16 @@ impl<'a> Table<'a> {
                 return self.patch(first, keys, whole, out);
             }
         }
+        self.gather_singly(first, keys, missing, out);
+    }
+
+    fn gather_singly(
+        self,
+        first: i64,
+        keys: &[i64; VECTOR_LEN],
+        missing: i64,
+        out: &mut [i64; VECTOR_LEN],
+    ) {
         for (out, key) in out.iter_mut().zip(keys) {
             let index = usize::try_from(key.wrapping_sub(first) as u64);
             let value = index.ok().and_then(|index| self.get(index));
@@ -237,7 +247,19 @@ mod tests {
                 keys[9] = i64::MAX;
                 keys[10] = i64::MIN;
                 let mut out = [7; VECTOR_LEN];
-                Table::new(values).gather(first, &keys, -9, &mut out);
+                let table = Table::new(values);
+                table.gather(first, &keys, -9, &mut out);
+                let mut singly = [7; VECTOR_LEN];
+                table.gather_singly(first, &keys, -9, &mut singly);
+                assert_eq!(singly, out);
+                #[cfg(target_arch = "x86_64")]
+                if is_x86_feature_detected!("avx2") {
+                    let (mut of_avx2, whole) = ([7; VECTOR_LEN], table.whole_words());
+                    // SAFETY: the processor has the instructions; `whole_words` bounds the indices of whole words.
+                    unsafe { table.gather_avx2(first, &keys, -9, whole, &mut of_avx2) };
+                    table.patch(first, &keys, whole, &mut of_avx2);
+                    assert_eq!(of_avx2, out);
+                }
                 for (key, value) in keys.iter().zip(out) {
                     let index = key.wrapping_sub(first) as u64 as usize;
                     let expected = values.get(index).map_or(-9, |value| (*value).into());
