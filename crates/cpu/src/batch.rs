@@ -60,6 +60,25 @@ impl Batch<'_> {
         }
         mask
     }
+
+    /// Calls `visit` with each vector of the batch, and the mask of its rows whose bit is set in `mask`, which is over the
+    /// batch.
+    pub fn for_each_mask(self, mask: &Mask, mut visit: impl FnMut(usize, &Mask)) {
+        let rows = match self {
+            Self::Vector(vector) => return visit(vector, mask),
+            Self::Rows(rows) => rows,
+        };
+        let mut at = 0;
+        for rows in by_vector(rows) {
+            let mut of_vector = [0; VECTOR_LEN / 64];
+            for row in rows {
+                let row = *row as usize % VECTOR_LEN;
+                of_vector[row / 64] |= (mask[at / 64] >> (at % 64) & 1) << (row % 64);
+                at += 1;
+            }
+            visit(rows[0] as usize / VECTOR_LEN, &of_vector);
+        }
+    }
 }
 
 /// The rows of each vector.
@@ -135,6 +154,14 @@ mod tests {
                         for_each_row(mask, |row| found.push(rows[row] as usize));
                         let of_rows = batch.mask(|vector| selection.mask(vector));
                         assert_eq!(of_rows, *mask);
+                        let mut back = Selection::none(0, selection.rows());
+                        batch.for_each_mask(mask, |vector, mask| back.or_mask(vector, mask));
+                        let all = rows.iter().map(|row| *row as usize);
+                        let bit = |row: usize| {
+                            back.mask(row / VECTOR_LEN)[row % VECTOR_LEN / 64] >> (row % 64) & 1
+                        };
+                        assert!(all.clone().all(|row| bit(row) == 1));
+                        assert_eq!(back.count(), rows.len());
                     }
                 }
                 Ok(())

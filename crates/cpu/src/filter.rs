@@ -3,9 +3,10 @@
 use vectile_encodings::{Column, Predicate, Selection};
 use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Result};
 
-use crate::batch::Batch;
+use crate::batch::for_each_batch;
 use crate::program::{Program, bools};
 use crate::reader::Reader;
+use crate::vector::both;
 
 /// Keeps the selected rows for which `filter` is true.
 ///
@@ -77,18 +78,17 @@ fn apply_expr(
     add_tests(&mut program, expr, columns, selection)?;
     let condition = program.add(expr)?;
     let mut vectors = program.vectors();
-    for vector in 0..selection.num_vectors() {
-        if selection.is_vector_empty(vector) {
-            continue;
-        }
-        let mask = selection.mask(vector);
-        program.run(Batch::Vector(vector), &mask, &mut vectors)?;
+    let mut passing = Selection::none(0, selection.rows());
+    for_each_batch(selection, |batch, mask| {
+        program.run(batch, mask, &mut vectors)?;
         let condition = &vectors[condition];
-        selection.and_mask(vector, &bools(condition)?);
-        if let Some(valid) = &condition.valid {
-            selection.and_mask(vector, valid);
+        let is_true = both(Some(&bools(condition)?), condition.valid.as_ref());
+        if let Some(is_true) = both(is_true.as_ref(), Some(mask)) {
+            batch.for_each_mask(&is_true, |vector, mask| passing.or_mask(vector, mask));
         }
-    }
+        Ok(())
+    })?;
+    *selection = passing;
     Ok(())
 }
 

@@ -86,8 +86,10 @@ dispatched! {
     }
 }
 
-fn has_code(codes: &[i64; VECTOR_LEN]) -> Mask {
-    mask_of(codes, |code| code >= 0)
+dispatched! {
+    fn has_code(codes: &[i64; VECTOR_LEN]) -> Mask {
+        mask_of(codes, |code| code >= 0)
+    }
 }
 
 /// The codes that the values of a column of text have in a table.
@@ -129,13 +131,10 @@ impl<'a> TextKeys<'a> {
             TextCodes::Entries(sequence, of_entries) => {
                 let mut entries = [0; VECTOR_LEN];
                 if let Some(sequence) = sequence {
-                    batch.codes(sequence, &mut entries)?;
+                    batch.integers(sequence, 0, &mut entries)?;
                 }
-                let pairs = codes.iter_mut().zip(&entries);
-                pairs.for_each(|(code, entry)| {
-                    // entries of nulls are arbitrary
-                    *code = of_entries.get(*entry as usize).copied().unwrap_or(-1);
-                });
+                // entries of nulls are arbitrary
+                Table::new(of_entries).gather(0, &entries, -1, codes);
             }
             TextCodes::Table(table) => {
                 let found = table.codes_of(&self.reader.decoded(batch)?)?;

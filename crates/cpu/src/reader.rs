@@ -9,6 +9,7 @@ use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
 use crate::batch::{Batch, by_vector};
+use crate::gather::Table;
 use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
 /// A column of a row group, and how its vectors are read.
@@ -149,11 +150,10 @@ impl<'a> Reader<'a> {
                 batch.integers(offsets, *reference, out)?;
             }
             (Source::Entries { codes, entries }, Values::Int(out)) => {
-                batch.integers(codes, 0, out)?;
+                let mut of = [0; VECTOR_LEN];
+                batch.integers(codes, 0, &mut of)?;
                 // codes of nulls, and those beyond the end, are arbitrary
-                for value in out.iter_mut() {
-                    *value = entries.get(*value as usize).copied().unwrap_or_default();
-                }
+                Table::new(entries).gather(0, &of, 0, out);
             }
             (_, out) => load(&self.decoded(batch)?, out)?,
         }
