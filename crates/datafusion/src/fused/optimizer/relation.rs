@@ -24,6 +24,7 @@ use crate::fused::lowering::join_filter;
 use crate::fused::lowering::probe::LookupSpec;
 use crate::fused::pattern::files::{num_bytes, num_rows};
 use crate::fused::pattern::join::KeySource;
+use crate::fused::pattern::reduction;
 use crate::fused::pattern::relation::Relation;
 
 /// An operator over a relation, whose outputs a kernel computes.
@@ -79,8 +80,12 @@ impl Fusing<'_> {
     pub(super) fn lower_relation<T: FusionTarget>(
         &self,
         target: &T,
-        relation: Relation,
+        mut relation: Relation,
     ) -> Result<FusedParts<T::Outputs>, FallbackReason> {
+        if self.is_on_cpu {
+            // a device keeps the tables of whole build sides
+            reduction::reduce(&mut relation.joins)?;
+        }
         let table = relation.source.table_schema().clone();
         let schema = table.table_schema();
         let filters = relation.filters();

@@ -8,4 +8,5 @@ pub(crate) mod exchange;
 pub(crate) mod files;
 pub(crate) mod fingerprint;
 pub(crate) mod join;
+pub(crate) mod reduction;
 pub(crate) mod relation;
