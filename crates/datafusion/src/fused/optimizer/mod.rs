@@ -30,6 +30,7 @@ use super::background::{Session, SessionEnd};
 use super::device::Gpu;
 use super::exec::fused_nodes::as_fused;
 use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
+use super::pattern::reduction::reduce_groups;
 use crate::nullable;
 use crate::pushdown::Rule;
 
@@ -100,6 +101,10 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         };
         // It shows which groups the query needs, and depends on no earlier rule.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
+        let plan = match fusing.is_on_cpu {
+            true => reduce_groups(plan)?,
+            false => plan,
+        };
         let plan = fusing.operators(plan)?.data;
         // These nodes are in no plan, so that the optimizer does not reach what is below them.
         let waiting = fusing.waiting.into_inner().into_iter();
