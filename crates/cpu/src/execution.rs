@@ -10,8 +10,9 @@ use vectile_pipeline::{
 
 use crate::accumulator::{self, Accumulator};
 use crate::batch::for_each_batch;
+use crate::clusters::KeyRange;
 use crate::filter::{add_tests, apply};
-use crate::group::Key;
+use crate::group::{Key, KeyType};
 use crate::masked::{MOST_MASKS, by_group};
 use crate::merge::{Merger, Partition};
 use crate::numbering::Numbering;
@@ -51,7 +52,8 @@ impl Execution {
     }
 
     /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
-    /// `reserve` with the bytes for groups before they become more.
+    /// `reserve` with the bytes for groups before they become more. `ascending` is the index of a group key of which each
+    /// row group is expected to have no smaller value than those before: then merging is faster.
     ///
     /// # Errors
     ///
@@ -61,6 +63,7 @@ impl Execution {
         pipeline: &Pipeline,
         columns: &[Column],
         rows: usize,
+        ascending: Option<usize>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Partial> {
         if !pipeline.matches.is_empty() {
@@ -92,9 +95,10 @@ impl Execution {
             return Ok(Partial::default());
         }
         let keys: Vec<GroupKey> = keys.iter().map(by_value).collect();
-        aggregated(
+        let groups = aggregated(
             &keys, aggregates, lookups, columns, &readers, &selection, reserve,
-        )
+        )?;
+        Ok(groups.partial(ascending))
     }
 
     /// Adds the rows or groups of the next row group.
@@ -190,7 +194,7 @@ fn aggregated(
     readers: &[Reader<'_>],
     selection: &Selection,
     reserve: &mut dyn FnMut(usize) -> Result<()>,
-) -> Result<Partial> {
+) -> Result<RowGroupGroups> {
     let rows = selection.rows();
     let mut program = Program::new(readers, lookups);
     for key in keys {
@@ -244,15 +248,40 @@ fn aggregated(
     let counts = run.accumulate(selection, &mut numbering, &mut arguments, reserve)?;
     let singles = arguments.iter().map(|(_, of)| of.is_single()).collect();
     let part = part_of(&keys, &numbering, counts, arguments);
-    Ok(Partial {
-        rows: None,
+    Ok(RowGroupGroups {
         keys: keys.iter().map(Key::key_type).collect(),
         singles,
-        parts: match has_entries || part.rows.len() <= FEW_GROUPS {
-            true => vec![part],
-            false => part.split(),
-        },
+        has_entries,
+        part,
     })
+}
+
+/// The groups of a row group.
+struct RowGroupGroups {
+    keys: Vec<KeyType>,
+    singles: Vec<bool>,
+    /// True if some key is an index of entries, which differ between row groups.
+    has_entries: bool,
+    part: Part,
+}
+
+impl RowGroupGroups {
+    /// The groups in one part, or in many.
+    fn partial(self, ascending: Option<usize>) -> Partial {
+        let of_key = |key: usize| KeyRange::of(key, self.keys.get(key), &self.part);
+        let range = ascending.and_then(of_key);
+        let is_whole = self.has_entries || range.is_some() || self.part.rows.len() <= FEW_GROUPS;
+        Partial {
+            rows: None,
+            keys: self.keys,
+            singles: self.singles,
+            parts: match is_whole {
+                true => vec![self.part],
+                false => self.part.split(),
+            },
+            range,
+        }
+    }
 }
 
 /// The groups with rows.

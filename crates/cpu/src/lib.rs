@@ -46,13 +46,14 @@
 //!     output: Output::Aggregates(vec![Aggregate::Sum(amount)]),
 //! });
 //! let mut execution = Execution::new(Arc::clone(&pipeline));
-//! execution.add(Execution::run(&pipeline, &columns, 4, &mut |_| Ok(()))?)?;
+//! execution.add(Execution::run(&pipeline, &columns, 4, None, &mut |_| Ok(()))?)?;
 //! assert_eq!(execution.totals()?[0].value, Some(Number::Int(50)));
 //! # Ok::<(), vectile_pipeline::Error>(())
 //! ```
 
 mod accumulator;
 mod batch;
+mod clusters;
 mod execution;
 mod filter;
 mod gather;

@@ -1,7 +1,7 @@
 //! Merges the groups of row groups, in their order.
 //!
 //! Few groups are merged as they come. Many are split by the hashes of their keys into partitions, each of which merges
-//! its own, on any thread.
+//! its own, on any thread. If each row group has larger keys than those before, it is a partition.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use arrow::row::{OwnedRow, RowConverter, SortField};
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, GroupTotals, Groups, Result, Type};
 
+use crate::clusters::Clusters;
 use crate::group::KeyType;
 use crate::partial::{FEW_GROUPS, PARTITIONS, Part, Partial, TotalValues, Totals};
 use crate::table::Table;
@@ -27,8 +28,10 @@ pub(crate) struct Merger {
     keys: Vec<MergedKey>,
     /// True for aggregates whose values are of single precision.
     singles: Vec<bool>,
-    /// One, or [`PARTITIONS`].
+    /// One, or [`PARTITIONS`], or those of clusters.
     partitions: Vec<Partition>,
+    /// Set while the keys of row groups ascend.
+    clusters: Option<Clusters>,
     /// Groups that are not merged.
     pending: usize,
 }
@@ -38,6 +41,8 @@ pub(crate) struct Merger {
 pub struct Partition {
     merged: Part,
     table: Table,
+    /// True if the groups were not merged, so that they are not in the table.
+    is_as_given: bool,
     /// Groups to be merged with these, in order.
     pending: Vec<Part>,
     output: Option<Arc<OutputTypes>>,
@@ -155,6 +160,7 @@ impl Merger {
             keys,
             singles,
             mut parts,
+            range,
             ..
         } = partial;
         if count == 0 {
@@ -163,27 +169,48 @@ impl Merger {
         if self.partitions.is_empty() {
             self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;
             self.singles = singles;
-            self.partitions.push(Partition::default());
+            match range {
+                Some(_) => self.clusters = Some(Clusters::default()),
+                None => self.partitions.push(Partition::default()),
+            }
         }
         for (index, (key, of)) in self.keys.iter_mut().zip(&keys).enumerate() {
             let mut parts = parts.iter_mut();
             parts.try_for_each(|part| key.replace(of, index, part))?;
         }
-        if self.partitions.len() == 1 {
+        if let (Some(clusters), Some(range), 1) = (&mut self.clusters, range, parts.len())
+            && let Some(part) = parts.pop()
+        {
+            match clusters.add(part, range, &mut self.partitions) {
+                Ok(()) => return Ok(()),
+                Err(part) => parts.push(part),
+            }
+        }
+        if self.clusters.take().is_some() {
+            self.scatter();
+        } else if self.partitions.len() == 1 {
             let merged = self.partitions[0].merged.rows.len();
             if parts.len() == 1 && merged + count <= 2 * FEW_GROUPS {
                 self.partitions[0].pending.append(&mut parts);
                 return self.partitions[0].merge();
             }
-            let merged = std::mem::take(&mut self.partitions[0]).merged;
-            self.partitions.clear();
-            self.partitions.resize_with(PARTITIONS, Partition::default);
-            self.pending += merged.rows.len();
-            self.push(vec![merged]);
+            self.scatter();
         }
         self.pending += count;
         self.push(parts);
         Ok(())
+    }
+
+    /// Splits all groups by the hashes of their keys. Groups of several partitions keep their order.
+    fn scatter(&mut self) {
+        let before = std::mem::take(&mut self.partitions);
+        self.partitions.resize_with(PARTITIONS, Partition::default);
+        for partition in before {
+            for part in std::iter::once(partition.merged).chain(partition.pending) {
+                self.pending += part.rows.len();
+                self.push(vec![part]);
+            }
+        }
     }
 
     /// Gives each partition its groups.
@@ -247,6 +274,25 @@ impl Merger {
 }
 
 impl Partition {
+    /// A partition of groups that are all different.
+    pub(crate) fn of(merged: Part) -> Self {
+        Self {
+            merged,
+            is_as_given: true,
+            ..Self::default()
+        }
+    }
+
+    /// Adds groups to be merged.
+    pub(crate) fn push(&mut self, part: Part) {
+        self.pending.push(part);
+    }
+
+    /// Takes the groups with a value of a key, none of which is pending. The partition gets no others afterwards.
+    pub(crate) fn take(&mut self, key: usize, value: i64) -> Part {
+        self.merged.take(key, value)
+    }
+
     /// True if there are no groups.
     fn is_empty(&self) -> bool {
         let mut pending = self.pending.iter();
@@ -266,6 +312,10 @@ impl Partition {
     }
 
     fn add(&mut self, mut part: Part) -> Result<()> {
+        if std::mem::take(&mut self.is_as_given) {
+            let merged = std::mem::take(&mut self.merged);
+            self.add(merged)?;
+        }
         let Self { merged, table, .. } = self;
         if merged.rows.is_empty() {
             merged.words = vec![Vec::new(); part.words.len()];
@@ -412,7 +462,7 @@ fn integers(of: Type, low: &[u64], high: &[u64], is_valid: impl Fn(usize) -> boo
 
 impl Totals {
     /// The totals of no groups.
-    fn none(&self) -> Self {
+    pub(crate) fn none(&self) -> Self {
         let values = match &self.values {
             TotalValues::Count => TotalValues::Count,
             TotalValues::Sum { .. } => TotalValues::Sum {

@@ -2,6 +2,7 @@
 
 use vectile_pipeline::{GroupTotals, Numbers, Rows, Type};
 
+use crate::clusters::KeyRange;
 use crate::group::KeyType;
 use crate::primitives::value_of;
 use crate::table::hashed;
@@ -16,6 +17,8 @@ pub struct Partial {
     pub(crate) singles: Vec<bool>,
     /// All groups; many are split by the hashes of their keys into [`PARTITIONS`] parts.
     pub(crate) parts: Vec<Part>,
+    /// The range of the key that ascends from row group to row group, if there is one. There is one part then.
+    pub(crate) range: Option<KeyRange>,
 }
 
 /// Number of parts that many groups are split into.

@@ -70,16 +70,27 @@ fn pipeline(row_groups: &[Vec<ArrayRef>]) -> Arc<Pipeline> {
 }
 
 /// Runs the pipeline. If `is_eager`, groups are merged whenever some were added.
-fn run(pipeline: &Arc<Pipeline>, row_groups: &[Vec<ArrayRef>], is_eager: bool) -> Vec<Groups> {
+fn run(
+    pipeline: &Arc<Pipeline>,
+    row_groups: &[Vec<ArrayRef>],
+    is_eager: bool,
+    ascending: Option<usize>,
+) -> Vec<Groups> {
     let mut execution = Execution::new(Arc::clone(pipeline));
     for arrays in row_groups {
         let columns: Vec<Column> = arrays.iter().map(column).collect();
         let mut reserved = 0;
-        let partial = Execution::run(pipeline, &columns, arrays[0].len(), &mut |bytes| {
-            assert!(bytes > reserved);
-            reserved = bytes;
-            Ok(())
-        });
+        let partial = Execution::run(
+            pipeline,
+            &columns,
+            arrays[0].len(),
+            ascending,
+            &mut |bytes| {
+                assert!(bytes > reserved);
+                reserved = bytes;
+                Ok(())
+            },
+        );
         execution.add(partial.unwrap()).unwrap();
         assert!(execution.merged_bytes() > 0);
         if is_eager {
@@ -122,9 +133,10 @@ fn check(row_groups: &[Vec<ArrayRef>], distinct: std::ops::Range<usize>) {
         expected.len()
     );
     let pipeline = pipeline(row_groups);
-    for is_eager in [false, true] {
+    let modes = [false, true].map(|is_eager| [(is_eager, None), (is_eager, Some(0))]);
+    for (is_eager, ascending) in modes.into_iter().flatten() {
         let mut found = BTreeMap::new();
-        for groups in run(&pipeline, row_groups, is_eager) {
+        for groups in run(&pipeline, row_groups, is_eager, ascending) {
             let ints = |aggregate: usize| match &groups.totals[aggregate].values {
                 Numbers::Int(values) => values.clone(),
                 Numbers::Float(_) => panic!("sums of integers"),
@@ -209,6 +221,26 @@ fn keys_close_together_have_an_array() {
     check(&row_groups(3, 60_000, arrays), 59_000..60_002);
 }
 
+/// A key may be the last of a row group and the first of the next, or fill one. The last row group does not ascend.
+#[test]
+fn ascending_keys_are_kept_apart() {
+    for (count, is_last) in [(5, false), (6, true)] {
+        let arrays = |row_group: usize, rows: usize| {
+            let key = move |row: usize| match row_group {
+                1 | 2 => rows as i64 / 3,
+                5 if is_last => row as i64,
+                _ => (row_group.saturating_sub(2) * rows + row) as i64 / 3,
+            };
+            vec![
+                ints(rows, |row| Some(key(row))),
+                ints(rows, |row| Some(random(row_group, row, 2) as i64 % 3)),
+                values(row_group, rows),
+            ]
+        };
+        check(&row_groups(count, 50_000, arrays), 60_000..200_000);
+    }
+}
+
 #[test]
 fn several_keys_are_one() {
     let arrays = |row_group: usize, rows: usize| {
@@ -290,7 +322,7 @@ fn keys_of_more_than_128_bits_are_unsupported() {
     let arrays = vec![wide(5_000), wide(5_000), wide(5_000), values(0, 5_000)];
     let columns: Vec<Column> = arrays.iter().map(column).collect();
     let pipeline = pipeline(&[arrays]);
-    let error = Execution::run(&pipeline, &columns, 5_000, &mut |_| Ok(())).unwrap_err();
+    let error = Execution::run(&pipeline, &columns, 5_000, None, &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 
@@ -305,9 +337,9 @@ fn sums_of_floats_do_not_depend_on_when_groups_are_merged() {
     };
     let row_groups = row_groups(5, 40_000, arrays);
     let pipeline = pipeline(&row_groups);
-    let bits = |is_eager: bool| {
+    let bits = |is_eager: bool, ascending: Option<usize>| {
         let mut all = BTreeMap::new();
-        for groups in run(&pipeline, &row_groups, is_eager) {
+        for groups in run(&pipeline, &row_groups, is_eager, ascending) {
             let Numbers::Float(sums) = &groups.totals[2].values else {
                 panic!("sums of floats");
             };
@@ -320,7 +352,8 @@ fn sums_of_floats_do_not_depend_on_when_groups_are_merged() {
         }
         all
     };
-    let expected = bits(false);
+    let expected = bits(false, None);
     assert_eq!(expected.len(), 9_000);
-    assert_eq!(expected, bits(true));
+    assert_eq!(expected, bits(true, None));
+    assert_eq!(expected, bits(false, Some(0)));
 }

@@ -7,14 +7,15 @@
 
 use std::sync::Arc;
 
-use datafusion::common::Result;
+use arrow::array::{Array, ArrayRef};
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::stream::{StreamExt, TryStreamExt};
 use vectile_cpu::{Execution, Partial, Partition};
 use vectile_encodings::Column;
-use vectile_pipeline::{Output, Pipeline};
+use vectile_pipeline::{Expr, GroupKey, Output, Pipeline};
 use vectile_scan::Fetch;
 
 use super::fused_run::FusedRun;
@@ -97,6 +98,7 @@ impl<O: Operation> FusedRun<O> {
         let plan = &self.plan;
         let mut pipeline = plan.star.pipeline(tables)?;
         operation.replace_outputs(&plan.operation, &mut pipeline.output);
+        let ascending = ascending_key(&pipeline, row_groups);
         let pipeline = Arc::new(pipeline);
         let reservation =
             MemoryConsumer::new("VectileProgram").register(self.context.memory_pool());
@@ -111,7 +113,7 @@ impl<O: Operation> FusedRun<O> {
                 let read = read(&file, index, &columns).await?;
                 let rows = file.file.rows(index);
                 let computed = move || {
-                    let partial = computed(&pipeline, &read, rows, &memory)?;
+                    let partial = computed(&pipeline, &read, rows, ascending, &memory)?;
                     drop(read);
                     // until it is merged
                     memory.try_resize(partial.bytes())?;
@@ -165,6 +167,44 @@ impl<O: Operation> FusedRun<O> {
     }
 }
 
+/// Fewest rows of row groups, on average, for which their groups are worth to be kept apart.
+const APART: usize = 1 << 16;
+
+/// The index of a group key, a column, of which each row group seems to have no smaller value than those before.
+fn ascending_key(pipeline: &Pipeline, row_groups: &[RowGroup]) -> Option<usize> {
+    let Output::Groups(keys, _) = &pipeline.output else {
+        return None;
+    };
+    let rows = row_groups.iter().map(|(file, _, at)| file.file.rows(*at));
+    if row_groups.len() < 2 || rows.sum::<usize>() / row_groups.len() < APART {
+        return None;
+    }
+    keys.iter().position(|key| match key {
+        GroupKey::Value(Expr::Column(column)) => is_ascending(*column, row_groups),
+        _ => false,
+    })
+}
+
+fn is_ascending(column: usize, row_groups: &[RowGroup]) -> bool {
+    let mut last: Option<ScalarValue> = None;
+    row_groups.iter().all(|(file, columns, at)| {
+        let zones = columns
+            .get(column)
+            .and_then(|column| file.file.row_group_zones(*column));
+        let bound = |of: &ArrayRef| {
+            let value = (*at < of.len()).then(|| ScalarValue::try_from_array(of, *at));
+            value.and_then(Result::ok).filter(|value| !value.is_null())
+        };
+        let Some((low, high)) = zones.and_then(|zones| bound(&zones.min).zip(bound(&zones.max)))
+        else {
+            return false;
+        };
+        let follows = last.as_ref().is_none_or(|last| *last <= low);
+        last = Some(high);
+        follows
+    })
+}
+
 /// Reads the columns of a row group.
 async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Vec<Column>> {
     let fetch = Fetch {
@@ -190,6 +230,7 @@ fn computed(
     pipeline: &Pipeline,
     columns: &[Column],
     rows: usize,
+    ascending: Option<usize>,
     memory: &MemoryReservation,
 ) -> Result<Partial> {
     let own = memory.size();
@@ -201,7 +242,7 @@ fn computed(
             vectile_pipeline::Error::Unsupported(reason)
         })
     };
-    let partial = Execution::run(pipeline, columns, rows, &mut reserve);
+    let partial = Execution::run(pipeline, columns, rows, ascending, &mut reserve);
     match refused {
         Some(error) => Err(error),
         None => partial.map_err(error::gpu),
