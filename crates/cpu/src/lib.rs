@@ -53,18 +53,23 @@
 
 mod accumulator;
 mod batch;
+mod combiner;
 mod execution;
 mod filter;
 mod gather;
 mod group;
+mod logic;
 mod lookup;
 mod masked;
+mod matches;
+mod memory;
 mod merge;
 mod numbering;
 mod partial;
 mod primitives;
 mod program;
 mod reader;
+mod row_group;
 mod rows;
 mod table;
 mod vector;
