@@ -95,9 +95,10 @@ impl<'a> Combiner<'a> {
             }
             let of_level = conditions.iter().filter(|of| level_of(of) == number);
             let of_level = of_level.copied();
+            let before = Self::program(&matches[..number], row_group);
             let combined = Self::program(&matches[..=number], row_group);
             Ok(Level {
-                lists: Computed::new(Program::new(row_group), list.iter(), selection)?,
+                lists: Computed::new(before, list.iter(), selection)?,
                 is_outer: of.is_outer,
                 pairing: Pairing {
                     pairs: Pairs::new(number),

@@ -436,6 +436,34 @@ fn rows_come_once_for_each_combination() {
     }
 }
 
+/// EXISTS of one list's code beside outer matches in another, which may be null.
+#[test]
+fn lists_depend_on_the_row_alone() {
+    let [few, some, _] = lists();
+    let condition = |number| compare(Comparison::Less, some.value(number), Expr::Column(2));
+    let if_any = |lookup, number| {
+        let exists = some.exists(Code::Lookup(1), number, condition(number));
+        Code::If(Box::new(exists), Box::new(Code::Lookup(lookup)))
+    };
+    let sum = Expr::arithmetic(Arithmetic::Add, few.value(0), some.value(1));
+    for is_outer in [false, true] {
+        let matches = [
+            few.matches(if_any(0, 7), true),
+            some.matches(if_any(1, 8), is_outer),
+            few.matches(if_any(0, 9), is_outer),
+        ];
+        check(
+            &matches[..2],
+            &Filter::Constant(true),
+            &sum,
+            &few.value(0),
+            1_500,
+        );
+        let outer = Expr::or(vec![Expr::Unmatched(Code::Match(1)), condition(1)]);
+        check(&matches, &Filter::Expr(outer), &sum, &few.value(2), 500);
+    }
+}
+
 /// Codes of lists may be listed, computed, or for some rows only.
 #[test]
 fn lists_have_any_code() {

@@ -267,7 +267,7 @@ async fn duplicate_keys_have_the_answers_of_operators() {
     fixture
         .make(
             "tags",
-            "SELECT CASE WHEN id % 9 = 0 THEN NULL ELSE name END AS k, byte % 5 AS t, price AS p FROM plain \
+            "SELECT CASE WHEN id % 9 = 0 THEN NULL ELSE name END AS k, byte % 5 AS tag, price AS p FROM plain \
              WHERE id % 40 = 3",
         )
         .await;
@@ -280,9 +280,9 @@ async fn duplicate_keys_have_the_answers_of_operators() {
         "SELECT v, count(*), sum(int) FROM packed JOIN many ON byte = k GROUP BY v ORDER BY v",
         "SELECT name, v % 3 AS r, count(*), avg(price) FROM packed LEFT JOIN many ON byte = k GROUP BY name, r \
          ORDER BY name, r",
-        "SELECT t, count(*), sum(p) FROM packed JOIN tags ON name = k WHERE id < 3000 GROUP BY t ORDER BY t",
-        "SELECT t, count(*), sum(v) FROM packed JOIN tags ON name = tags.k JOIN many ON byte = many.k \
-         WHERE id < 200 AND t <> v % 5 GROUP BY t ORDER BY t",
+        "SELECT tag, count(*), sum(p) FROM packed JOIN tags ON name = k WHERE id < 3000 GROUP BY tag ORDER BY tag",
+        "SELECT tag, count(*), sum(v) FROM packed JOIN tags ON name = tags.k JOIN many ON byte = many.k \
+         WHERE id < 200 AND tag <> v % 5 GROUP BY tag ORDER BY tag",
         "SELECT count(*), sum(v) FROM packed LEFT JOIN tags ON name = tags.k LEFT JOIN many ON byte = many.k \
          WHERE id < 100",
         "SELECT count(*), sum(a.v), sum(b.v) FROM packed JOIN many a ON byte = a.k JOIN many b ON id = b.k",
@@ -293,7 +293,7 @@ async fn duplicate_keys_have_the_answers_of_operators() {
         "SELECT name, count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many m WHERE m.k = t.byte AND m.v <> t.id) \
          AND NOT EXISTS (SELECT 1 FROM tags g WHERE g.k = t.name AND g.p > t.price) GROUP BY name ORDER BY name",
         "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k \
-         WHERE NOT EXISTS (SELECT 1 FROM tags g WHERE g.k = name AND g.p > price AND g.t <> byte % 5)",
+         WHERE NOT EXISTS (SELECT 1 FROM tags g WHERE g.k = name AND g.p > price AND g.tag <> byte % 5)",
     ] {
         fixture.run("SET vectile.fuse = true").await.unwrap();
         let (plan, _) = fixture.executed(sql).await;
