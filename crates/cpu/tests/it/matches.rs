@@ -598,7 +598,7 @@ fn some_matches_are_refused() {
     );
     let no_condition = few.exists(Code::Lookup(0), 5, few.value(5));
     for expr in [of_other(1), of_other(4), twice, no_condition] {
-        let error = error(&[one.clone()], Filter::Expr(expr), counted());
+        let error = error(std::slice::from_ref(&one), Filter::Expr(expr), counted());
         assert!(matches!(error, Error::Internal(_)), "{error}");
     }
 }

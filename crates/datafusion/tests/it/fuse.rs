@@ -271,6 +271,12 @@ async fn duplicate_keys_have_the_answers_of_operators() {
              WHERE id % 40 = 3",
         )
         .await;
+    fixture
+        .make(
+            "texts",
+            "SELECT byte AS k, name AS n, text AS s, float AS x, big AS w, flag AS f FROM plain WHERE id % 30 = 1",
+        )
+        .await;
     for sql in [
         "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k",
         "SELECT count(*), sum(v), min(v), max(v - id), sum(price) FROM packed JOIN many ON byte = k WHERE int > 0",
@@ -287,6 +293,10 @@ async fn duplicate_keys_have_the_answers_of_operators() {
          WHERE id < 100",
         "SELECT count(*), sum(a.v), sum(b.v) FROM packed JOIN many a ON byte = a.k JOIN many b ON id = b.k",
         "SELECT n, count(*), sum(v) FROM packed JOIN dim ON id = dim.k JOIN many ON byte = many.k GROUP BY n ORDER BY n",
+        "SELECT n, f, count(*), min(x), max(w), count(s) FROM packed JOIN texts ON byte = k GROUP BY n, f ORDER BY n, f",
+        "SELECT s, count(*), sum(int) FROM packed LEFT JOIN texts ON byte = k GROUP BY s ORDER BY s LIMIT 20",
+        "SELECT n, sum(int) FROM packed JOIN texts ON byte = k AND name = n WHERE s LIKE '%1%' OR f GROUP BY n ORDER BY n",
+        "SELECT count(*), max(w) FROM packed JOIN texts ON byte = k WHERE n <> name AND x < float",
         "SELECT count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",
         "SELECT count(*), sum(int) FROM packed t WHERE NOT EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",
         "SELECT count(*) FROM packed t WHERE byte IN (SELECT k FROM many)",
