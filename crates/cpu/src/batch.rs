@@ -14,11 +14,34 @@ const PICKED: usize = 6;
 pub(crate) enum Batch<'a> {
     /// All rows of a vector.
     Vector(usize),
-    /// These rows, which ascend and may repeat.
-    Rows(&'a [u32]),
+    /// These rows, which ascend and may repeat, and their matches in some lists.
+    Rows(&'a [u32], &'a [Matched]),
 }
 
-impl Batch<'_> {
+/// The codes of the matches that the rows of a batch have in a list.
+pub(crate) struct Matched {
+    pub codes: Box<[i64; VECTOR_LEN]>,
+    /// `None` if all rows have a match.
+    pub valid: Option<Mask>,
+}
+
+impl<'a> Batch<'a> {
+    /// The row at an index of the batch.
+    pub fn row(self, index: usize) -> u32 {
+        match self {
+            Self::Vector(vector) => (vector * VECTOR_LEN + index) as u32,
+            Self::Rows(rows, _) => rows[index],
+        }
+    }
+
+    /// The matches of the rows.
+    pub fn matches(self) -> &'a [Matched] {
+        match self {
+            Self::Vector(_) => &[],
+            Self::Rows(_, matches) => matches,
+        }
+    }
+
     /// Decodes the rows of a sequence as `reference + entry`. Entries behind the batch are arbitrary.
     pub fn integers(
         self,
@@ -28,7 +51,7 @@ impl Batch<'_> {
     ) -> Result<()> {
         match self {
             Self::Vector(vector) => of.decode_integers(vector, reference, out)?,
-            Self::Rows(rows) => of.pick_integers(rows, reference, &mut out[..rows.len()])?,
+            Self::Rows(rows, _) => of.pick_integers(rows, reference, &mut out[..rows.len()])?,
         }
         Ok(())
     }
@@ -37,7 +60,7 @@ impl Batch<'_> {
     pub fn codes(self, of: &Sequence, out: &mut [u32; VECTOR_LEN]) -> Result<()> {
         match self {
             Self::Vector(vector) => of.decode_codes(vector, out)?,
-            Self::Rows(rows) => of.pick_codes(rows, &mut out[..rows.len()])?,
+            Self::Rows(rows, _) => of.pick_codes(rows, &mut out[..rows.len()])?,
         }
         Ok(())
     }
@@ -46,7 +69,7 @@ impl Batch<'_> {
     pub fn mask(self, of_vector: impl Fn(usize) -> Mask) -> Mask {
         let rows = match self {
             Self::Vector(vector) => return of_vector(vector),
-            Self::Rows(rows) => rows,
+            Self::Rows(rows, _) => rows,
         };
         let mut mask = [0; VECTOR_LEN / 64];
         let mut at = 0;
@@ -66,7 +89,7 @@ impl Batch<'_> {
     pub fn for_each_mask(self, mask: &Mask, mut visit: impl FnMut(usize, &Mask)) {
         let rows = match self {
             Self::Vector(vector) => return visit(vector, mask),
-            Self::Rows(rows) => rows,
+            Self::Rows(rows, _) => rows,
         };
         let mut at = 0;
         for rows in by_vector(rows) {
@@ -106,7 +129,7 @@ pub(crate) fn for_each_batch(
             rows.push((first + row) as u32)
         });
         if let Some((full, rest)) = rows.split_at_checked(VECTOR_LEN) {
-            run(Batch::Rows(full), &first_rows(VECTOR_LEN))?;
+            run(Batch::Rows(full, &[]), &first_rows(VECTOR_LEN))?;
             let rest = rest.len();
             rows.copy_within(VECTOR_LEN.., 0);
             rows.truncate(rest);
@@ -114,12 +137,12 @@ pub(crate) fn for_each_batch(
     }
     match rows.is_empty() {
         true => Ok(()),
-        false => run(Batch::Rows(&rows), &first_rows(rows.len())),
+        false => run(Batch::Rows(&rows, &[]), &first_rows(rows.len())),
     }
 }
 
 /// A mask of the first `count` rows.
-fn first_rows(count: usize) -> Mask {
+pub(crate) fn first_rows(count: usize) -> Mask {
     std::array::from_fn(|word| match count.saturating_sub(word * 64) {
         rest @ 0..64 => (1 << rest) - 1,
         _ => u64::MAX,
@@ -150,7 +173,7 @@ mod tests {
                     Batch::Vector(vector) => {
                         for_each_row(mask, |row| found.push(vector * VECTOR_LEN + row));
                     }
-                    Batch::Rows(rows) => {
+                    Batch::Rows(rows, _) => {
                         for_each_row(mask, |row| found.push(rows[row] as usize));
                         let of_rows = batch.mask(|vector| selection.mask(vector));
                         assert_eq!(of_rows, *mask);

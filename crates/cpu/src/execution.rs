@@ -4,23 +4,29 @@ use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Aggregate, Code, Error, Expr, GroupKey, Literal, Lookup, Number, Numbers, Output, Pipeline,
-    Result, Rows, Total, Type,
+    Aggregate, Code, Error, Expr, GroupKey, Literal, Number, Numbers, Output, Pipeline, Result,
+    Rows, Total, Type,
 };
 
 use crate::accumulator::{self, Accumulator};
-use crate::batch::for_each_batch;
+use crate::batch::{Batch, for_each_batch};
 use crate::clusters::KeyRange;
+use crate::combiner::{Combiner, conjuncts};
 use crate::filter::{add_tests, apply};
 use crate::group::{Key, KeyType};
 use crate::masked::{MOST_MASKS, by_group};
+use crate::memory::Memory;
 use crate::merge::{Merger, Partition};
 use crate::numbering::Numbering;
 use crate::partial::{FEW_GROUPS, Part, Partial};
 use crate::program::{Program, Register};
 use crate::reader::Reader;
+use crate::row_group::RowGroup;
 use crate::rows::rows_of;
-use crate::vector::{Kind, Vector, count, for_each_row};
+use crate::vector::{Kind, Mask, Vector, count, for_each_row};
+
+/// Numbers of groups have 32 bits, and a batch may add one for each row.
+const MOST_GROUPS: usize = u32::MAX as usize - VECTOR_LEN;
 
 /// A run of a pipeline. Row groups are computed by any threads, and merged in their order: the result
 /// is the same for any number of threads.
@@ -52,8 +58,10 @@ impl Execution {
     }
 
     /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
-    /// `reserve` with the bytes for groups before they become more. `ascending` is the index of a group key of which each
-    /// row group is expected to have no smaller value than those before: then merging is faster.
+    /// `reserve` with the bytes for groups before they become more. As a row may have very many matches, `reserve` is also
+    /// called with the same bytes while they are examined, so that its error can end the run.
+    /// `ascending` is the index of a group key of which each row group is expected to have no smaller value than those
+    /// before: then merging is faster.
     ///
     /// # Errors
     ///
@@ -66,10 +74,6 @@ impl Execution {
         ascending: Option<usize>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Partial> {
-        if !pipeline.matches.is_empty() {
-            let reason = "matches of duplicate keys, in a program";
-            return Err(Error::Unsupported(reason.into()));
-        }
         if columns.len() != pipeline.columns.len() {
             let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
             return Err(Error::Internal(reason));
@@ -81,10 +85,26 @@ impl Execution {
         let readers = columns.iter().map(Reader::new);
         let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
         let mut selection = Selection::all(0, rows);
-        let lookups = &pipeline.lookups[..];
-        apply(&pipeline.filter, columns, &readers, lookups, &mut selection)?;
+        let memory = Memory::new(reserve);
+        let row_group = RowGroup {
+            columns,
+            readers: &readers,
+            lookups: &pipeline.lookups,
+            check: &|| memory.check(),
+        };
+        let (filters, conditions) = conjuncts(&pipeline.filter)?;
+        for filter in filters {
+            if selection.is_empty() {
+                break;
+            }
+            apply(filter, row_group, &mut selection)?;
+        }
         if let Output::Rows(outputs) = &pipeline.output {
-            let rows = rows_of(outputs, lookups, columns, &readers, &selection)?;
+            if !(pipeline.matches.is_empty() && conditions.is_empty()) {
+                let reason = "rows with matches, which are not aggregated";
+                return Err(Error::Unsupported(reason.into()));
+            }
+            let rows = rows_of(outputs, row_group, &selection)?;
             return Ok(Partial {
                 rows: Some(rows),
                 ..Partial::default()
@@ -95,9 +115,17 @@ impl Execution {
             return Ok(Partial::default());
         }
         let keys: Vec<GroupKey> = keys.iter().map(by_value).collect();
-        let groups = aggregated(
-            &keys, aggregates, lookups, columns, &readers, &selection, reserve,
-        )?;
+        let combiner = Combiner::new(&pipeline.matches, &conditions, row_group, &selection)?;
+        let program = Combiner::program(&pipeline.matches, row_group);
+        let most = usize::try_from(pipeline.most_combinations()).unwrap_or(usize::MAX);
+        let most = rows.saturating_mul(most);
+        let run = Run {
+            program,
+            combiner,
+            selection: &selection,
+            most,
+        };
+        let groups = run.aggregated(&keys, aggregates, &memory)?;
         Ok(groups.partial(ascending))
     }
 
@@ -185,77 +213,6 @@ fn by_value(key: &GroupKey) -> GroupKey {
     }
 }
 
-/// Aggregates the selected rows.
-fn aggregated(
-    keys: &[GroupKey],
-    aggregates: &[Aggregate],
-    lookups: &[Lookup],
-    columns: &[Column],
-    readers: &[Reader<'_>],
-    selection: &Selection,
-    reserve: &mut dyn FnMut(usize) -> Result<()>,
-) -> Result<RowGroupGroups> {
-    let rows = selection.rows();
-    let mut program = Program::new(readers, lookups);
-    for key in keys {
-        if let GroupKey::Value(expr) = key {
-            add_tests(&mut program, expr, columns, selection)?;
-        }
-    }
-    let few = Numbering::few(selection.count());
-    let (keys, combinations) = Key::all(keys, readers, &mut program, few)?;
-    // their codes differ between row groups
-    let has_entries = keys.iter().any(Key::has_entries);
-    let mut numbering = Numbering::new(combinations);
-    let groups = numbering.len();
-    let mut arguments = Vec::new();
-    for aggregate in aggregates {
-        let (register, domain, is_nullable) = match aggregate.argument() {
-            None => (None, None, false),
-            // values are not read
-            Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
-                let missing = || Error::Internal(format!("there is no column {column}"));
-                let reader = readers.get(*column).ok_or_else(missing)?;
-                match reader.is_nullable() {
-                    true => {
-                        let is_null = Expr::is_null(Expr::Column(*column));
-                        let valid = Expr::case(vec![(!is_null, int(1))], None);
-                        let register = program.add(&valid)?;
-                        (Some(register), Some(program.domain(register)), true)
-                    }
-                    false => (None, None, false),
-                }
-            }
-            Some(expr) => {
-                add_tests(&mut program, expr, columns, selection)?;
-                let mut register = program.add(expr)?;
-                let is_count = matches!(aggregate, Aggregate::Count(_));
-                if !is_count && program.domain(register).of == Type::Bool {
-                    register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
-                }
-                let is_nullable = program.is_nullable(register);
-                (Some(register), Some(program.domain(register)), is_nullable)
-            }
-        };
-        let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, rows)?;
-        arguments.push((register, accumulator));
-    }
-    let run = Run {
-        program: &program,
-        readers,
-        keys: &keys,
-    };
-    let counts = run.accumulate(selection, &mut numbering, &mut arguments, reserve)?;
-    let singles = arguments.iter().map(|(_, of)| of.is_single()).collect();
-    let part = part_of(&keys, &numbering, counts, arguments);
-    Ok(RowGroupGroups {
-        keys: keys.iter().map(Key::key_type).collect(),
-        singles,
-        has_entries,
-        part,
-    })
-}
-
 /// The groups of a row group.
 struct RowGroupGroups {
     keys: Vec<KeyType>,
@@ -321,45 +278,126 @@ fn int(value: i128) -> Expr {
     Expr::Literal(Literal::Int(value, Type::I64))
 }
 
-/// The program of a row group.
+/// The aggregation of a row group's selected rows.
 struct Run<'a> {
-    program: &'a Program<'a>,
-    readers: &'a [Reader<'a>],
-    keys: &'a [Key<'a>],
+    program: Program<'a>,
+    combiner: Combiner<'a>,
+    selection: &'a Selection,
+    /// The most combinations of rows and matches.
+    most: usize,
 }
 
-impl Run<'_> {
-    /// Adds the selected rows to the accumulators. Returns the number of rows of each group.
+impl<'a> Run<'a> {
+    fn aggregated(
+        mut self,
+        keys: &[GroupKey],
+        aggregates: &[Aggregate],
+        memory: &Memory<'_>,
+    ) -> Result<RowGroupGroups> {
+        let readers = self.program.row_group().readers;
+        for key in keys {
+            if let GroupKey::Value(expr) = key {
+                add_tests(&mut self.program, expr, self.selection)?;
+            }
+        }
+        let few = Numbering::few(self.selection.count());
+        let (keys, combinations) = Key::all(keys, readers, &mut self.program, few)?;
+        // their codes differ between row groups
+        let has_entries = keys.iter().any(Key::has_entries);
+        let mut numbering = Numbering::new(combinations);
+        let mut arguments = Vec::new();
+        for aggregate in aggregates {
+            arguments.push(self.argument(aggregate, numbering.len())?);
+        }
+        let counts = self.accumulate(&keys, &mut numbering, &mut arguments, memory)?;
+        let singles = arguments.iter().map(|(_, of)| of.is_single()).collect();
+        let part = part_of(&keys, &numbering, counts, arguments);
+        Ok(RowGroupGroups {
+            keys: keys.iter().map(Key::key_type).collect(),
+            singles,
+            has_entries,
+            part,
+        })
+    }
+
+    /// The register of an aggregate's argument, if values are read, and its accumulator for `groups` groups.
+    fn argument(
+        &mut self,
+        aggregate: &Aggregate,
+        groups: usize,
+    ) -> Result<(Option<Register>, Accumulator)> {
+        let program = &mut self.program;
+        let (register, domain, is_nullable) = match aggregate.argument() {
+            None => (None, None, false),
+            // values are not read
+            Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
+                let missing = || Error::Internal(format!("there is no column {column}"));
+                let readers = program.row_group().readers;
+                match readers.get(*column).ok_or_else(missing)?.is_nullable() {
+                    true => {
+                        let is_null = Expr::is_null(Expr::Column(*column));
+                        let valid = Expr::case(vec![(!is_null, int(1))], None);
+                        let register = program.add(&valid)?;
+                        (Some(register), Some(program.domain(register)), true)
+                    }
+                    false => (None, None, false),
+                }
+            }
+            Some(expr) => {
+                add_tests(program, expr, self.selection)?;
+                let mut register = program.add(expr)?;
+                let is_count = matches!(aggregate, Aggregate::Count(_));
+                if !is_count && program.domain(register).of == Type::Bool {
+                    register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
+                }
+                let is_nullable = program.is_nullable(register);
+                (Some(register), Some(program.domain(register)), is_nullable)
+            }
+        };
+        let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, self.most)?;
+        Ok((register, accumulator))
+    }
+
+    /// Adds the selected rows, combined with their matches, to the accumulators. Returns the number of rows of each group.
     fn accumulate(
-        &self,
-        selection: &Selection,
+        &mut self,
+        keys: &[Key<'_>],
         numbering: &mut Numbering,
         arguments: &mut [(Option<Register>, Accumulator)],
-        reserve: &mut dyn FnMut(usize) -> Result<()>,
+        memory: &Memory<'_>,
     ) -> Result<Vec<u64>> {
+        let Self {
+            program,
+            combiner,
+            selection,
+            ..
+        } = self;
         let mut counts = vec![0u64; numbering.len()];
-        if let ([], [rows]) = (self.keys, &mut counts[..])
-            && self.program.is_empty()
+        if let ([], [rows]) = (keys, &mut counts[..])
+            && program.is_empty()
+            && combiner.is_empty()
         {
             *rows = selection.count() as u64;
             return Ok(counts);
         }
-        let mut vectors = self.program.vectors();
+        let readers = program.row_group().readers;
+        let mut vectors = program.vectors();
         let mut numbers = [0u32; VECTOR_LEN];
         let none = Vector::new(Kind::Bool);
         let of_groups = arguments.iter().map(|(_, of)| of.bytes_per_group());
         let bytes_per_group = of_groups.sum::<usize>() + size_of::<u64>();
-        let mut reserved = 0;
         let mut masks = Vec::new();
-        for_each_batch(selection, |batch, mask| {
-            self.program.run(batch, mask, &mut vectors)?;
-            numbering.number(self.keys, batch, mask, &vectors, self.readers, &mut numbers)?;
+        let mut add = |batch: Batch<'_>, mask: &Mask| {
+            program.run(batch, mask, &mut vectors)?;
+            numbering.number(keys, batch, mask, &vectors, readers, &mut numbers)?;
             let groups = numbering.len();
+            if groups >= MOST_GROUPS {
+                return Err(Error::Unsupported("2^32 groups".into()));
+            }
             let bytes = numbering.bytes() + groups * bytes_per_group;
-            if bytes > reserved {
+            if bytes > memory.reserved() {
                 // vectors of accumulators double
-                reserved = bytes * 2;
-                reserve(reserved)?;
+                memory.reserve(bytes * 2)?;
             }
             if groups > counts.len() {
                 counts.resize(groups, 0);
@@ -387,7 +425,9 @@ impl Run<'_> {
                 accumulator.add(argument, &rows)?;
             }
             Ok(())
-        })?;
+        };
+        for_each_batch(selection, |batch, mask| combiner.add(batch, mask, &mut add))?;
+        combiner.finish(&mut add)?;
         Ok(counts)
     }
 }

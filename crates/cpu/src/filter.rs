@@ -1,12 +1,12 @@
 //! Filters the rows of a row group.
 
-use vectile_encodings::{Column, Predicate, Selection};
-use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Result};
+use vectile_encodings::{Predicate, Selection};
+use vectile_pipeline::{Code, Error, Expr, Filter, Result};
 
 use crate::batch::for_each_batch;
-use crate::program::{Program, bools};
-use crate::reader::Reader;
-use crate::vector::both;
+use crate::logic::is_true;
+use crate::program::Program;
+use crate::row_group::RowGroup;
 
 /// Keeps the selected rows for which `filter` is true.
 ///
@@ -15,14 +15,12 @@ use crate::vector::both;
 /// Errors of decoding; [`Error::Unsupported`] if no instruction computes an expression.
 pub(crate) fn apply(
     filter: &Filter,
-    columns: &[Column],
-    readers: &[Reader<'_>],
-    lookups: &[Lookup],
+    row_group: RowGroup<'_>,
     selection: &mut Selection,
 ) -> Result<()> {
     let column_of = |column: usize| {
         let missing = || Error::Internal(format!("there is no column {column}"));
-        columns.get(column).ok_or_else(missing)
+        row_group.columns.get(column).ok_or_else(missing)
     };
     match filter {
         Filter::Constant(true) => {}
@@ -39,7 +37,7 @@ pub(crate) fn apply(
                 if selection.is_empty() {
                     break;
                 }
-                apply(part, columns, readers, lookups, selection)?;
+                apply(part, row_group, selection)?;
             }
         }
         Filter::Or(parts) => {
@@ -48,44 +46,36 @@ pub(crate) fn apply(
                 let mut passing = selection.clone();
                 // rows that pass another part need no test
                 passing.and_not(&some);
-                apply(part, columns, readers, lookups, &mut passing)?;
+                apply(part, row_group, &mut passing)?;
                 some.or(&passing);
             }
             *selection = some;
         }
-        Filter::Expr(expr) => apply_expr(expr, columns, readers, lookups, selection)?,
+        Filter::Expr(expr) => apply_expr(expr, row_group, selection)?,
         Filter::Matched(lookup) | Filter::Unmatched(lookup) => {
             let is_unmatched = Expr::Unmatched(Code::Lookup(*lookup));
             let expr = match filter {
                 Filter::Matched(_) => !is_unmatched,
                 _ => is_unmatched,
             };
-            apply_expr(&expr, columns, readers, lookups, selection)?;
+            apply_expr(&expr, row_group, selection)?;
         }
     }
     Ok(())
 }
 
 /// Keeps the selected rows for which `expr` is true.
-fn apply_expr(
-    expr: &Expr,
-    columns: &[Column],
-    readers: &[Reader<'_>],
-    lookups: &[Lookup],
-    selection: &mut Selection,
-) -> Result<()> {
-    let mut program = Program::new(readers, lookups);
-    add_tests(&mut program, expr, columns, selection)?;
+fn apply_expr(expr: &Expr, row_group: RowGroup<'_>, selection: &mut Selection) -> Result<()> {
+    let mut program = Program::new(row_group);
+    add_tests(&mut program, expr, selection)?;
     let condition = program.add(expr)?;
     let mut vectors = program.vectors();
     let mut passing = Selection::none(0, selection.rows());
     for_each_batch(selection, |batch, mask| {
         program.run(batch, mask, &mut vectors)?;
-        let condition = &vectors[condition];
-        let is_true = both(Some(&bools(condition)?), condition.valid.as_ref());
-        if let Some(is_true) = both(is_true.as_ref(), Some(mask)) {
-            batch.for_each_mask(&is_true, |vector, mask| passing.or_mask(vector, mask));
-        }
+        let met = is_true(&vectors[condition])?;
+        let met = std::array::from_fn(|word| mask[word] & met[word]);
+        batch.for_each_mask(&met, |vector, mask| passing.or_mask(vector, mask));
         Ok(())
     })?;
     *selection = passing;
@@ -96,13 +86,13 @@ fn apply_expr(
 pub(crate) fn add_tests(
     program: &mut Program<'_>,
     expr: &Expr,
-    columns: &[Column],
     selection: &Selection,
 ) -> Result<()> {
     if let Expr::Values(column, test) = expr
         && !program.knows(expr)
     {
         let missing = || Error::Internal(format!("there is no column {column}"));
+        let columns = program.row_group().columns;
         let of = columns.get(*column).ok_or_else(missing)?;
         let mut passed = selection.clone();
         of.filter(&Predicate::IsNotNull, &mut passed)?;
@@ -112,7 +102,7 @@ pub(crate) fn add_tests(
     let mut result = Ok(());
     expr.for_parts(|part| {
         if result.is_ok() {
-            result = add_tests(program, part, columns, selection);
+            result = add_tests(program, part, selection);
         }
     });
     result

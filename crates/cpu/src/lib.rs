@@ -1,9 +1,10 @@
 //! Runs pipelines on the CPU, over vectors of 1024 rows of encoded columns.
 //!
 //! ```text
-//! execution ──▶ filter ──▶ program ──▶ primitives ──▶ vector
+//! execution ──▶ filter ──▶ program ──▶ logic ──▶ primitives ──▶ vector
 //!     │                       │
-//!     ├──▶ numbering ──▶ group └──▶ lookup, reader ──▶ batch
+//!     ├──▶ combiner ──────────┤
+//!     ├──▶ numbering ──▶ group └──▶ lookup, matches, reader ──▶ batch
 //!     ├──▶ accumulator ──▶ masked
 //!     ├──▶ partial ──▶ merge
 //!     └──▶ rows
@@ -11,7 +12,8 @@
 //!
 //! The expressions of a pipeline become a program for each row group: a list of instructions, each of which computes a
 //! vector from earlier ones. Integers are computed in 64 bits if the bounds of the row group's columns allow it. It runs
-//! over whole vectors, or, if few rows pass the filter, over batches of these rows.
+//! over whole vectors, or, if few rows pass the filter, over batches of these rows. Rows with several matches in a build
+//! table are combined with them in batches, too: a batch then has a row once for each match.
 //!
 //! # Example
 //!
@@ -54,18 +56,23 @@
 mod accumulator;
 mod batch;
 mod clusters;
+mod combiner;
 mod execution;
 mod filter;
 mod gather;
 mod group;
+mod logic;
 mod lookup;
 mod masked;
+mod matches;
+mod memory;
 mod merge;
 mod numbering;
 mod partial;
 mod primitives;
 mod program;
 mod reader;
+mod row_group;
 mod rows;
 mod table;
 mod vector;

@@ -1,32 +1,47 @@
 //! Programs: expressions as a list of instructions, each of which computes a vector from earlier ones.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Arithmetic, Bounds, Code, Comparison, DatePart, Domain, Error, Expr, KNOWN_DAYS, KeyTable,
-    Literal, Lookup, Op, Result, Type, ValueTest,
+    Arithmetic, Bounds, Code, Comparison, DatePart, Domain, Error, Exists, Expr, KNOWN_DAYS,
+    KeyTable, Literal, Lookup, Matches, Op, Result, Type, ValueTest,
 };
 
 use crate::batch::Batch;
+use crate::logic::{bools, case, complement, is_true, logic, set_bools};
 use crate::lookup::{Payload, TextKeys, found};
+use crate::matches::{Lists, Pairs, any_match};
 use crate::primitives;
 use crate::reader::Reader;
-use crate::vector::{ALL, Kind, Mask, Values, Vector, both};
+use crate::row_group::RowGroup;
+use crate::vector::{Kind, Mask, Values, Vector, both};
 
 /// Index of an instruction, and of the vector that it computes.
 pub(crate) type Register = usize;
 
 /// Computes vectors of expressions over the columns of a row group. Equal expressions are computed once.
 pub(crate) struct Program<'a> {
-    columns: &'a [Reader<'a>],
-    lookups: &'a [Lookup],
+    row_group: RowGroup<'a>,
+    /// The matches that rows have, in the order of a batch's.
+    matches: Vec<Current>,
     instructions: Vec<Instruction<'a>>,
     domains: Vec<Domain>,
     /// True if some row may be null.
     nullable: Vec<bool>,
     known: Vec<(Expr, Register)>,
     known_codes: Vec<(Code, Register)>,
+}
+
+/// The match in a list of each row.
+#[derive(Clone, Copy)]
+struct Current {
+    /// That of its [`Code::Match`].
+    number: usize,
+    /// Of the codes.
+    bounds: Bounds,
+    is_nullable: bool,
 }
 
 /// One step of a program.
@@ -38,7 +53,7 @@ enum Instruction<'a> {
     /// True if the column is null.
     IsMissing(usize),
     /// True if the column's value passes a test, of which the result is known.
-    Tested(usize, Selection),
+    Tested(usize, Arc<Selection>),
     /// A conversion to the kind of vector of the result.
     Convert(Register),
     Compare(Comparison, Register, Register),
@@ -63,20 +78,52 @@ enum Instruction<'a> {
     Payload(Register, Payload),
     /// A code for rows for which a boolean is true.
     If(Register, Register),
+    /// The code of a row's match, by its index among those of a batch.
+    Match(usize),
+    Exists(Box<AnyMatch<'a>>),
+}
+
+/// True for rows with a match that meets a condition.
+struct AnyMatch<'a> {
+    first: Register,
+    count: Register,
+    /// Computes the condition for pairs of a row and a match.
+    program: Program<'a>,
+    condition: Register,
+    /// The vectors of the program, and pairs to fill.
+    scratch: RefCell<(Vec<Vector>, Pairs)>,
 }
 
 impl<'a> Program<'a> {
-    /// An empty program over `columns`, whose keys are looked up in `lookups`.
-    pub fn new(columns: &'a [Reader<'a>], lookups: &'a [Lookup]) -> Self {
+    /// An empty program over the columns of a row group.
+    pub fn new(row_group: RowGroup<'a>) -> Self {
         Self {
-            columns,
-            lookups,
+            row_group,
+            matches: Vec::new(),
             instructions: Vec::new(),
             domains: Vec::new(),
             nullable: Vec::new(),
             known: Vec::new(),
             known_codes: Vec::new(),
         }
+    }
+
+    /// A program over rows with a further match each, of this number. `is_outer` if some may have none.
+    pub fn with_matches(mut self, number: usize, of: &Matches, is_outer: bool) -> Self {
+        let last = of.offset.bounds().map(|(_, last)| last);
+        let last = last.map(|last| last.saturating_add(of.max_count.into()));
+        let bounds = Bounds(0, last.unwrap_or(u32::MAX.into()));
+        self.matches.push(Current {
+            number,
+            bounds: bounds.clamped(Bounds::of(Type::U32)),
+            is_nullable: is_outer,
+        });
+        self
+    }
+
+    /// The row group that is read.
+    pub fn row_group(&self) -> RowGroup<'a> {
+        self.row_group
     }
 
     /// True if nothing is computed.
@@ -100,7 +147,7 @@ impl<'a> Program<'a> {
         let mut vectors: Vec<Vector> = kinds.map(Vector::new).collect();
         for (vector, instruction) in vectors.iter_mut().zip(&self.instructions) {
             if let Instruction::Constant(literal) = instruction {
-                fill(vector, *literal);
+                vector.fill(*literal);
             }
         }
         vectors
@@ -134,7 +181,10 @@ impl<'a> Program<'a> {
                 self.push(Instruction::IsNull(code), Domain::BOOL)
             }
             Expr::Id(code) => self.code(code)?,
-            Expr::Exists(_) => return Err(unsupported("EXISTS over matches")),
+            Expr::Exists(some) => {
+                let any_match = self.any_match(some)?;
+                self.push(Instruction::Exists(Box::new(any_match)), Domain::BOOL)
+            }
             Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => {
                 return Err(Error::Internal(format!("{expr:?} in a program")));
             }
@@ -152,14 +202,21 @@ impl<'a> Program<'a> {
         let register = match code {
             Code::Lookup(number) => {
                 let missing = || Error::Internal(format!("there is no lookup {number}"));
-                let Lookup { column, key_table } = self.lookups.get(*number).ok_or_else(missing)?;
+                let Lookup { column, key_table } =
+                    self.row_group.lookups.get(*number).ok_or_else(missing)?;
                 self.lookup(*column, key_table)?
             }
             Code::Probe(key, table) => {
                 let key = self.add(key)?;
                 self.find(key, table)?
             }
-            Code::Match(_) => return Err(unsupported("matches of duplicate keys")),
+            Code::Match(number) => {
+                let index = self.matches.iter().position(|of| of.number == *number);
+                let missing = || Error::Internal(format!("there are no matches {number}"));
+                let index = index.ok_or_else(missing)?;
+                let (of, bounds) = (Type::U32, self.matches[index].bounds);
+                self.push(Instruction::Match(index), Domain { of, bounds })
+            }
             Code::Listed(code, codes) => {
                 let code = self.code(code)?;
                 let payload = Payload::new(codes)?;
@@ -174,6 +231,42 @@ impl<'a> Program<'a> {
         };
         self.known_codes.push((code.clone(), register));
         Ok(register)
+    }
+
+    /// Plans EXISTS over a row's matches.
+    fn any_match(&mut self, some: &Exists) -> Result<AnyMatch<'a>> {
+        if self.matches.iter().any(|of| of.number == some.number) {
+            let reason = format!("matches {} that are others as well", some.number);
+            return Err(Error::Internal(reason));
+        }
+        let [first, count] = some.matches.list();
+        let (first, count) = (self.add(&first)?, self.add(&count)?);
+        let mut program = Self {
+            matches: self.matches.clone(),
+            ..Self::new(self.row_group)
+        };
+        program = program.with_matches(some.number, &some.matches, false);
+        for (known, register) in &self.known {
+            if let Instruction::Tested(column, passed) = &self.instructions[*register]
+                && some.condition.any(&|part| part == known)
+            {
+                let tested = Instruction::Tested(*column, Arc::clone(passed));
+                let register = program.push(tested, Domain::BOOL);
+                program.known.push((known.clone(), register));
+            }
+        }
+        let condition = program.add(&some.condition)?;
+        if program.domain(condition).of != Type::Bool {
+            let reason = format!("a condition of type {:?}", program.domain(condition).of);
+            return Err(Error::Internal(reason));
+        }
+        Ok(AnyMatch {
+            first,
+            count,
+            condition,
+            scratch: RefCell::new((program.vectors(), Pairs::new(self.matches.len()))),
+            program,
+        })
     }
 
     /// The code of a column's value in a table.
@@ -221,14 +314,14 @@ impl<'a> Program<'a> {
 
     /// Adds a test whose result for the rows of interest is `passed`.
     pub fn add_test(&mut self, column: usize, test: &ValueTest, passed: Selection) {
-        let register = self.push(Instruction::Tested(column, passed), Domain::BOOL);
+        let register = self.push(Instruction::Tested(column, Arc::new(passed)), Domain::BOOL);
         let expr = Expr::Values(column, test.clone());
         self.known.push((expr, register));
     }
 
     fn column(&self, column: usize) -> Result<&'a Reader<'a>> {
         let missing = || Error::Internal(format!("there is no column {column}"));
-        self.columns.get(column).ok_or_else(missing)
+        self.row_group.readers.get(column).ok_or_else(missing)
     }
 
     fn push(&mut self, instruction: Instruction<'a>, domain: Domain) -> Register {
@@ -239,12 +332,14 @@ impl<'a> Program<'a> {
     }
 
     fn may_be_null(&self, instruction: &Instruction<'a>) -> bool {
-        let column = |column: &usize| self.columns.get(*column).is_none_or(Reader::is_nullable);
+        let readers = self.row_group.readers;
+        let column = |column: &usize| readers.get(*column).is_none_or(Reader::is_nullable);
         let any = |parts: &[Register]| parts.iter().any(|part| self.nullable[*part]);
         match instruction {
             Instruction::Column(of) | Instruction::Tested(of, _) => column(of),
             Instruction::Constant(literal) => matches!(literal, Literal::Null(_)),
-            Instruction::IsMissing(_) | Instruction::IsNull(_) => false,
+            Instruction::IsMissing(_) | Instruction::IsNull(_) | Instruction::Exists(_) => false,
+            Instruction::Match(index) => self.matches[*index].is_nullable,
             Instruction::Convert(part)
             | Instruction::Not(part)
             | Instruction::NegateFloat(part)
@@ -450,13 +545,13 @@ impl<'a> Program<'a> {
     ) -> Result<()> {
         match instruction {
             Instruction::Constant(_) => {}
-            Instruction::Column(column) => self.columns[*column].read(batch, out)?,
+            Instruction::Column(column) => self.row_group.readers[*column].read(batch, out)?,
             Instruction::IsMissing(column) => {
-                let valid = self.columns[*column].valid(batch);
+                let valid = self.row_group.readers[*column].valid(batch);
                 set_bools(out, valid.map_or([0; VECTOR_LEN / 64], complement), None);
             }
             Instruction::Tested(column, passed) => {
-                let valid = self.columns[*column].valid(batch);
+                let valid = self.row_group.readers[*column].valid(batch);
                 set_bools(out, batch.mask(|vector| passed.mask(vector)), valid);
             }
             Instruction::Convert(part) => {
@@ -523,12 +618,39 @@ impl<'a> Program<'a> {
             Instruction::If(condition, code) => {
                 let condition = &before[*condition];
                 let code = &before[*code];
-                let is_true = both(Some(&bools(condition)?), condition.valid.as_ref());
-                out.valid = both(is_true.as_ref(), code.valid.as_ref());
+                out.valid = both(Some(&is_true(condition)?), code.valid.as_ref());
                 primitives::copy(&code.values, &mut out.values)?;
             }
+            Instruction::Match(index) => {
+                let matched = batch.matches().get(*index);
+                let missing = || Error::Internal(format!("a batch without matches {index}"));
+                let matched = matched.ok_or_else(missing)?;
+                match &mut out.values {
+                    Values::Int(out) => out.copy_from_slice(&matched.codes[..]),
+                    _ => return Err(Error::Internal(format!("register {register}"))),
+                }
+                out.valid = matched.valid;
+            }
+            Instruction::Exists(any) => set_bools(out, any.run(batch, mask, before)?, None),
         }
         Ok(())
+    }
+}
+
+impl AnyMatch<'_> {
+    /// The rows of a batch's `mask` with a match that meets the condition.
+    fn run(&self, batch: Batch<'_>, mask: &Mask, before: &[Vector]) -> Result<Mask> {
+        let lists = Lists::new(&before[self.first], &before[self.count], mask)?;
+        let scratch = self.scratch.try_borrow_mut();
+        let mut scratch =
+            scratch.map_err(|_| Error::Internal("a condition within itself".into()))?;
+        let (vectors, pairs) = &mut *scratch;
+        any_match(batch, &lists, pairs, &mut |batch, mask| {
+            (self.program.row_group.check)()?;
+            self.program.run(batch, mask, vectors)?;
+            let met = is_true(&vectors[self.condition])?;
+            Ok(std::array::from_fn(|word| mask[word] & met[word]))
+        })
     }
 }
 
@@ -543,100 +665,4 @@ fn codes_of(table: &KeyTable) -> Domain {
 
 fn unsupported(what: &str) -> Error {
     Error::Unsupported(format!("{what}, in a program"))
-}
-
-fn complement(mask: Mask) -> Mask {
-    mask.map(|word| !word)
-}
-
-fn set_bools(out: &mut Vector, mask: Mask, valid: Option<Mask>) {
-    out.values = Values::Bool(mask);
-    out.valid = valid;
-}
-
-/// The values of booleans.
-pub(crate) fn bools(vector: &Vector) -> Result<Mask> {
-    match &vector.values {
-        Values::Bool(mask) => Ok(*mask),
-        _ => Err(Error::Internal("a condition that is no boolean".into())),
-    }
-}
-
-/// Three-valued AND, or OR.
-fn logic(parts: &[Register], before: &[Vector], out: &mut Vector, is_and: bool) -> Result<()> {
-    let (mut some_true, mut all_true) = ([0; VECTOR_LEN / 64], ALL);
-    let (mut some_false, mut all_false) = ([0; VECTOR_LEN / 64], ALL);
-    for part in parts {
-        let part = &before[*part];
-        let values = bools(part)?;
-        let valid = part.valid.unwrap_or(ALL);
-        for word in 0..VECTOR_LEN / 64 {
-            let (yes, no) = (values[word] & valid[word], !values[word] & valid[word]);
-            some_true[word] |= yes;
-            all_true[word] &= yes;
-            some_false[word] |= no;
-            all_false[word] &= no;
-        }
-    }
-    let (yes, no) = match is_and {
-        true => (all_true, some_false),
-        false => (some_true, all_false),
-    };
-    let is_nullable = parts.iter().any(|part| before[*part].valid.is_some());
-    let known = || std::array::from_fn(|word| yes[word] | no[word]);
-    set_bools(out, yes, is_nullable.then(known));
-    Ok(())
-}
-
-/// The value of the first condition that is true.
-fn case(parts: &[Register], before: &[Vector], out: &mut Vector) -> Result<()> {
-    let Some((last, branches)) = parts.split_last() else {
-        return Err(Error::Internal("a CASE without WHEN".into()));
-    };
-    let default = &before[*last];
-    primitives::copy(&default.values, &mut out.values)?;
-    let is_nullable = parts.iter().skip(1).step_by(2).chain([last]);
-    let is_nullable = is_nullable
-        .clone()
-        .any(|part| before[*part].valid.is_some());
-    let mut valid = default.valid.unwrap_or(ALL);
-    // the first condition is the last to be written
-    for branch in branches.as_chunks::<2>().0.iter().rev() {
-        let [when, then] = branch.map(|part| &before[part]);
-        let mut met = bools(when)?;
-        if let Some(known) = when.valid {
-            met.iter_mut()
-                .zip(known)
-                .for_each(|(met, known)| *met &= known);
-        }
-        primitives::merge(&met, &then.values, &mut out.values)?;
-        let then_valid = then.valid.unwrap_or(ALL);
-        for word in 0..VECTOR_LEN / 64 {
-            valid[word] = (valid[word] & !met[word]) | (then_valid[word] & met[word]);
-        }
-    }
-    out.valid = is_nullable.then_some(valid);
-    Ok(())
-}
-
-/// Sets all rows to a constant.
-fn fill(vector: &mut Vector, literal: Literal) {
-    vector.valid = match literal {
-        Literal::Null(_) => Some([0; VECTOR_LEN / 64]),
-        _ => None,
-    };
-    match (&mut vector.values, literal) {
-        (Values::Int(out), Literal::Int(value, _)) => out.fill(value as i64),
-        (Values::Wide(out), Literal::Int(value, _)) => out.fill(value),
-        (Values::Bool(out), Literal::Int(value, _)) => {
-            *out = if value == 0 {
-                [0; VECTOR_LEN / 64]
-            } else {
-                ALL
-            };
-        }
-        (Values::Float(out), Literal::F32(value)) => out.fill(value.into()),
-        (Values::Float(out), Literal::F64(value)) => out.fill(value),
-        _ => {}
-    }
 }

@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
                 let end = (start + VECTOR_LEN).min(self.column.len());
                 return Ok(self.column.decode(start..end)?);
             }
-            Batch::Rows(rows) => rows,
+            Batch::Rows(rows, _) => rows,
         };
         let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
             return Ok(self.column.decode(0..0)?);
@@ -423,7 +423,7 @@ mod tests {
                 let rows: Vec<u32> = rows.collect();
                 for rows in rows.chunks(VECTOR_LEN) {
                     let mut out = Vector::new(Kind::of(reader.domain().unwrap()));
-                    reader.read(Batch::Rows(rows), &mut out).unwrap();
+                    reader.read(Batch::Rows(rows, &[]), &mut out).unwrap();
                     for (index, row) in rows.iter().enumerate() {
                         let (vector, row) =
                             (*row as usize / VECTOR_LEN, *row as usize % VECTOR_LEN);

@@ -7,13 +7,14 @@ use arrow::array::{
     Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
 };
 use arrow::buffer::{BooleanBuffer, NullBuffer};
-use vectile_encodings::{Column, Selection};
-use vectile_pipeline::{Error, Expr, Lookup, Result, Rows, Type};
+use vectile_encodings::Selection;
+use vectile_pipeline::{Error, Expr, Result, Rows, Type};
 
 use crate::batch::for_each_batch;
 use crate::filter::add_tests;
 use crate::program::{Program, Register};
-use crate::reader::{Reader, narrowed};
+use crate::reader::narrowed;
+use crate::row_group::RowGroup;
 use crate::vector::{Kind, Mask, Values, Vector, for_each_row};
 
 /// Computes `outputs` for the selected rows, in their order.
@@ -23,19 +24,17 @@ use crate::vector::{Kind, Mask, Values, Vector, for_each_row};
 /// [`Error::Unsupported`] if no instruction computes an expression; errors of decoding.
 pub(crate) fn rows_of(
     outputs: &[Expr],
-    lookups: &[Lookup],
-    columns: &[Column],
-    readers: &[Reader<'_>],
+    row_group: RowGroup<'_>,
     selection: &Selection,
 ) -> Result<Rows> {
     let count = selection.count();
-    let mut program = Program::new(readers, lookups);
+    let mut program = Program::new(row_group);
     let mut collected: Vec<(Register, Collected)> = Vec::new();
     for output in outputs {
         if matches!(output, Expr::Column(_)) {
             continue;
         }
-        add_tests(&mut program, output, columns, selection)?;
+        add_tests(&mut program, output, selection)?;
         let register = program.add(output)?;
         let kind = Kind::of(program.domain(register));
         let is_nullable = program.is_nullable(register);
@@ -55,7 +54,8 @@ pub(crate) fn rows_of(
     let arrays = outputs.iter().map(|output| match output {
         Expr::Column(column) => {
             let missing = || Error::Internal(format!("there is no column {column}"));
-            Ok(columns
+            Ok(row_group
+                .columns
                 .get(*column)
                 .ok_or_else(missing)?
                 .select(selection)?)

@@ -2,7 +2,7 @@
 
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::simd::gather_bits;
-use vectile_pipeline::{Bounds, Domain, Type};
+use vectile_pipeline::{Bounds, Domain, Literal, Type};
 
 /// A bit for each row of a vector.
 pub(crate) type Mask = [u64; VECTOR_LEN / 64];
@@ -64,6 +64,28 @@ impl Vector {
         Self {
             values,
             valid: None,
+        }
+    }
+
+    /// Sets all rows to a constant.
+    pub fn fill(&mut self, literal: Literal) {
+        self.valid = match literal {
+            Literal::Null(_) => Some([0; VECTOR_LEN / 64]),
+            _ => None,
+        };
+        match (&mut self.values, literal) {
+            (Values::Int(out), Literal::Int(value, _)) => out.fill(value as i64),
+            (Values::Wide(out), Literal::Int(value, _)) => out.fill(value),
+            (Values::Bool(out), Literal::Int(value, _)) => {
+                *out = if value == 0 {
+                    [0; VECTOR_LEN / 64]
+                } else {
+                    ALL
+                };
+            }
+            (Values::Float(out), Literal::F32(value)) => out.fill(value.into()),
+            (Values::Float(out), Literal::F64(value)) => out.fill(value),
+            _ => {}
         }
     }
 }

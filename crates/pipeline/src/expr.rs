@@ -76,6 +76,13 @@ pub struct Matches {
     pub is_outer: bool,
 }
 
+impl Matches {
+    /// Offset and count of a row's matches; null if it has none.
+    pub fn list(&self) -> [Expr; 2] {
+        [&self.offset, &self.count].map(|of| Expr::Payload(self.code.clone(), Arc::clone(of)))
+    }
+}
+
 /// EXISTS over a row's matches: the row counts once, regardless of how many meet the condition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exists {
@@ -228,6 +235,24 @@ impl Expr {
             | Self::RowNumber
             | Self::Parameter(..) => {}
         }
+    }
+
+    /// The largest number of a [`Code::Match`] in the expression that is not of an [`Exists`] within it.
+    pub fn last_match(&self) -> Option<usize> {
+        fn add_own(expr: &Expr, own: &mut Vec<usize>) {
+            if let Expr::Exists(some) = expr {
+                own.push(some.number);
+            }
+            expr.for_parts(|part| add_own(part, own));
+        }
+        // an EXISTS shares its number with no other matches of a pipeline
+        let (mut own, mut last) = (vec![], None);
+        add_own(self, &mut own);
+        self.visit_codes(&mut |code| match code {
+            Code::Match(number) if !own.contains(number) => last = last.max(Some(*number)),
+            _ => {}
+        });
+        last
     }
 
     /// The column that this expression tests for nulls, if it is such a test: it does not read the column's values.

@@ -260,17 +260,72 @@ async fn joins_have_the_answers_of_operators() {
     }
 }
 
-/// Keys of which some are duplicate, which programs leave to operators.
-#[tokio::test]
-async fn duplicate_keys_are_left_to_operators() {
+/// Joins with duplicate keys, which programs combine rows for, beside DataFusion's joins.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn duplicate_keys_have_the_answers_of_operators() {
     let fixture = with_dimensions().await;
+    fixture
+        .make(
+            "tags",
+            "SELECT CASE WHEN id % 9 = 0 THEN NULL ELSE name END AS k, byte % 5 AS tag, price AS p FROM plain \
+             WHERE id % 40 = 3",
+        )
+        .await;
+    fixture
+        .make(
+            "texts",
+            "SELECT byte AS k, name AS n, text AS s, float AS x, big AS w, flag AS f FROM plain WHERE id % 30 = 1",
+        )
+        .await;
     for sql in [
         "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k",
-        "SELECT count(*), sum(v) FROM packed LEFT JOIN many ON byte = k",
+        "SELECT count(*), sum(v), min(v), max(v - id), sum(price) FROM packed JOIN many ON byte = k WHERE int > 0",
+        "SELECT count(*), sum(v), count(v) FROM packed LEFT JOIN many ON byte = k",
+        "SELECT count(*), sum(v), count(v) FROM packed LEFT JOIN many ON byte = k AND v > id",
+        "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k WHERE v > id OR int IS NULL",
+        "SELECT v, count(*), sum(int) FROM packed JOIN many ON byte = k GROUP BY v ORDER BY v",
+        "SELECT name, v % 3 AS r, count(*), avg(price) FROM packed LEFT JOIN many ON byte = k GROUP BY name, r \
+         ORDER BY name, r",
+        "SELECT tag, count(*), sum(p) FROM packed JOIN tags ON name = k WHERE id < 3000 GROUP BY tag ORDER BY tag",
+        "SELECT tag, count(*), sum(v) FROM packed JOIN tags ON name = tags.k JOIN many ON byte = many.k \
+         WHERE id < 200 AND tag <> v % 5 GROUP BY tag ORDER BY tag",
+        "SELECT count(*), sum(v) FROM packed LEFT JOIN tags ON name = tags.k LEFT JOIN many ON byte = many.k \
+         WHERE id < 100",
+        "SELECT count(*), sum(a.v), sum(b.v) FROM packed JOIN many a ON byte = a.k JOIN many b ON id = b.k",
+        "SELECT n, count(*), sum(v) FROM packed JOIN dim ON id = dim.k JOIN many ON byte = many.k GROUP BY n ORDER BY n",
+        "SELECT n, f, count(*), count(x), max(w), count(s) FROM packed JOIN texts ON byte = k GROUP BY n, f ORDER BY n, f",
+        "SELECT s, count(*), sum(int) FROM packed LEFT JOIN texts ON byte = k GROUP BY s ORDER BY s LIMIT 20",
+        "SELECT n, sum(int) FROM packed JOIN texts ON byte = k AND name = n WHERE s LIKE '%1%' OR f GROUP BY n ORDER BY n",
+        "SELECT count(*), max(w) FROM packed JOIN texts ON byte = k WHERE x < float AND (n IS NULL OR flag <> f)",
         "SELECT count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",
+        "SELECT count(*), sum(int) FROM packed t WHERE NOT EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",
+        "SELECT count(*) FROM packed t WHERE byte IN (SELECT k FROM many)",
+        "SELECT name, count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many m WHERE m.k = t.byte AND m.v <> t.id) \
+         AND NOT EXISTS (SELECT 1 FROM tags g WHERE g.k = t.name AND g.p > t.price) GROUP BY name ORDER BY name",
+        "SELECT count(*), sum(v) FROM packed JOIN many ON byte = k \
+         WHERE NOT EXISTS (SELECT 1 FROM tags g WHERE g.k = name AND g.p > price AND g.tag <> byte % 5)",
     ] {
+        fixture.run("SET vectile.fuse = true").await.unwrap();
+        let (plan, _) = fixture.executed(sql).await;
+        assert_eq!(metric(&plan, "fallbacks"), 0, "{sql}");
         same_without(&fixture, sql).await;
     }
+}
+
+/// A query over very many matches ends when it is dropped: its program holds the file no longer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_matches_can_be_cancelled() {
+    let fixture = fixture().await;
+    let one = "SELECT 1 AS k, value AS v FROM generate_series(1, 9000)";
+    fixture.make("left", one).await;
+    fixture.make("right", one).await;
+    let sql = "SELECT sum(a.v * b.v - c.v) FROM left a JOIN right b ON a.k = b.k JOIN right c ON a.k = c.k";
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("device=CPU"), "{plan}");
+    let frame = fixture.ctx.sql(sql).await.unwrap();
+    let run = tokio::time::timeout(std::time::Duration::from_millis(300), frame.collect());
+    assert!(run.await.is_err());
+    // the runtime waits for blocking tasks when it ends
 }
 
 /// A word has a bit for each key that is null.

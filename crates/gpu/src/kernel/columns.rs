@@ -79,16 +79,7 @@ pub(crate) fn has_probes(expr: &Expr) -> bool {
 /// Returns true if an expression reads matches that rows are combined with, beside those of its own
 /// [`Expr::Exists`].
 pub(super) fn has_matches(expr: &Expr) -> bool {
-    fn numbers_of(expr: &Expr, own: &mut Vec<usize>) {
-        if let Expr::Exists(some) = expr {
-            own.push(some.number);
-        }
-        expr.for_parts(|part| numbers_of(part, own));
-    }
-    // an EXISTS shares its number with no other matches of a pipeline
-    let mut own = vec![];
-    numbers_of(expr, &mut own);
-    expr.any_code(&|code| matches!(code, Code::Match(number) if !own.contains(number)))
+    expr.last_match().is_some()
 }
 
 /// Returns true if an expression is of a float type.

@@ -1,7 +1,5 @@
 //! Plans loops over the selected rows of a vector.
 
-use std::sync::Arc;
-
 use super::columns::{
     columns_of_expr, columns_of_nulls, has_matches, is_float, lookups_of_expr, push,
 };
@@ -9,12 +7,6 @@ use super::plan::{Combined, ListPlan, MatchesPlan, RowLoop, SparseAccess};
 use super::planner::{Planner, SPARSE_SHARE};
 use crate::error::{Error, Result};
 use vectile_pipeline::{Aggregate, Expr, Matches};
-
-/// Offset and count of a row's matches.
-pub(super) fn list_of(matches: &Matches) -> [Expr; 2] {
-    let column = |values| Expr::Payload(matches.code.clone(), Arc::clone(values));
-    [&matches.offset, &matches.count].map(column)
-}
 
 /// The order in which the lanes of a warp process rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +97,7 @@ impl Planner<'_> {
         {
             return Err(Error::Unsupported("matches of matches".into()));
         }
-        let lists = matches.iter().flat_map(list_of);
+        let lists = matches.iter().flat_map(Matches::list);
         let conditions = self.conditions_of_matches()?;
         let own = 2 * matches.len() + conditions.len();
         let all: Vec<Expr> = lists

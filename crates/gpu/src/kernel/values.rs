@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 
 use super::columns::has_lookups;
-use super::loops::list_of;
 use super::plan::{ListPlan, Node, Typed, Valid};
 use super::planner::Planner;
 use super::task::DictionaryTest;
@@ -453,7 +452,7 @@ impl Planner<'_> {
             let reason = format!("matches {} that are others as well", some.number);
             return Err(Error::Internal(reason));
         }
-        let [offset, count] = list_of(&some.matches);
+        let [offset, count] = some.matches.list();
         let (offset, count) = (self.typed(&offset)?, self.typed(&count)?);
         self.enclosing_exists.push(some.number);
         let condition = self.typed(&some.condition);

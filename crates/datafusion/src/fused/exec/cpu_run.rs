@@ -5,7 +5,7 @@
 //!       └──────────────── an error, or too little memory ─▶ the plan of DataFusion's operators
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, ArrayRef};
 use datafusion::common::runtime::SpawnedTask;
@@ -112,14 +112,18 @@ impl<O: Operation> FusedRun<O> {
                 memory.try_grow(bytes)?;
                 let read = read(&file, index, &columns).await?;
                 let rows = file.file.rows(index);
+                // a blocking task is not cancelled by dropping this future
+                let wanted = Arc::new(());
+                let is_wanted = Arc::downgrade(&wanted);
                 let computed = move || {
-                    let partial = computed(&pipeline, &read, rows, ascending, &memory)?;
+                    let partial = computed(&pipeline, &read, rows, ascending, &memory, &is_wanted)?;
                     drop(read);
                     // until it is merged
                     memory.try_resize(partial.bytes())?;
                     Ok((partial, memory))
                 };
                 let computed = SpawnedTask::spawn_blocking(computed).join().await;
+                drop(wanted);
                 computed.map_err(error::interrupted).flatten()
             });
             async move { task.join().await.map_err(error::interrupted).flatten() }
@@ -225,17 +229,23 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ve
     columns.iter().map(column).collect()
 }
 
-/// Runs the program over a row group, whose memory grows by that of its groups. Blocks.
+/// Runs the program over a row group, whose memory grows by that of its groups. Blocks; a run over many matches ends
+/// early once nothing else holds `is_wanted`.
 fn computed(
     pipeline: &Pipeline,
     columns: &[Column],
     rows: usize,
     ascending: Option<usize>,
     memory: &MemoryReservation,
+    is_wanted: &Weak<()>,
 ) -> Result<Partial> {
     let own = memory.size();
     let mut refused = None;
     let mut reserve = |bytes| {
+        if is_wanted.strong_count() == 0 {
+            let reason = "a query that was cancelled";
+            return Err(vectile_pipeline::Error::Unsupported(reason.into()));
+        }
         memory.try_resize(own + bytes).map_err(|error| {
             let reason = error.strip_backtrace();
             refused = Some(error);

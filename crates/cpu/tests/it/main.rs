@@ -1,0 +1,4 @@
+//! Programs over encoded columns.
+
+mod groups;
+mod matches;
