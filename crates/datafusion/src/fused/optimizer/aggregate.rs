@@ -21,6 +21,7 @@ use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggreg
 use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
 use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::join::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 use crate::options::GpuMode;
 
@@ -94,7 +95,7 @@ impl Fusing<'_> {
         aggregates: Aggregates,
         pruning: Option<&GroupPruning>,
     ) -> Fused {
-        let Some((partial, relation)) = relation_of(&aggregates)? else {
+        let Some((partial, relation)) = relation_of(&aggregates, self.probe_side())? else {
             return match self.is_on_cpu {
                 true => Ok(None),
                 false => self.fuse_nested(plan, aggregates, pruning),
@@ -130,6 +131,14 @@ impl Fusing<'_> {
         self.aggregate_node(parts, aggregation, cpu, pruning)
     }
 
+    /// The probe side of joins below aggregates, which take any number of matches.
+    fn probe_side(&self) -> ProbeSide {
+        match self.is_on_cpu {
+            true => ProbeSide::MostRows,
+            false => ProbeSide::LargestTable,
+        }
+    }
+
     /// Fuses an aggregate over the groups of another one; `None` if `plan` is something else.
     fn fuse_nested(
         &self,
@@ -140,7 +149,7 @@ impl Fusing<'_> {
         let Some(groups) = AggregateOverGroups::of(&outer)? else {
             return Ok(None);
         };
-        let Some((inner, relation)) = relation_of(&groups.inner)? else {
+        let Some((inner, relation)) = relation_of(&groups.inner, self.probe_side())? else {
             return Ok(None);
         };
         let target = GroupTarget {
@@ -214,14 +223,15 @@ fn with_names(
 /// relation.
 pub(super) fn relation_of(
     aggregates: &Aggregates,
+    probe_side: ProbeSide,
 ) -> Result<Option<(Arc<AggregateExec>, Relation)>, FallbackReason> {
     let partial = &aggregates.partial;
-    let own = Relation::of(partial.input());
+    let own = Relation::of(partial.input(), probe_side);
     if let Ok(Some(relation)) = own {
         return Ok(Some((Arc::clone(partial), relation)));
     }
     if let Some(other) = before_join(partial)?
-        && let Some(relation) = Relation::of(other.input())?
+        && let Some(relation) = Relation::of(other.input(), probe_side)?
     {
         return Ok(Some((Arc::new(other), relation)));
     }

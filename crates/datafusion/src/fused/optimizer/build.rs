@@ -16,6 +16,7 @@ use crate::fused::lowering::build_output::BuildColumns;
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::function::Named;
 use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, BuildFromGroups};
+use crate::fused::pattern::join::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 
 /// The key tables of a build side.
@@ -60,7 +61,7 @@ impl Fusing<'_> {
                     "it has the result of a subquery".into(),
                 ));
             }
-            match Relation::of(&build_side.plan)? {
+            match Relation::of(&build_side.plan, ProbeSide::LargestTable)? {
                 Some(relation) => self.build_from_rows(build_side, relation),
                 None => self.build_from_groups(build_side),
             }
@@ -84,7 +85,8 @@ impl Fusing<'_> {
     fn build_from_groups(&self, build_side: &BuildSide) -> Result<DeviceBuild, FallbackReason> {
         let no_groups = || FallbackReason::Join("it is no table, nor groups of one".into());
         let groups = AggregateOverGroups::below(&build_side.plan)?.ok_or_else(no_groups)?;
-        let (inner, relation) = relation_of(&groups.inner)?.ok_or_else(no_groups)?;
+        let (inner, relation) =
+            relation_of(&groups.inner, ProbeSide::LargestTable)?.ok_or_else(no_groups)?;
         if !inner.group_expr().is_single() || inner.limit_options().is_some() {
             return Err(FallbackReason::GroupingSets);
         }

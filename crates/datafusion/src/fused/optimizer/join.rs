@@ -18,6 +18,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::output_rows::RowColumns;
 use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::join::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 
 /// Minimum number of rows of a large table.
@@ -57,7 +58,8 @@ impl Fusing<'_> {
         if self.joins == Joins::None || !is_collected || !may_contain_join(plan) {
             return Ok(None);
         }
-        let Some(relation) = Relation::of(plan)?.filter(|relation| !relation.joins.is_empty())
+        let Some(relation) = Relation::of(plan, ProbeSide::LargestTable)?
+            .filter(|relation| !relation.joins.is_empty())
         else {
             return Ok(None);
         };

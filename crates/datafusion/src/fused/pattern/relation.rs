@@ -21,7 +21,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
-use super::join::{Join, JoinKey, JoinKind, KeySource, Sides};
+use super::join::{Join, JoinKey, JoinKind, KeySource, ProbeSide, Sides};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::source::VectileSource;
 use crate::stack;
@@ -50,39 +50,45 @@ pub(crate) struct Filters {
 
 impl Relation {
     /// The relation that `plan` computes, in any order and partitioning; `None` if `plan` is something else.
-    pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
-        stack::grown(|| Self::of_operators(plan))
+    pub(crate) fn of(
+        plan: &Arc<dyn ExecutionPlan>,
+        probe_side: ProbeSide,
+    ) -> Result<Option<Self>, FallbackReason> {
+        stack::grown(|| Self::of_operators(plan, probe_side))
     }
 
-    fn of_operators(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>, FallbackReason> {
+    fn of_operators(
+        plan: &Arc<dyn ExecutionPlan>,
+        probe_side: ProbeSide,
+    ) -> Result<Option<Self>, FallbackReason> {
         if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
             return Self::of_scan(scan);
         }
         let relation = if let Some(projection) = plan.downcast_ref::<ProjectionExec>() {
-            match Self::of(projection.input())? {
+            match Self::of(projection.input(), probe_side)? {
                 Some(relation) => relation.project(projection.projection_expr())?,
                 None => return Ok(None),
             }
         } else if let Some(filter) = plan.downcast_ref::<FilterExec>() {
-            match Self::of(filter.input())? {
+            match Self::of(filter.input(), probe_side)? {
                 Some(relation) => relation.filter(filter)?,
                 None => return Ok(None),
             }
         } else if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
-            let Some(sides) = Sides::of(join)? else {
+            let Some(sides) = Sides::of(join, probe_side)? else {
                 return Ok(None);
             };
-            match Self::of(sides.probe_plan)? {
+            match Self::of(sides.probe_plan, probe_side)? {
                 Some(relation) => relation.join(join, &sides)?,
                 None => return Ok(None),
             }
         } else if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
-            match Self::of(coalesce.input())? {
+            match Self::of(coalesce.input(), probe_side)? {
                 Some(relation) => relation,
                 None => return Ok(None),
             }
         } else if let Some(repartition) = plan.downcast_ref::<RepartitionExec>() {
-            match Self::of(repartition.input())? {
+            match Self::of(repartition.input(), probe_side)? {
                 Some(relation) => relation,
                 None => return Ok(None),
             }
