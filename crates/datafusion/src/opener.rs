@@ -23,10 +23,12 @@ use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::ReadOptions;
+use vectile_scan::object::{Handle, Version};
 use vectile_scan::{
     CachedFile, Container, ContainerFormat, FileChunks, FileContainer, Filters, Role, Scan,
 };
 
+use crate::error;
 use crate::file::{FileContext, ScanFile};
 use crate::filters::filters;
 use crate::listing::Listings;
@@ -132,7 +134,13 @@ impl VectileOpener {
         };
         let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
         let filters = stack::with_room(levels, filters)?;
-        let opened = self.cached(opened, footer.chunks, object, &exprs, &filters);
+        let opened = match self.chunks(footer.chunks, object).await? {
+            Some(chunks) => {
+                let keeps = self.fits_cache(opened.as_ref(), object, &exprs, &filters);
+                Arc::new(CachedFile::new(opened, chunks, keeps))
+            }
+            None => opened,
+        };
         let container: Arc<dyn Container> = Arc::clone(&opened) as _;
         let row_groups = || self.row_groups(opened.as_ref(), &filters, &exprs, file.range.as_ref());
         let row_groups = stack::with_room(levels, row_groups)?;
@@ -170,23 +178,48 @@ impl VectileOpener {
         Ok(Some((scanned, scan)))
     }
 
-    /// The file with its chunks in the runtime's cache. Chunks that are read are kept if all that the scan may read of its
-    /// files fits half of the cache, estimated from this file: otherwise they would drive out those of other scans, and
-    /// each other before they are needed again.
-    fn cached(
+    /// The chunks of a file in the runtime's cache, unless it is off. They are of the version that was listed, perhaps long
+    /// ago, and a scan of them may read nothing that notices another one. So this asks the store.
+    async fn chunks(
         &self,
-        file: Arc<dyn FileContainer>,
         chunks: Option<Arc<FileChunks>>,
+        object: &ObjectMeta,
+    ) -> Result<Option<Arc<FileChunks>>> {
+        let Some(chunks) = chunks else {
+            return Ok(None);
+        };
+        chunks.cache().set_limit(self.cache.limit);
+        if self.cache.limit == 0 || !self.verify_checksums {
+            return Ok(None);
+        }
+        if !chunks.is_empty() {
+            let version = Version {
+                store: &self.store,
+                location: &object.location,
+                e_tag: object.e_tag.as_deref(),
+                handle: &Handle::default(),
+                buffers: None,
+            };
+            if let Err(error) = version.check(object).await {
+                if error.is_outdated() {
+                    self.listings.forget(&object.location);
+                }
+                return Err(error::external(error));
+            }
+        }
+        Ok(Some(chunks))
+    }
+
+    /// Returns true if all that the scan may read of its files, estimated from this one, fits half of the cache. Otherwise,
+    /// chunks would drive out those of other scans, and each other before they are needed again.
+    fn fits_cache(
+        &self,
+        file: &dyn FileContainer,
         object: &ObjectMeta,
         exprs: &Exprs,
         filters: &Filters,
-    ) -> Arc<dyn FileContainer> {
+    ) -> bool {
         let CacheUse { limit, scan_bytes } = self.cache;
-        let Some(chunks) = chunks else { return file };
-        chunks.cache().set_limit(limit);
-        if limit == 0 || !self.verify_checksums {
-            return file;
-        }
         let mut columns = exprs.projection.column_indices();
         let filtered = exprs.predicate.iter().flat_map(collect_columns);
         columns.extend(filtered.map(|column| column.index()));
@@ -196,8 +229,7 @@ impl VectileOpener {
         let bytes = row_groups.map(|index| file.data_bytes(index, &columns));
         let bytes = bytes.fold(0, usize::saturating_add);
         let files = scan_bytes as f64 / object.size.max(1) as f64;
-        let fits = bytes as f64 * files <= limit as f64 / 2.0;
-        Arc::new(CachedFile::new(file, chunks, fits))
+        bytes as f64 * files <= limit as f64 / 2.0
     }
 
     /// Substitutes the values of partition columns, and the file's name, in predicate and projection.

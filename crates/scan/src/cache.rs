@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::Array;
@@ -103,6 +104,17 @@ impl Content {
     }
 }
 
+/// The range of keys of a file.
+fn of_file(file: u64) -> Range<Key> {
+    let first = |file| Key {
+        file,
+        row_group: 0,
+        column: 0,
+        kind: Kind::Values,
+    };
+    first(file)..first(file + 1)
+}
+
 impl State {
     /// Returns a chunk's content, its bytes and its excess, and counts the use.
     fn find(&mut self, key: Key) -> Option<(Content, usize, usize)> {
@@ -144,17 +156,8 @@ impl State {
     }
 
     fn remove_file(&mut self, file: u64, dropped: &mut Vec<Chunk>) {
-        let first = |file| Key {
-            file,
-            row_group: 0,
-            column: 0,
-            kind: Kind::Values,
-        };
-        let keys: Vec<Key> = self
-            .chunks
-            .range(first(file)..first(file + 1))
-            .map(|(key, _)| *key)
-            .collect();
+        let keys = self.chunks.range(of_file(file));
+        let keys: Vec<Key> = keys.map(|(key, _)| *key).collect();
         dropped.extend(keys.into_iter().filter_map(|key| self.remove(key)));
     }
 }
@@ -219,6 +222,12 @@ impl FileChunks {
     /// The cache that they are in.
     pub fn cache(&self) -> &ChunkCache {
         &self.cache
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        let state = self.cache.state();
+        state.chunks.range(of_file(self.file)).next().is_none()
     }
 
     fn key(&self, row_group: usize, column: usize, kind: Kind) -> Key {
@@ -499,5 +508,77 @@ impl FileContainer for CachedFile {
         buffers: Option<Arc<dyn ReadBuffers>>,
     ) -> Result<StreamData> {
         self.file.stream_columns(row_group, columns, buffers).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, StringArray};
+    use vectile_encodings::{EncodeOptions, encode};
+
+    use super::*;
+
+    /// A chunk of text that takes `bytes` bytes, and those that every chunk takes.
+    fn chunk(bytes: usize) -> impl Iterator<Item = (usize, Content, usize, usize)> {
+        let array: ArrayRef = Arc::new(StringArray::from(vec!["x"]));
+        let encoded = encode(&array, &EncodeOptions::default()).unwrap();
+        let column = Column::parse(encoded.into(), array.data_type(), 1).unwrap();
+        let content = Content::Values(column);
+        let own = bytes - content.parsed_bytes();
+        std::iter::once((0, content, own, 0))
+    }
+
+    fn has(file: &FileChunks, row_group: usize) -> bool {
+        let data = vec![0];
+        let (found, missing) = file.known(
+            &Fetch {
+                row_group,
+                data,
+                zones: vec![],
+            },
+            1,
+        );
+        assert_eq!(found.columns[0].is_some(), missing.data.is_empty());
+        missing.data.is_empty()
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let cache = Arc::new(ChunkCache::default());
+        let file = cache.file();
+        file.insert(0, chunk(1000));
+        assert!(file.is_empty(), "there is no limit yet");
+        let each = 1000 + CHUNK_BYTES;
+        cache.set_limit(3 * each);
+        for row_group in 0..3 {
+            file.insert(row_group, chunk(1000));
+        }
+        assert!(has(&file, 0) && cache.bytes() == 3 * each);
+        file.insert(3, chunk(1000));
+        assert!(has(&file, 0) && !has(&file, 1) && has(&file, 3));
+        // One that exceeds the limit alone drives out nothing, and one that is there is replaced.
+        file.insert(4, chunk(3 * each));
+        file.insert(3, chunk(500));
+        assert_eq!(cache.bytes(), 3 * each - 500);
+        cache.set_limit(each);
+        assert!(has(&file, 3) && !has(&file, 0) && !has(&file, 2));
+        cache.set_limit(0);
+        assert!(file.is_empty() && cache.bytes() == 0);
+    }
+
+    #[test]
+    fn chunks_go_with_their_file() {
+        let cache = Arc::new(ChunkCache::default());
+        cache.set_limit(1 << 20);
+        let (a, b) = (cache.file(), cache.file());
+        a.insert(usize::MAX, chunk(1000));
+        b.insert(0, chunk(1000));
+        assert!(!has(&a, 0) && has(&b, 0) && !b.is_empty());
+        drop(a);
+        assert_eq!(cache.bytes(), 1000 + CHUNK_BYTES);
+        drop(b);
+        assert!(cache.bytes() == 0 && cache.state().uses.is_empty());
     }
 }
