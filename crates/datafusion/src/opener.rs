@@ -178,8 +178,8 @@ impl VectileOpener {
         Ok(Some((scanned, scan)))
     }
 
-    /// The chunks of a file in the runtime's cache, unless it is off. They are of the version that was listed, perhaps long
-    /// ago, and a scan of them may read nothing that notices another one. So this asks the store.
+    /// The chunks of a file in the runtime's cache; `None` if it is off. They are of the version that was listed,
+    /// perhaps long ago, and a scan of them may read nothing that would notice another one. So this asks the store.
     async fn chunks(
         &self,
         chunks: Option<Arc<FileChunks>>,
@@ -210,8 +210,8 @@ impl VectileOpener {
         Ok(Some(chunks))
     }
 
-    /// Returns true if all that the scan may read of its files, estimated from this one, fits half of the cache. Otherwise,
-    /// chunks would drive out those of other scans, and each other before they are needed again.
+    /// Returns true if all that the scan may read of its files, estimated from this one, fits half of the cache.
+    /// Otherwise, chunks would drive out those of other scans, and each other before they are needed again.
     fn fits_cache(
         &self,
         file: &dyn FileContainer,

@@ -55,7 +55,8 @@ impl File {
         }
     }
 
-    /// As [`Container::fetch`], but reads a local file into `buffers`, if there are any. If `apart`, columns share no memory.
+    /// As [`Container::fetch`], but reads a local file into `buffers`, if there are any. If `apart`, columns share no
+    /// memory.
     pub(crate) async fn fetch_with(
         &self,
         fetch: &Fetch,

@@ -189,8 +189,8 @@ pub async fn read_row_group(
     .await
 }
 
-/// As [`read_row_group`], from a file that stays open for several row groups. If `apart`, buffers are not slices of what was
-/// fetched for several.
+/// As [`read_row_group`], from a file that stays open for several row groups. If `apart`, no buffer is a slice of what
+/// was fetched for several.
 pub(crate) async fn read_row_group_from(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,

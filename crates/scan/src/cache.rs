@@ -6,8 +6,8 @@
 //!        └─ CachedFile ── an open file that looks there first
 //! ```
 //!
-//! Values, zone maps and Bloom filters are kept as they were parsed, after their checksums were verified. Reading holds no
-//! lock, so two scans that miss the same chunk may both read it. A read that is cancelled keeps nothing.
+//! Values, zone maps and Bloom filters are kept as they were parsed, after their checksums were verified. Reading holds
+//! no lock, so two scans that miss the same chunk may both read it. A read that is cancelled keeps nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -347,8 +347,8 @@ pub struct CachedFile {
 }
 
 impl CachedFile {
-    /// `file`, whose chunks are `chunks`. If `keeps` is false, chunks that are read are not kept. All files with the same
-    /// `chunks` verify checksums.
+    /// `file`, whose chunks are `chunks`. If `keeps` is false, chunks that are read are not kept. All files with the
+    /// same `chunks` verify checksums.
     pub fn new(file: Arc<dyn FileContainer>, chunks: Arc<FileChunks>, keeps: bool) -> Self {
         Self {
             file,

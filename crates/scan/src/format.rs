@@ -116,8 +116,8 @@ pub trait FileContainer: Container {
         self.fetch(fetch).await
     }
 
-    /// As [`Container::fetch`], for callers that keep some of the columns longer than others: none is a slice of memory that
-    /// others hold, too.
+    /// As [`Container::fetch`], for callers that keep some of the columns longer than others: none is a slice of memory
+    /// that others hold, too.
     ///
     /// # Errors
     ///
