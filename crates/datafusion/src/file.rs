@@ -12,7 +12,7 @@ use vectile_scan::object::ReadBuffers;
 use vectile_scan::{ContainerFormat, Fetch, FileContainer, RowGroupData};
 
 use crate::error;
-use crate::footer::metadata;
+use crate::footer::{Footer, footer};
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 
@@ -20,22 +20,32 @@ use crate::metrics::ScanMetrics;
 pub(crate) struct FileContext<'a> {
     pub(crate) format: &'static dyn ContainerFormat,
     pub(crate) store: &'a Arc<dyn ObjectStore>,
-    pub(crate) footers: Option<&'a FileMetadataCache>,
+    pub(crate) footers: Option<&'a Arc<FileMetadataCache>>,
     pub(crate) listings: &'a Listings,
 }
 
 impl FileContext<'_> {
+    /// The footer of `object`, from the cache unless the file has changed.
+    pub(crate) async fn footer(&self, object: &ObjectMeta) -> Result<Footer> {
+        let footer = footer(self.format, self.store, object, self.footers).await;
+        footer.inspect_err(|error| self.listings.note(self.format, &object.location, error))
+    }
+
     /// Opens `object`. Takes its metadata from the cache unless the file has changed.
-    pub(crate) async fn open(
+    pub(crate) async fn open(&self, object: &ObjectMeta) -> Result<Arc<dyn FileContainer>> {
+        let options = ReadOptions::default();
+        Ok(self.opened(&self.footer(object).await?, object, options))
+    }
+
+    /// The file of a footer.
+    pub(crate) fn opened(
         &self,
+        footer: &Footer,
         object: &ObjectMeta,
         options: ReadOptions,
-    ) -> Result<Arc<dyn FileContainer>> {
-        let metadata = metadata(self.format, self.store, object, self.footers);
-        let metadata = metadata
-            .await
-            .inspect_err(|error| self.listings.note(self.format, &object.location, error))?;
-        Ok(metadata.open(Arc::clone(self.store), &object.location, options))
+    ) -> Arc<dyn FileContainer> {
+        let metadata = Arc::clone(&footer.metadata);
+        metadata.open(Arc::clone(self.store), &object.location, options)
     }
 }
 

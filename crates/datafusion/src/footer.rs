@@ -8,60 +8,87 @@ use datafusion::execution::cache::cache_manager::{
     CachedFileMetadataEntry, FileMetadata, FileMetadataCache,
 };
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_scan::ContainerFormat;
+use vectile_scan::{ContainerFormat, FileChunks};
 
+use crate::chunk_cache;
 use crate::error;
 
-/// Metadata in the cache, with the name of its format: tables of different formats may name one file.
-struct CachedMetadata {
-    format: &'static str,
-    metadata: Arc<dyn vectile_scan::FileMetadata>,
+/// Metadata of a version of a file, and a place for its chunks, which goes when the cache drops the metadata.
+#[derive(Clone)]
+pub(crate) struct Footer {
+    pub(crate) metadata: Arc<dyn vectile_scan::FileMetadata>,
+    /// `None` without a cache.
+    pub(crate) chunks: Option<Arc<FileChunks>>,
 }
 
-impl FileMetadata for CachedMetadata {
+/// A footer in the cache, with the name of its format: tables of different formats may name one file.
+struct CachedFooter {
+    format: &'static str,
+    footer: Footer,
+}
+
+/// Chunks do not count: they have a budget of their own.
+impl FileMetadata for CachedFooter {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn memory_size(&self) -> usize {
-        self.metadata.memory_size()
+        self.footer.metadata.memory_size()
     }
 
     fn extra_info(&self) -> HashMap<String, String> {
-        let row_groups = self.metadata.num_row_groups().to_string();
+        let row_groups = self.footer.metadata.num_row_groups().to_string();
         HashMap::from([("row_groups".to_owned(), row_groups)])
     }
 }
 
-/// Returns the metadata of `object`, from the cache unless the file has changed.
-pub(crate) async fn metadata(
+/// Returns the footer of `object`, from the cache unless the file has changed.
+pub(crate) async fn footer(
     format: &dyn ContainerFormat,
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
-    cache: Option<&FileMetadataCache>,
-) -> Result<Arc<dyn vectile_scan::FileMetadata>> {
-    if let Some(entry) = cache.and_then(|cache| cache.get(&object.location))
-        && entry.is_valid_for(object)
-        && entry.meta.e_tag == object.e_tag
-        && let Some(cached) = entry
-            .file_metadata
-            .as_any()
-            .downcast_ref::<CachedMetadata>()
-        && cached.format == format.name()
-    {
-        return Ok(Arc::clone(&cached.metadata));
+    cache: Option<&Arc<FileMetadataCache>>,
+) -> Result<Footer> {
+    let known = || cache.and_then(|cache| cached(format, object, cache.as_ref()));
+    if let Some(footer) = known() {
+        return Ok(footer);
     }
     let read = format.read_metadata(store, object).await;
     let metadata = read.map_err(error::scan)?;
-    if let Some(cache) = cache {
-        let cached = CachedMetadata {
-            format: format.name(),
-            metadata: Arc::clone(&metadata),
-        };
-        cache.put(
-            &object.location,
-            CachedFileMetadataEntry::new(object.clone(), Arc::new(cached)),
-        );
+    let Some(cache) = cache else {
+        return Ok(Footer {
+            metadata,
+            chunks: None,
+        });
+    };
+    // Scans that read the footer at the same time share chunks.
+    if let Some(footer) = known() {
+        return Ok(footer);
     }
-    Ok(metadata)
+    let footer = Footer {
+        metadata,
+        chunks: Some(Arc::new(chunk_cache::of_runtime(cache).file())),
+    };
+    let cached = CachedFooter {
+        format: format.name(),
+        footer: footer.clone(),
+    };
+    cache.put(
+        &object.location,
+        CachedFileMetadataEntry::new(object.clone(), Arc::new(cached)),
+    );
+    Ok(footer)
+}
+
+/// The footer of this version of a file in the cache.
+fn cached(
+    format: &dyn ContainerFormat,
+    object: &ObjectMeta,
+    cache: &FileMetadataCache,
+) -> Option<Footer> {
+    let entry = cache.get(&object.location)?;
+    let is_same = entry.is_valid_for(object) && entry.meta.e_tag == object.e_tag;
+    let cached: &CachedFooter = entry.file_metadata.as_any().downcast_ref()?;
+    (is_same && cached.format == format.name()).then(|| cached.footer.clone())
 }

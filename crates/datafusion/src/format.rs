@@ -26,7 +26,6 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 pub use vectile_file::EXTENSION;
-use vectile_file::ReadOptions;
 use vectile_scan::ContainerFormat;
 
 use crate::file::FileContext;
@@ -197,10 +196,10 @@ pub(crate) async fn infer_schema(
                 let source = FileContext {
                     format,
                     store,
-                    footers: Some(cache.as_ref()),
+                    footers: Some(&cache),
                     listings: &listings,
                 };
-                let file = source.open(object, ReadOptions::default()).await?;
+                let file = source.open(object).await?;
                 let schema = Arc::clone(file.schema());
                 Ok::<_, DataFusionError>((object.location.to_string(), schema))
             }
@@ -224,10 +223,10 @@ pub(crate) async fn infer_stats(
     let source = FileContext {
         format,
         store,
-        footers: Some(cache.as_ref()),
+        footers: Some(&cache),
         listings: &Listings::of(state.runtime_env()),
     };
-    let file = source.open(object, ReadOptions::default()).await?;
+    let file = source.open(object).await?;
     file_statistics(file.as_ref(), table)
 }
 

@@ -15,6 +15,7 @@
 //! A scan evaluates the query's filters on the encoded columns and decodes only matching rows. [`VectileSource`]
 //! documents which operations it takes over; `EXPLAIN` shows how each conjunct is evaluated.
 
+mod chunk_cache;
 mod container;
 mod error;
 mod expression;

@@ -25,6 +25,8 @@ pub(crate) struct ScanMetrics {
     pub(crate) vectors: PruningMetrics,
     /// Bytes read of column data, zone maps and Bloom filters, without footers.
     pub(crate) bytes_scanned: Count,
+    /// Bytes of memory of column data, zone maps and Bloom filters that the runtime's cache had.
+    pub(crate) bytes_cached: Count,
     /// Rows that filters were evaluated on and dropped.
     pub(crate) rows_filtered: Count,
     /// Rows decoded to Arrow arrays for output.
@@ -44,6 +46,7 @@ pub(crate) struct ScanMetrics {
 impl ScanMetrics {
     pub(crate) fn new(metrics: &ExecutionPlanMetricsSet, partition: usize) -> Self {
         let summary = || MetricBuilder::new(metrics).with_type(MetricType::Summary);
+        let bytes = || summary().with_category(MetricCategory::Bytes);
         let rows = || MetricBuilder::new(metrics).with_category(MetricCategory::Rows);
         Self {
             files: summary().pruning_metrics("files_ranges_pruned_statistics", partition),
@@ -55,9 +58,8 @@ impl ScanMetrics {
                 .with_category(MetricCategory::Rows)
                 .counter("row_groups_pruned_by_bloom_filter", partition),
             vectors: summary().pruning_metrics("vectors_pruned_statistics", partition),
-            bytes_scanned: summary()
-                .with_category(MetricCategory::Bytes)
-                .counter("bytes_scanned", partition),
+            bytes_scanned: bytes().counter("bytes_scanned", partition),
+            bytes_cached: bytes().counter("bytes_cached", partition),
             rows_filtered: rows().counter("rows_filtered", partition),
             rows_decoded: rows().counter("rows_decoded", partition),
             time_opening: summary().subset_time("open_time", partition),
@@ -77,6 +79,7 @@ impl Metrics for ScanMetrics {
             Counter::VectorsPruned => self.vectors.add_pruned(count),
             Counter::VectorsLeft => self.vectors.add_matched(count),
             Counter::BytesRead => self.bytes_scanned.add(count),
+            Counter::BytesCached => self.bytes_cached.add(count),
             Counter::RowsFiltered => self.rows_filtered.add(count),
             Counter::RowsDecoded => self.rows_decoded.add(count),
             _ => (),

@@ -14,16 +14,21 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
+use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
 use datafusion::physical_expr_adapter::{
     PhysicalExprAdapterFactory, replace_columns_with_literals,
 };
 use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use object_store::ObjectStore;
+use object_store::{ObjectMeta, ObjectStore};
 use vectile_file::ReadOptions;
-use vectile_scan::{Container, ContainerFormat, FileContainer, Filters, Role, Scan};
+use vectile_scan::object::{Handle, Version};
+use vectile_scan::{
+    CachedFile, Container, ContainerFormat, FileChunks, FileContainer, Filters, Role, Scan,
+};
 
+use crate::error;
 use crate::file::{FileContext, ScanFile};
 use crate::filters::filters;
 use crate::listing::Listings;
@@ -52,13 +57,23 @@ pub(crate) struct VectileOpener {
     pub(crate) order: Option<RowGroupOrder>,
     /// True if the scan evaluates the predicate; false if it only prunes.
     pub(crate) pushdown_filters: bool,
-    pub(crate) read_options: ReadOptions,
+    pub(crate) verify_checksums: bool,
+    pub(crate) cache: CacheUse,
     pub(crate) batch_size: usize,
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
     pub(crate) metrics: ScanMetrics,
     /// Evaluates the predicate instead of the scan, if set.
     pub(crate) device: Option<Arc<dyn PartitionDevice>>,
+}
+
+/// How a scan uses the runtime's cache of chunks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CacheUse {
+    /// The most bytes of chunks to keep.
+    pub(crate) limit: usize,
+    /// Bytes of all files that the scan reads.
+    pub(crate) scan_bytes: u64,
 }
 
 impl FileOpener for VectileOpener {
@@ -104,10 +119,12 @@ impl VectileOpener {
         let source = FileContext {
             format: self.format,
             store: &self.store,
-            footers: self.footers.as_deref(),
+            footers: self.footers.as_ref(),
             listings: &self.listings,
         };
-        let opened = source.open(object, self.read_options.clone()).await?;
+        let footer = source.footer(object).await?;
+        let options = ReadOptions::default().with_verify_checksums(self.verify_checksums);
+        let opened = source.opened(&footer, object, options);
         let container: Arc<dyn Container> = Arc::clone(&opened) as _;
         let adapted = || self.adapted_to(exprs, container.schema());
         let exprs = stack::with_room(levels, adapted)?;
@@ -117,6 +134,14 @@ impl VectileOpener {
         };
         let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
         let filters = stack::with_room(levels, filters)?;
+        let opened = match self.chunks(footer.chunks, object).await? {
+            Some(chunks) => {
+                let keeps = self.fits_cache(opened.as_ref(), object, &exprs, &filters);
+                Arc::new(CachedFile::new(opened, chunks, keeps))
+            }
+            None => opened,
+        };
+        let container: Arc<dyn Container> = Arc::clone(&opened) as _;
         let row_groups = || self.row_groups(opened.as_ref(), &filters, &exprs, file.range.as_ref());
         let row_groups = stack::with_room(levels, row_groups)?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
@@ -151,6 +176,60 @@ impl VectileOpener {
         scan.metrics = Arc::new(self.metrics.clone());
         scan.spawn = Arc::new(|work| Box::new(SpawnedTask::spawn(work)));
         Ok(Some((scanned, scan)))
+    }
+
+    /// The chunks of a file in the runtime's cache; `None` if it is off. They are of the version that was listed,
+    /// perhaps long ago, and a scan of them may read nothing that would notice another one. So this asks the store.
+    async fn chunks(
+        &self,
+        chunks: Option<Arc<FileChunks>>,
+        object: &ObjectMeta,
+    ) -> Result<Option<Arc<FileChunks>>> {
+        let Some(chunks) = chunks else {
+            return Ok(None);
+        };
+        chunks.cache().set_limit(self.cache.limit);
+        if self.cache.limit == 0 || !self.verify_checksums {
+            return Ok(None);
+        }
+        if !chunks.is_empty() {
+            let version = Version {
+                store: &self.store,
+                location: &object.location,
+                e_tag: object.e_tag.as_deref(),
+                handle: &Handle::default(),
+                buffers: None,
+            };
+            if let Err(error) = version.check(object).await {
+                if error.is_outdated() {
+                    self.listings.forget(&object.location);
+                }
+                return Err(error::external(error));
+            }
+        }
+        Ok(Some(chunks))
+    }
+
+    /// Returns true if all that the scan may read of its files, estimated from this one, fits half of the cache.
+    /// Otherwise, chunks would drive out those of other scans, and each other before they are needed again.
+    fn fits_cache(
+        &self,
+        file: &dyn FileContainer,
+        object: &ObjectMeta,
+        exprs: &Exprs,
+        filters: &Filters,
+    ) -> bool {
+        let CacheUse { limit, scan_bytes } = self.cache;
+        let mut columns = exprs.projection.column_indices();
+        let filtered = exprs.predicate.iter().flat_map(collect_columns);
+        columns.extend(filtered.map(|column| column.index()));
+        columns.sort_unstable();
+        columns.dedup();
+        let row_groups = (0..file.num_row_groups()).filter(|&index| !filters.exclude(index));
+        let bytes = row_groups.map(|index| file.data_bytes(index, &columns));
+        let bytes = bytes.fold(0, usize::saturating_add);
+        let files = scan_bytes as f64 / object.size.max(1) as f64;
+        bytes as f64 * files <= limit as f64 / 2.0
     }
 
     /// Substitutes the values of partition columns, and the file's name, in predicate and projection.

@@ -167,6 +167,11 @@ settings! {
         "If true, scans evaluate filters on the encoded columns. If false, they only skip rows by zone maps.";
     verify_checksums: bool, "verify_checksums", true,
         "If true, scans verify the checksums of the data they read.";
+    cache_memory: Option<u64>, "cache_memory", None,
+        "Maximum bytes of column chunks to keep in memory, such as '4G', for later queries of files whose checksums are \
+         verified. 0 keeps none. All sessions of a runtime share them: the query that runs last determines the limit. \
+         They do not count in the memory pool. Unset: an eighth of the machine's memory (1 GiB except on Linux), and at \
+         most a quarter of `datafusion.runtime.memory_limit`.";
     row_group_rows: usize, "row_group_rows", DEFAULT_ROW_GROUP_ROWS,
         "Rows per row group of written files.",
         |rows: &usize| *rows > 0, "a positive integer";

@@ -33,13 +33,14 @@ use datafusion::physical_plan::{
     DisplayFormatType, ExecutionPlan, SortOrderPushdownResult, apply_expression_roots,
 };
 use object_store::ObjectStore;
-use vectile_file::{DEFAULT_ROW_GROUP_ROWS, ReadOptions};
+use vectile_file::DEFAULT_ROW_GROUP_ROWS;
 use vectile_scan::ContainerFormat;
 
+use crate::chunk_cache;
 use crate::filters;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
-use crate::opener::VectileOpener;
+use crate::opener::{CacheUse, VectileOpener};
 use crate::options::VectileOptions;
 use crate::order::RowGroupOrder;
 use crate::pushdown;
@@ -186,8 +187,11 @@ impl VectileSource {
             adapters: adapters.unwrap_or_else(|| Arc::new(DefaultPhysicalExprAdapterFactory)),
             order: self.order.clone(),
             pushdown_filters: self.pushdown_filters,
-            read_options: ReadOptions::default()
-                .with_verify_checksums(self.options.verify_checksums),
+            verify_checksums: self.options.verify_checksums,
+            cache: CacheUse {
+                limit: chunk_cache::limit(&self.options, self.memory.as_ref()),
+                scan_bytes: scan_bytes(config),
+            },
             batch_size: self.batch_size.unwrap_or(8192).max(1),
             limit: config.limit,
             partition,
@@ -544,6 +548,16 @@ impl FileSource for VectileSource {
 pub(crate) fn scan_of(config: &FileScanConfig, source: VectileSource) -> Arc<dyn ExecutionPlan> {
     let config = FileScanConfigBuilder::from(config.clone());
     DataSourceExec::from_data_source(config.with_source(Arc::new(source)).build())
+}
+
+/// Bytes of the files of a scan, or of the ranges of them that it reads.
+fn scan_bytes(config: &FileScanConfig) -> u64 {
+    let files = config.file_groups.iter().flat_map(|group| group.iter());
+    let bytes = files.map(|file| match &file.range {
+        Some(range) => range.end.abs_diff(range.start),
+        None => file.object_meta.size,
+    });
+    bytes.sum()
 }
 
 /// Regroups the ranges of `groups` into at most `partitions` groups of neighbours.

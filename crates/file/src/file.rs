@@ -55,11 +55,13 @@ impl File {
         }
     }
 
-    /// As [`Container::fetch`], but reads a local file into `buffers`, if there are any.
+    /// As [`Container::fetch`], but reads a local file into `buffers`, if there are any. If `apart`, columns share no
+    /// memory.
     pub(crate) async fn fetch_with(
         &self,
         fetch: &Fetch,
         buffers: Option<Arc<dyn ReadBuffers>>,
+        apart: bool,
     ) -> vectile_scan::Result<RowGroupData> {
         let mut options = self.options.clone();
         options.buffers = buffers.or(options.buffers);
@@ -70,6 +72,7 @@ impl File {
             &self.metadata,
             fetch,
             &options,
+            apart,
         );
         read.await.map_err(vectile_scan::Error::external)
     }
@@ -111,7 +114,7 @@ impl Container for File {
     }
 
     async fn fetch(&self, fetch: &Fetch) -> vectile_scan::Result<RowGroupData> {
-        self.fetch_with(fetch, None).await
+        self.fetch_with(fetch, None, false).await
     }
 
     fn has_bloom_filter(&self, row_group: usize, column: usize) -> bool {

@@ -105,6 +105,10 @@ impl FileContainer for File {
         fetch: &Fetch,
         buffers: Arc<dyn ReadBuffers>,
     ) -> Result<RowGroupData> {
-        self.fetch_with(fetch, Some(buffers)).await
+        self.fetch_with(fetch, Some(buffers), false).await
+    }
+
+    async fn fetch_to_keep(&self, fetch: &Fetch) -> Result<RowGroupData> {
+        self.fetch_with(fetch, None, true).await
     }
 }

@@ -184,11 +184,13 @@ pub async fn read_row_group(
         metadata,
         fetch,
         options,
+        false,
     )
     .await
 }
 
-/// As [`read_row_group`], from a file that stays open for several row groups.
+/// As [`read_row_group`], from a file that stays open for several row groups. If `apart`, no buffer is a slice of what
+/// was fetched for several.
 pub(crate) async fn read_row_group_from(
     handle: &Handle,
     store: &Arc<dyn ObjectStore>,
@@ -196,6 +198,7 @@ pub(crate) async fn read_row_group_from(
     metadata: &Metadata,
     fetch: &Fetch,
     options: &ReadOptions,
+    apart: bool,
 ) -> Result<RowGroupData> {
     let row_group = metadata.try_row_group(fetch.row_group)?;
     let parts = parts_to_read(row_group, fetch)?;
@@ -213,6 +216,7 @@ pub(crate) async fn read_row_group_from(
     let mut data = RowGroupData {
         columns: (0..columns).map(|_| None).collect(),
         zones: (0..columns).map(|_| None).collect(),
+        bytes_cached: 0,
         excess_bytes: 0,
         bytes_read: ranges.iter().map(|range| range.end - range.start).sum(),
     };
@@ -225,6 +229,8 @@ pub(crate) async fn read_row_group_from(
                 let data = decompress(&bytes, chunk.data_bytes);
                 data.map_err(|reason| position.corrupt(reason))?.into()
             }
+            // ranges of a local file are read one by one
+            _ if apart && !metadata.is_file && parts.len() > 1 => Bytes::copy_from_slice(&bytes),
             _ => bytes,
         };
         let data_type = metadata.schema.field(part.column).data_type();
@@ -285,7 +291,8 @@ pub(crate) async fn read_bloom_filters(
         let position = metadata.position(row_group, column);
         check_len(&bytes, bloom.bytes.end - bloom.bytes.start, position)?;
         check_crc32(&bytes, bloom.crc32, "Bloom filter", options, position)?;
-        BloomFilter::parse(Buffer::from(bytes)).map_err(|error| position.encoding(error))
+        // a slice would hold what was fetched for all
+        BloomFilter::parse(Buffer::from(&bytes[..])).map_err(|error| position.encoding(error))
     });
     filters.collect()
 }

@@ -278,6 +278,7 @@ impl File {
             columns: (0..columns).map(|_| None).collect(),
             zones: (0..columns).map(|_| None).collect(),
             bytes_read: 0,
+            bytes_cached: 0,
             excess_bytes: 0,
         };
         let stripe = self.metadata.stripe(fetch.row_group)?;

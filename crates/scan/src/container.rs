@@ -29,6 +29,8 @@ pub struct RowGroupData {
     pub zones: Vec<Option<ZoneMap>>,
     /// Bytes requested. Stores may read the gaps between them as well.
     pub bytes_read: u64,
+    /// Bytes of memory of the parts that came from a cache instead.
+    pub bytes_cached: u64,
     /// Bytes of memory that the columns take beyond [`Container::data_bytes`].
     pub excess_bytes: usize,
 }
@@ -45,6 +47,11 @@ pub trait ValueFilter: Debug + Send + Sync {
 
     /// Size in bytes.
     fn bytes(&self) -> usize;
+
+    /// Returns true if it came from a cache and was not read.
+    fn is_cached(&self) -> bool {
+        false
+    }
 }
 
 impl ValueFilter for BloomFilter {

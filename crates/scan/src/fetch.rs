@@ -61,8 +61,13 @@ impl Fetcher {
             return Ok(verdict);
         }
         let filters = container.bloom_filters(row_group, &columns).await?;
-        let bytes = filters.iter().map(|filter| filter.bytes()).sum();
-        self.metrics.add(Counter::BytesRead, bytes);
+        let bytes = |is_cached| {
+            let filters = filters.iter();
+            let filters = filters.filter(|filter| filter.is_cached() == is_cached);
+            filters.map(|filter| filter.bytes()).sum()
+        };
+        self.metrics.add(Counter::BytesRead, bytes(false));
+        self.metrics.add(Counter::BytesCached, bytes(true));
         let filters = columns.into_iter().zip(filters).collect();
         let verdict = Blooms { row_group, filters }.rule_out(nodes(), container)?;
         verdicts().insert(key, verdict);
@@ -82,8 +87,14 @@ impl Fetcher {
             zones,
         };
         let read = self.container.fetch(&fetch).await?;
-        let bytes = usize::try_from(read.bytes_read).unwrap_or(usize::MAX);
-        self.metrics.add(Counter::BytesRead, bytes);
+        let counted = [
+            (Counter::BytesRead, read.bytes_read),
+            (Counter::BytesCached, read.bytes_cached),
+        ];
+        for (counter, bytes) in counted {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+            self.metrics.add(counter, bytes);
+        }
         Ok(read)
     }
 }

@@ -116,6 +116,16 @@ pub trait FileContainer: Container {
         self.fetch(fetch).await
     }
 
+    /// As [`Container::fetch`], for callers that keep some of the columns longer than others: none is a slice of memory
+    /// that others hold, too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Container::fetch`].
+    async fn fetch_to_keep(&self, fetch: &Fetch) -> Result<RowGroupData> {
+        self.fetch(fetch).await
+    }
+
     /// Reads columns as streams that a device can decode. Leaves out columns that it cannot, or that are damaged:
     /// [`fetch`](Container::fetch) has them, or their errors. May read into `buffers` as
     /// [`fetch_into`](Self::fetch_into) does.

@@ -35,6 +35,7 @@
 //! a device.
 
 mod blooms;
+mod cache;
 mod conjunct;
 mod container;
 mod error;
@@ -55,6 +56,7 @@ mod task;
 mod test;
 mod zones;
 
+pub use cache::{CachedFile, ChunkCache, FileChunks};
 pub use conjunct::Role;
 pub use container::{Container, Fetch, RowGroupData, ValueFilter};
 pub use error::{Error, Result};

@@ -16,6 +16,8 @@ pub enum Counter {
     VectorsLeft,
     /// Bytes of values, zone maps and Bloom filters read.
     BytesRead,
+    /// Bytes of memory of values, zone maps and Bloom filters that a cache had.
+    BytesCached,
     /// Rows that filters were evaluated on and dropped.
     RowsFiltered,
     /// Rows decoded for output.

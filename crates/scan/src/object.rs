@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use object_store::path::Path;
-use object_store::{GetOptions, GetResultPayload, ObjectStore};
+use object_store::{GetOptions, GetResultPayload, ObjectMeta, ObjectStore};
 use tokio::runtime::Handle as Runtime;
 
 /// Ranges closer than this are one request to an object store, which reads the gap too.
@@ -224,6 +224,32 @@ impl Version<'_> {
                     is_file: false,
                 })
             }
+        }
+    }
+
+    /// Checks that the store still has this version, which was listed as `object`, without reading it. Without a strong
+    /// tag, another version of the same size and second passes.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`fetch`](Self::fetch).
+    pub async fn check(self, object: &ObjectMeta) -> Result<()> {
+        let condition = self.condition();
+        let has_strong_tag = condition.is_some();
+        let options = GetOptions {
+            if_match: condition,
+            head: true,
+            ..GetOptions::default()
+        };
+        let got = self.store.get_opts(self.location, options).await;
+        let now = got.map_err(|error| self.failed(error))?.meta;
+        // not every store looks at the condition
+        let is_same_tag = has_strong_tag && now.e_tag.as_deref() == self.e_tag;
+        // listings may have fractions of seconds that answers to requests lack
+        let is_same_time = now.last_modified.timestamp() == object.last_modified.timestamp();
+        match now.size == object.size && (is_same_tag || is_same_time) {
+            true => Ok(()),
+            false => Err(self.changed()),
         }
     }
 

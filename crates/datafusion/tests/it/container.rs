@@ -147,6 +147,7 @@ impl Container for IpcFile {
             columns: (0..columns).map(|_| None).collect(),
             zones: (0..columns).map(|_| None).collect(),
             bytes_read: self.data_bytes(fetch.row_group, &fetch.data) as u64,
+            bytes_cached: 0,
             excess_bytes: 0,
         };
         let rows = &self.row_groups[fetch.row_group];

@@ -38,6 +38,7 @@ async fn volatile_filters_stay_above() {
 #[tokio::test]
 async fn counts_what_was_pruned_and_decoded() {
     let fixture = Fixture::new().await;
+    fixture.run("SET vectile.cache_memory = 0").await.unwrap();
     let (plan, rows) = fixture
         .executed("SELECT id, name FROM packed WHERE id BETWEEN 5000 AND 5009")
         .await;
@@ -222,6 +223,7 @@ async fn bloom_filters_are_asked_about_the_keys_of_a_join() {
 #[tokio::test]
 async fn a_filter_that_covers_a_row_group_is_not_evaluated() {
     let fixture = Fixture::new().await;
+    fixture.run("SET vectile.cache_memory = 0").await.unwrap();
     let (plan, rows) = fixture
         .executed("SELECT name FROM packed WHERE id >= 0")
         .await;
@@ -242,6 +244,7 @@ async fn analyze_shows_the_metrics() {
         .await;
     for name in [
         "bytes_scanned=",
+        "bytes_cached=",
         "row_groups_pruned_statistics=3 total → 1 matched",
         "vectors_pruned_statistics=4 total → 1 matched",
         "rows_decoded=1",

@@ -1,5 +1,6 @@
 //! Vectile tables in DataFusion, beside the same data in memory.
 
+mod chunk_cache;
 mod container;
 mod dynamic;
 mod errors;

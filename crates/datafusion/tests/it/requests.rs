@@ -132,6 +132,7 @@ async fn a_limit_reads_the_columns_it_needs_of_one_row_group() {
         columns.join(", ")
     );
     fixture.run(&copy).await.unwrap();
+    fixture.run("SET vectile.cache_memory = 0").await.unwrap();
     let options = VectileReadOptions::default();
     let url = "mem://test/wide.vectile";
     fixture

@@ -86,7 +86,7 @@ async fn a_directory_and_a_glob() {
         .executed("SELECT value FROM d WHERE part = 'a2'")
         .await;
     assert_eq!(count, 100);
-    assert!(metric(&plan, "bytes_scanned") > 0);
+    assert!(metric(&plan, "bytes_cached") > 0);
 }
 
 #[tokio::test]

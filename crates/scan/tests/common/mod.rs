@@ -108,6 +108,7 @@ impl Container for Table {
             columns: (0..columns).map(|_| None).collect(),
             zones: (0..columns).map(|_| None).collect(),
             bytes_read: 0,
+            bytes_cached: 0,
             excess_bytes: 0,
         };
         for &column in &fetch.data {

@@ -222,6 +222,7 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ve
         .await
         .map_err(|error| file.error(error))?;
     file.metrics.bytes_scanned.add(read.bytes_read as usize);
+    file.metrics.bytes_cached.add(read.bytes_cached as usize);
     let column = |column: &usize| {
         let values = read.columns.get_mut(*column).and_then(|slot| slot.clone());
         values.ok_or_else(|| error::missing_column(*column))

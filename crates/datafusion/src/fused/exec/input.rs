@@ -10,6 +10,7 @@ use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
@@ -116,7 +117,9 @@ impl Input {
         let url = &self.config.object_store_url;
         let store = context.runtime_env().object_store(url)?;
         let metrics = ScanMetrics::new(metrics, 0);
-        let opener = self.source.opener(store, &self.config, 0, metrics);
+        let mut opener = self.source.opener(store, &self.config, 0, metrics);
+        let table = self.source.table_schema().table_schema();
+        opener.projection = ProjectionExprs::from_indices(&self.columns, table);
         let opener = &opener;
         let options = context.session_config().options();
         let concurrency = options.execution.meta_fetch_concurrency.get();
