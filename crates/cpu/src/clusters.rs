@@ -9,37 +9,8 @@
 //! Groups of different row groups are different but for the last key of one, which may be the first of the next. So
 //! nothing is hashed.
 
-use vectile_pipeline::{Bounds, Type};
-
-use crate::group::KeyType;
-use crate::merge::Partition;
-use crate::partial::{Part, TotalValues};
-
-/// The smallest and the largest value of a group key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KeyRange {
-    /// The key's index.
-    pub key: usize,
-    pub first: i64,
-    pub last: i64,
-}
-
-impl KeyRange {
-    /// The range of a key's values in some groups; `None` if there are none, some is null, or they may not fit.
-    pub fn of(key: usize, of: Option<&KeyType>, part: &Part) -> Option<Self> {
-        let fits = matches!(of, Some(KeyType::Integers(of)) if Bounds::of(*of).within(Bounds::of(Type::I64)));
-        let nulls = part.words.last()?;
-        if !fits || !nulls.is_empty() {
-            return None;
-        }
-        let words = part.words.get(key)?.iter().map(|word| *word as i64);
-        Some(Self {
-            key,
-            first: words.clone().min()?,
-            last: words.max()?,
-        })
-    }
-}
+use crate::partial::{KeyRange, Part, TotalValues};
+use crate::partition::Partition;
 
 /// Partitions of groups with ascending keys.
 #[derive(Default)]

@@ -10,15 +10,15 @@ use vectile_pipeline::{
 
 use crate::accumulator::{self, Accumulator};
 use crate::batch::{Batch, for_each_batch};
-use crate::clusters::KeyRange;
 use crate::combiner::{Combiner, conjuncts};
 use crate::filter::{add_tests, apply};
 use crate::group::{Key, KeyType};
 use crate::masked::{MOST_MASKS, by_group};
 use crate::memory::Memory;
-use crate::merge::{Merger, Partition};
+use crate::merge::Merger;
 use crate::numbering::Numbering;
-use crate::partial::{FEW_GROUPS, Part, Partial};
+use crate::partial::{FEW_GROUPS, KeyRange, Part, Partial};
+use crate::partition::Partition;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::row_group::RowGroup;

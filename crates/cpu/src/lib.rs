@@ -69,6 +69,7 @@ mod memory;
 mod merge;
 mod numbering;
 mod partial;
+mod partition;
 mod primitives;
 mod program;
 mod reader;
@@ -78,5 +79,5 @@ mod table;
 mod vector;
 
 pub use execution::Execution;
-pub use merge::Partition;
 pub use partial::Partial;
+pub use partition::Partition;

@@ -1,8 +1,7 @@
 //! Groups of some rows: their keys and aggregates, column by column.
 
-use vectile_pipeline::{GroupTotals, Numbers, Rows, Type};
+use vectile_pipeline::{Bounds, GroupTotals, Numbers, Rows, Type};
 
-use crate::clusters::KeyRange;
 use crate::group::KeyType;
 use crate::primitives::value_of;
 use crate::table::hashed;
@@ -36,6 +35,32 @@ impl Partial {
     /// Number of groups.
     pub(crate) fn count(&self) -> usize {
         self.parts.iter().map(|part| part.rows.len()).sum()
+    }
+}
+
+/// The smallest and the largest value of a group key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyRange {
+    /// The key's index.
+    pub key: usize,
+    pub first: i64,
+    pub last: i64,
+}
+
+impl KeyRange {
+    /// The range of a key's values in some groups; `None` if there are none, some is null, or they may not fit.
+    pub fn of(key: usize, of: Option<&KeyType>, part: &Part) -> Option<Self> {
+        let fits = matches!(of, Some(KeyType::Integers(of)) if Bounds::of(*of).within(Bounds::of(Type::I64)));
+        let nulls = part.words.last()?;
+        if !fits || !nulls.is_empty() {
+            return None;
+        }
+        let words = part.words.get(key)?.iter().map(|word| *word as i64);
+        Some(Self {
+            key,
+            first: words.clone().min()?,
+            last: words.max()?,
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggreg
 use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
 use crate::fused::pattern::files::num_rows;
-use crate::fused::pattern::join::ProbeSide;
+use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 use crate::options::GpuMode;
 

@@ -16,7 +16,7 @@ use crate::fused::lowering::build_output::BuildColumns;
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::function::Named;
 use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, BuildFromGroups};
-use crate::fused::pattern::join::ProbeSide;
+use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 
 /// The key tables of a build side.

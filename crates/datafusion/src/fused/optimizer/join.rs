@@ -18,7 +18,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::output_rows::RowColumns;
 use crate::fused::pattern::files::num_rows;
-use crate::fused::pattern::join::ProbeSide;
+use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 
 /// Minimum number of rows of a large table.

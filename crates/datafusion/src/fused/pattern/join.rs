@@ -14,13 +14,14 @@ use datafusion::common::{JoinSide, JoinType, NullEquality};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 
 use super::exchange::{is_exchange, without_exchange};
 use super::files::num_rows;
+use super::probe_side::ProbeSide;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::table::Table;
 use crate::fused::types::{is_key, is_lossless, is_packed_key, is_text};
@@ -234,37 +235,6 @@ pub(crate) struct Sides<'a> {
     pub(crate) build_plan: &'a Arc<dyn ExecutionPlan>,
     /// Pairs of the probe side's key and the build side's.
     pub(crate) keys: JoinOn,
-}
-
-/// The side of an inner join that is the probe side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProbeSide {
-    /// The side of the larger table: a kernel reads it at the speed of memory.
-    LargestTable,
-    /// The side that is expected to have more rows, as building a table of a row takes longer than looking one up.
-    MostRows,
-}
-
-impl ProbeSide {
-    /// True if the left side of an inner join is the probe side. `tables` are the rows of the tables of both sides.
-    fn is_left(
-        self,
-        join: &HashJoinExec,
-        tables: [Option<usize>; 2],
-    ) -> Result<bool, FallbackReason> {
-        let [left, right] = tables;
-        if self == Self::LargestTable || left.is_none() || right.is_none() {
-            return Ok(left > right);
-        }
-        let rows = |plan: &Arc<dyn ExecutionPlan>| -> Result<_, FallbackReason> {
-            let of = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
-            Ok(of.num_rows.get_value().copied())
-        };
-        Ok(match (rows(join.left())?, rows(join.right())?) {
-            (Some(left), Some(right)) => left > right,
-            _ => left > right,
-        })
-    }
 }
 
 impl<'a> Sides<'a> {

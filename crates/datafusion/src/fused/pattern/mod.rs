@@ -8,5 +8,6 @@ pub(crate) mod exchange;
 pub(crate) mod files;
 pub(crate) mod fingerprint;
 pub(crate) mod join;
+pub(crate) mod probe_side;
 pub(crate) mod reduction;
 pub(crate) mod relation;
