@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, text, types
-//! results                           domain ──▶ bounds
+//! results                           domain ──▶ bounds; parallel
 //! ```
 //!
 //! # Example
@@ -40,6 +40,7 @@ mod error;
 mod expr;
 pub mod join;
 mod op;
+pub mod parallel;
 mod pipeline;
 mod post_aggregation;
 mod results;
@@ -50,7 +51,7 @@ pub use bounds::{Bounds, KNOWN_DAYS};
 pub use domain::Domain;
 pub use error::{Error, Result};
 pub use expr::{Code, Exists, Expr, Matches, ValueFunction, ValueTest};
-pub use join::{KeyTable, PayloadColumn};
+pub use join::{KeyChunks, KeyTable, PayloadColumn, RowCodes};
 pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use post_aggregation::{GroupColumn, NestedAggregation, PostAggregation, TopK};

@@ -1,6 +1,9 @@
 //! Codes of a key table: one per index of a perfect hash table, or per slot of a hash table.
 
+use std::mem::{self, MaybeUninit};
+
 use crate::error::{Error, Result};
+use crate::parallel;
 
 /// Maximum bytes of a table of codes.
 pub(super) const MOST_BYTES: u64 = 2 << 30;
@@ -27,7 +30,108 @@ pub enum CodeTable {
     U32(Vec<u32>),
 }
 
+/// A code as tables store it.
+pub(super) trait StoredCode: Copy + Send {
+    /// The code of a key that is missing.
+    const MISSING: Self;
+
+    fn new(code: u32) -> Self;
+
+    fn table(codes: Vec<Self>) -> CodeTable;
+}
+
+/// There is only one code.
+impl StoredCode for () {
+    const MISSING: Self = ();
+
+    fn new(_: u32) -> Self {}
+
+    fn table(_: Vec<Self>) -> CodeTable {
+        CodeTable::One
+    }
+}
+
+macro_rules! stored_code {
+    ($of:ty, $table:ident) => {
+        impl StoredCode for $of {
+            const MISSING: Self = <$of>::MAX;
+
+            fn new(code: u32) -> Self {
+                code as $of
+            }
+
+            fn table(codes: Vec<Self>) -> CodeTable {
+                CodeTable::$table(codes)
+            }
+        }
+    };
+}
+
+stored_code!(u8, U8);
+stored_code!(u16, U16);
+stored_code!(u32, U32);
+
+/// Part of a table of codes that one thread writes: first missing codes, in order, then the codes of keys.
+pub(super) struct CodesPart<'a, C> {
+    codes: &'a mut [MaybeUninit<C>],
+    written: usize,
+}
+
+impl<C: StoredCode> CodesPart<'_, C> {
+    /// Writes missing codes up to the index `end`, or to the part's end, unless they have been written.
+    pub fn write_missing(&mut self, end: usize) {
+        let end = end.min(self.codes.len());
+        if let Some(codes) = self.codes.get_mut(self.written..end) {
+            codes.fill(MaybeUninit::new(C::MISSING));
+            self.written = end;
+        }
+    }
+
+    /// Sets the code of an index up to which missing codes have been written.
+    #[inline]
+    pub fn set(&mut self, index: usize, code: u32) {
+        self.codes[index].write(C::new(code));
+    }
+}
+
 impl CodeTable {
+    /// Creates a table of `range` codes, of which `parts` are written by `write`, several at once by `threads` threads.
+    /// Each part has the index behind its last code, in order; codes behind all of them belong to the last part. Codes
+    /// that are not written are missing. Returns the results of `write`, too.
+    pub(super) fn of_parts<C: StoredCode, P: Send, R: Send>(
+        range: usize,
+        parts: Vec<(usize, P)>,
+        threads: usize,
+        write: impl Fn(P, &mut CodesPart<'_, C>) -> R + Sync,
+    ) -> (Self, Vec<R>) {
+        let mut codes: Vec<C> = Vec::with_capacity(range);
+        let mut rest = &mut codes.spare_capacity_mut()[..range];
+        let (count, mut begin) = (parts.len(), 0);
+        let mut split = Vec::with_capacity(count + 1);
+        for (number, (end, part)) in parts.into_iter().enumerate() {
+            let len = match number + 1 == count {
+                true => rest.len(),
+                false => end.saturating_sub(begin).min(rest.len()),
+            };
+            let (own, behind) = mem::take(&mut rest).split_at_mut(len);
+            (rest, begin) = (behind, begin + len);
+            split.push((own, part));
+        }
+        let results = parallel::map(threads, split, |(codes, part)| {
+            let mut codes = CodesPart { codes, written: 0 };
+            let result = write(part, &mut codes);
+            codes.write_missing(usize::MAX);
+            result
+        });
+        match count {
+            0 => codes.resize(range, C::MISSING),
+            // SAFETY: the parts cover the first `range` codes of the capacity, as the last one takes what others leave.
+            // `write_missing` has written each code of each part, as `written` starts at 0 and grows nowhere else.
+            _ => unsafe { codes.set_len(range) },
+        }
+        (C::table(codes), results)
+    }
+
     /// Creates a table of `range` codes below `count`, all of them missing.
     ///
     /// # Errors

@@ -6,7 +6,8 @@ use arrow::array::{Array, ArrayRef};
 
 use super::code_table::{CodeTable, code_bytes};
 use super::hash_table::{HashedKeys, size_word};
-use super::perfect_hash::{MOST_RANGE, PerfectHashTable, integers, is_dense, unsupported_keys};
+use super::key_chunks::{integers, unsupported_keys};
+use super::perfect_hash::{MOST_RANGE, PerfectHashTable, is_dense};
 use crate::error::{Error, Result};
 
 /// Copies bytes of a table to the host: (offset, length).
@@ -66,9 +67,7 @@ impl DeviceKeyTableLayout {
     /// Bytes of the keys.
     pub fn keys_bytes(self) -> usize {
         match self.keys {
-            DeviceKeyLayout::PerfectHashTable { range, .. } => {
-                ((range as usize).div_ceil(32) + 1) * 4
-            }
+            DeviceKeyLayout::PerfectHashTable { range, .. } => PerfectHashTable::words(range) * 4,
             DeviceKeyLayout::Hashed { slots, .. } => slots * 8,
         }
     }

@@ -14,12 +14,12 @@
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
-const BUCKET: usize = 4;
+pub(super) const BUCKET: usize = 4;
 /// Minimum slots per key.
 const SLOTS_PER_KEY: usize = 2;
 /// Maximum buckets that a probe reads. Half full tables need a few for any keys; more means that keys were crafted to
 /// collide. `build.cuh` has the same.
-const MOST_PROBES: u32 = 32;
+pub(super) const MOST_PROBES: u32 = 32;
 /// Maximum slots per key of a table that grows to reduce probes.
 const MOST_SLOTS_PER_KEY: usize = 32;
 /// Maximum slots: 2 GiB. Slot indices have 32 bits in kernels.
@@ -28,47 +28,16 @@ const MOST_SLOTS: usize = 1 << 28;
 /// A set of integers, each in a slot.
 pub struct HashedKeys {
     /// The number of buckets is a power of two.
-    slots: Vec<i64>,
-    empty: i64,
+    pub(super) slots: Vec<i64>,
+    pub(super) empty: i64,
     /// Maximum buckets that a probe for a key reads.
-    probes: u32,
-    len: usize,
+    pub(super) probes: u32,
+    pub(super) len: usize,
 }
 
 impl HashedKeys {
     /// Maximum buckets that a probe reads.
     pub const MOST_PROBES: u32 = MOST_PROBES;
-
-    /// Creates a table of keys, with or without duplicates, and with initial room for `expected` distinct ones. Returns
-    /// the slot index of each key, too.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if there are too many keys, or if their hashes collide too often.
-    pub(super) fn with_slots(
-        keys: impl Iterator<Item = i64> + Clone,
-        expected: usize,
-    ) -> Result<(Self, Vec<u32>)> {
-        let mut table = Self::empty(Self::slots_for(expected)?, no_key(keys.clone()))?;
-        let mut slots = Vec::with_capacity(expected);
-        let mut size = table.slots.len();
-        for key in keys.clone() {
-            slots.push(table.insert(key)? as u32);
-        }
-        if size != table.slots.len() {
-            // it has grown, so that keys have moved
-            size = slots.len();
-            slots.clear();
-            slots.extend(
-                keys.filter_map(|key| table.slot_index(key))
-                    .map(|slot| slot as u32),
-            );
-            if size != slots.len() {
-                return Err(Error::Internal("a key without a slot".into()));
-            }
-        }
-        Ok((table, slots))
-    }
 
     /// Number of slots for `keys` keys.
     ///
@@ -98,7 +67,7 @@ impl HashedKeys {
         }
     }
 
-    fn empty(slots: usize, empty: i64) -> Result<Self> {
+    pub(super) fn empty(slots: usize, empty: i64) -> Result<Self> {
         let slots = slots.max(BUCKET);
         if slots > MOST_SLOTS {
             return Err(too_many());
@@ -177,7 +146,7 @@ impl HashedKeys {
     }
 
     /// Inserts a key, and returns its slot index.
-    fn insert(&mut self, key: i64) -> Result<usize> {
+    pub(super) fn insert(&mut self, key: i64) -> Result<usize> {
         if (self.len + 1) * SLOTS_PER_KEY > self.slots.len() && self.slot_index(key).is_none() {
             self.grow()?;
         }
@@ -226,33 +195,9 @@ pub fn size_word(slots: usize, probes: u32) -> u64 {
     (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
 }
 
-/// Returns an integer that is no key.
-fn no_key(keys: impl Iterator<Item = i64> + Clone) -> i64 {
-    let (mut least, mut greatest, mut count) = (i64::MAX, i64::MIN, 0usize);
-    for key in keys.clone() {
-        (least, greatest) = (least.min(key), greatest.max(key));
-        count += 1;
-    }
-    match (least.checked_sub(1), greatest.checked_add(1)) {
-        (Some(below), _) => below,
-        (None, Some(above)) => above,
-        (None, None) => {
-            // both extremes are keys, so one of the `count` integers after the smallest is free
-            let mut taken = vec![false; count];
-            for key in keys {
-                let behind = usize::try_from(key.abs_diff(i64::MIN)).unwrap_or(usize::MAX);
-                if let Some(taken) = behind.checked_sub(1).and_then(|at| taken.get_mut(at)) {
-                    *taken = true;
-                }
-            }
-            let free = taken.iter().position(|taken| !taken).unwrap_or(count);
-            i64::MIN.wrapping_add_unsigned(free as u64 + 1)
-        }
-    }
-}
-
 /// The hash function of `hash.cuh`.
-fn hash_of(key: i64) -> u64 {
+#[inline]
+pub(super) fn hash_of(key: i64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let mut x = key as u64;
     for _ in 0..2 {
@@ -267,12 +212,33 @@ fn too_many() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, Int64Array};
+
+    use super::super::hash_build::{hashed_set, hashed_table};
+    use super::super::key_chunks::{KeyChunks, KeyKind, RowCodes};
     use super::*;
 
-    fn table(keys: &[i64], expected: usize) -> HashedKeys {
-        HashedKeys::with_slots(keys.iter().copied(), expected)
-            .unwrap()
-            .0
+    fn chunk(keys: &[i64]) -> KeyChunks {
+        let keys: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
+        KeyChunks::new(&[keys], 1).unwrap()
+    }
+
+    fn set(keys: &[i64]) -> HashedKeys {
+        match chunk(keys).kind {
+            KeyKind::Integers(chunks) => hashed_set(&chunks).unwrap(),
+            KeyKind::Bytes(_) => panic!("text"),
+        }
+    }
+
+    /// The table of distinct keys, in parts of `threads` threads.
+    fn table(keys: &[i64], threads: usize) -> Result<HashedKeys> {
+        let KeyKind::Integers(chunks) = chunk(keys).kind else {
+            panic!("text");
+        };
+        let table = hashed_table::<()>(&chunks, (RowCodes::One, 1), threads)?;
+        Ok(table.unwrap().0)
     }
 
     /// The inverse of `hash_of`: each of its steps has one.
@@ -296,8 +262,11 @@ mod tests {
         let keys: Vec<i64> = (0..5000)
             .map(|i: i64| i.wrapping_mul(0x5851_f42d_4c95_7f2d))
             .collect();
-        for expected in [0, 1, keys.len()] {
-            let table = table(&keys, expected);
+        for table in [
+            set(&keys),
+            table(&keys, 1).unwrap(),
+            table(&keys, 3).unwrap(),
+        ] {
             assert_eq!(table.len(), keys.len());
             assert!(table.slots().len() >= SLOTS_PER_KEY * keys.len());
             assert!(table.slots().len().is_power_of_two());
@@ -329,20 +298,20 @@ mod tests {
             &[i64::MAX, i64::MIN + 1, i64::MIN, i64::MIN + 3, i64::MIN + 1],
         ];
         for keys in cases {
-            let table = table(keys, keys.len());
+            let table = set(keys);
             let empty = table.empty_slot();
             assert!(!keys.contains(&empty), "{keys:?}");
             assert_eq!(table.slot_index(empty), None);
             assert!(keys.iter().all(|key| table.slot_index(*key).is_some()));
         }
-        let last = table(cases[5], 5);
+        let last = set(cases[5]);
         assert_eq!((last.len(), last.empty_slot()), (4, i64::MIN + 2));
     }
 
     #[test]
     fn duplicates_take_one_slot() {
         let keys: Vec<i64> = (0..10_000).map(|i| (i % 3) << 40).collect();
-        let table = table(&keys, 0);
+        let table = set(&keys);
         assert_eq!((table.len(), table.slots().len()), (3, 8));
     }
 
@@ -350,7 +319,7 @@ mod tests {
     fn full_buckets_overflow_into_the_next() {
         // all in the last of 8 buckets; then in the first, around the end
         let keys: Vec<i64> = (0..10).map(|i| key_of(i << 40 | 7)).collect();
-        let table = table(&keys, 16);
+        let table = table(&keys, 2).unwrap();
         assert_eq!((table.slots().len(), table.probes), (32, 3));
         assert_eq!(table.size_word(), 7 | 3 << 32);
         let slots: Vec<_> = keys.iter().map(|key| table.slot_index(*key)).collect();
@@ -362,20 +331,18 @@ mod tests {
     #[test]
     fn keys_that_collide_get_a_larger_table_or_none() {
         let near: Vec<i64> = (0..300).map(|i| key_of(i << 8)).collect();
-        let large = table(&near, near.len());
+        let large = table(&near, 1).unwrap();
         assert!(large.slots().len() > 1024 && large.probes <= MOST_PROBES);
         assert!(near.iter().all(|key| large.slot_index(*key).is_some()));
-        let far = (0..300).map(|i| key_of(i << 40));
-        let error = HashedKeys::with_slots(far, 300).err().unwrap();
+        let far: Vec<i64> = (0..300).map(|i| key_of(i << 40)).collect();
+        let error = table(&far, 1).err().unwrap();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");
     }
 
     #[test]
     fn too_many_keys_are_no_table() {
         for expected in [MOST_SLOTS, usize::MAX / 2, usize::MAX] {
-            let error = HashedKeys::with_slots(std::iter::empty(), expected)
-                .err()
-                .unwrap();
+            let error = HashedKeys::slots_for(expected).unwrap_err();
             assert!(matches!(error, Error::Unsupported(_)), "{error}");
         }
     }

@@ -3,17 +3,23 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
+use std::slice;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 
-use super::code_table::CodeTable;
+use super::code_table::{CodeTable, StoredCode, code_bytes};
+use super::dense_build::dense_table;
 use super::device_key_table::{
     DeviceKeyLayout, DeviceKeyTable, DeviceKeyTableLayout, HostKeyTable,
 };
+use super::hash_build::{hashed_set, hashed_table};
 use super::hash_table::HashedKeys;
-use super::perfect_hash::{PerfectHashTable, integers, is_dense, unsupported_keys};
+use super::key_chunks::{
+    IntegerChunk, KeyChunks, KeyKind, RowCodes, bounds, integers, unsupported_keys,
+};
+use super::perfect_hash::{PerfectHashTable, is_dense};
 use crate::error::{Error, Result};
 
 /// The keys of a build table, each with a code that identifies its payload. Several keys may share a code, as many
@@ -86,97 +92,46 @@ impl KeyTable {
     ///
     /// # Errors
     ///
-    /// The errors of [`KeyTable::new`], except for duplicates.
+    /// The errors of [`KeyTable::build`], except for duplicates.
     pub fn set(keys: &ArrayRef) -> Result<Self> {
-        Self::build(keys, None, 1)
+        Self::build(&KeyChunks::new(slice::from_ref(keys), 1)?, RowCodes::Set)
     }
 
     /// Creates a table of keys with their codes; codes are below `count`. Null keys are ignored.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if keys have duplicates, if they are neither integers (or dates, times, decimals of up to
-    /// 64 bits) nor text, or if there are too many for a table. [`Error::Internal`] if the codes do not fit the keys or
-    /// `count`.
+    /// The errors of [`KeyTable::build`].
     pub fn new(keys: &ArrayRef, codes: &[u32], count: u32) -> Result<Self> {
-        if codes.len() != keys.len() || codes.iter().any(|code| *code >= count) {
-            let reason = format!("{} codes below {count} for {}", codes.len(), keys.len());
-            return Err(Error::Internal(reason));
-        }
-        Self::build(keys, Some(codes), count)
+        let keys = KeyChunks::new(slice::from_ref(keys), 1)?;
+        Self::build(&keys, RowCodes::Each(codes, count))
     }
 
-    fn build(keys: &ArrayRef, codes: Option<&[u32]>, count: u32) -> Result<Self> {
+    /// Creates a table of keys with the codes of their rows. Null keys are ignored. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if keys have duplicates and are no set, or if there are too many for a table.
+    /// [`Error::Internal`] if the codes do not fit the keys or their number.
+    pub fn build(keys: &KeyChunks, codes: RowCodes<'_>) -> Result<Self> {
+        let count = codes.count(keys.rows())?;
         let twice = || Error::Unsupported("duplicate join keys".into());
-        let code = |row: usize| codes.map_or(0, |codes| codes[row]);
-        let mut len = 0;
-        let keys = if let Some(values) = integers(keys)? {
-            let nulls = keys.nulls().filter(|nulls| nulls.null_count() > 0);
-            let is_present = |row: &usize| nulls.is_none_or(|nulls| nulls.is_valid(*row));
-            let present = || (0..values.len()).filter(is_present);
-            let bounds = match nulls {
-                // without a test of each row
-                None => values
-                    .iter()
-                    .copied()
-                    .min()
-                    .zip(values.iter().copied().max()),
-                Some(_) => {
-                    let own = || present().map(|row| values[row]);
-                    own().min().zip(own().max())
-                }
-            };
-            let (first, last) = bounds.unwrap_or((0, 0));
-            let range = last.abs_diff(first).saturating_add(1);
-            if is_dense(range, values.len() as u64, count) {
-                let table = CodeTable::new(count, range)?;
-                let bits = vec![0u32; (range as usize).div_ceil(32) + 1];
-                let mut dense = PerfectHashTable {
-                    first,
-                    range,
-                    bits,
-                    codes: table,
+        let (keys, len) = match &keys.kind {
+            KeyKind::Integers(chunks) => {
+                let form = (codes, count, keys.threads);
+                let built = match code_bytes(count) {
+                    0 => integer_keys::<()>(chunks, keys.rows(), form)?,
+                    1 => integer_keys::<u8>(chunks, keys.rows(), form)?,
+                    2 => integer_keys::<u16>(chunks, keys.rows(), form)?,
+                    _ => integer_keys::<u32>(chunks, keys.rows(), form)?,
                 };
-                for row in present() {
-                    match dense.insert(values[row], code(row)) {
-                        true => len += 1,
-                        false if codes.is_some() => return Err(twice()),
-                        false => {}
-                    }
-                }
-                Keys::Integers(dense)
-            } else {
-                let rows = present().count();
-                // the number of distinct keys is not known if duplicates are allowed
-                let expected = codes.map_or(0, |_| rows);
-                let own = present().map(|row| values[row]);
-                let (table, slots) = HashedKeys::with_slots(own, expected)?;
-                len = table.len();
-                if codes.is_some() && len < rows {
-                    return Err(twice());
-                }
-                let mut slot_codes = CodeTable::new(count, table.slots().len() as u64)?;
-                if count > 1 {
-                    for (row, slot) in present().zip(slots) {
-                        slot_codes.set(slot as usize, code(row));
-                    }
-                }
-                Keys::Hashed {
-                    table,
-                    codes: slot_codes,
-                }
+                built.ok_or_else(twice)?
             }
-        } else {
-            let mut known = HashMap::with_capacity(keys.len());
-            for_bytes(keys, |row, bytes| {
-                let before = known.insert(Box::<[u8]>::from(bytes), code(row));
-                len += usize::from(before.is_none());
-                match (before, codes) {
-                    (Some(_), Some(_)) => Err(twice()),
-                    _ => Ok(()),
-                }
-            })?;
-            Keys::Bytes(known)
+            KeyKind::Bytes(chunks) => {
+                let known = numbered_bytes(chunks, codes)?.ok_or_else(twice)?;
+                let len = known.len();
+                (Keys::Bytes(known), len)
+            }
         };
         Ok(Self {
             keys,
@@ -184,6 +139,29 @@ impl KeyTable {
             len,
             share: OnceLock::new(),
             device: Mutex::default(),
+        })
+    }
+
+    /// Maximum bytes in host memory of the table that [`build`](Self::build) creates, unless hashes collide more often
+    /// than those of random keys.
+    ///
+    /// # Errors
+    ///
+    /// As for [`build`](Self::build).
+    pub fn bytes_of(keys: &KeyChunks, codes: RowCodes<'_>) -> Result<usize> {
+        let count = codes.count(keys.rows())?;
+        Ok(match &keys.kind {
+            KeyKind::Integers(chunks) => {
+                let (_, range) = first_and_range(chunks);
+                match is_dense(range, keys.rows() as u64, count) {
+                    true => PerfectHashTable::words(range) * 4 + range as usize * code_bytes(count),
+                    false => HashedKeys::slots_for(keys.rows())? * (8 + code_bytes(count)),
+                }
+            }
+            KeyKind::Bytes(chunks) => {
+                let bytes = chunks.iter().map(|chunk| chunk.get_array_memory_size());
+                bytes.sum::<usize>() + keys.rows() * 32
+            }
         })
     }
 
@@ -389,6 +367,53 @@ impl fmt::Debug for KeyTable {
     }
 }
 
+/// The smallest key, and the number of integers from there to the largest.
+fn first_and_range(chunks: &[IntegerChunk]) -> (i64, u64) {
+    let (first, last) = bounds(chunks).unwrap_or((0, 0));
+    (first, last.abs_diff(first).saturating_add(1))
+}
+
+/// The table of integers, of which some of `rows` rows are null, and the number of distinct ones; `None` if keys are
+/// duplicate and no set. `C` is as wide as `count` codes need.
+fn integer_keys<C: StoredCode>(
+    chunks: &[IntegerChunk],
+    rows: usize,
+    (codes, count, threads): (RowCodes<'_>, u32, usize),
+) -> Result<Option<(Keys, usize)>> {
+    let (first, range) = first_and_range(chunks);
+    if is_dense(range, rows as u64, count) {
+        let built = dense_table::<C>(chunks, (first, range), codes, threads);
+        return Ok(built.map(|(table, len)| (Keys::Integers(table), len)));
+    }
+    let built = match codes {
+        RowCodes::Set => Some((hashed_set(chunks)?, CodeTable::One)),
+        _ => hashed_table::<C>(chunks, (codes, count), threads)?,
+    };
+    Ok(built.map(|(table, codes)| {
+        let len = table.len();
+        (Keys::Hashed { table, codes }, len)
+    }))
+}
+
+/// Texts with their codes; `None` if some are duplicate and no set.
+fn numbered_bytes(
+    chunks: &[ArrayRef],
+    codes: RowCodes<'_>,
+) -> Result<Option<HashMap<Box<[u8]>, u32>>> {
+    let mut known = HashMap::with_capacity(chunks.iter().map(|chunk| chunk.len()).sum());
+    let (mut first_row, mut has_duplicates) = (0, false);
+    for chunk in chunks {
+        for_bytes(chunk, |row, bytes| {
+            let before = known.insert(Box::<[u8]>::from(bytes), codes.code(first_row + row));
+            has_duplicates |= before.is_some();
+            Ok(())
+        })?;
+        first_row += chunk.len();
+    }
+    let is_set = matches!(codes, RowCodes::Set);
+    Ok((is_set || !has_duplicates).then_some(known))
+}
+
 /// Calls `f` with the row and the bytes of each value of a text or binary array that is not null.
 ///
 /// # Errors
@@ -421,6 +446,8 @@ mod tests {
     use arrow::array::{
         Date32Array, Decimal64Array, Int32Array, Int64Array, StringArray, UInt32Array, UInt64Array,
     };
+
+    use arrow::compute::cast;
 
     use super::super::code_table::code_bytes;
     use super::super::perfect_hash::MOST_RANGE;
@@ -534,5 +561,151 @@ mod tests {
         let codes = KeyTable::new(&texts, &[1, 0, 0], 2).unwrap();
         assert!(!codes.is_hashed() && codes.len() == 2);
         assert_eq!(codes.codes_of(&texts).unwrap(), [Some(1), None, Some(0)]);
+    }
+
+    /// `values` in chunks that end at `ends`, with nulls where `is_null`, as each type of integers that has room.
+    fn chunked(values: &[Option<i64>], ends: &[usize]) -> Vec<Vec<ArrayRef>> {
+        let whole = array(Int64Array::from(values.to_vec()));
+        let types = [
+            DataType::Int64,
+            DataType::Int32,
+            DataType::Int16,
+            DataType::Int8,
+            DataType::UInt32,
+            DataType::UInt16,
+            DataType::UInt8,
+        ];
+        let types = types.iter().filter_map(|of| {
+            let values = cast(&whole, of).unwrap();
+            (values.null_count() == whole.null_count()).then_some(values)
+        });
+        let cut = |values: ArrayRef| {
+            let ends = ends.iter().copied().chain([values.len()]);
+            let mut begin = 0;
+            let chunks = ends.map(|end| {
+                let end = end.clamp(begin, values.len());
+                let chunk = values.slice(begin, end - begin);
+                begin = end;
+                chunk
+            });
+            chunks.collect()
+        };
+        types.map(cut).collect()
+    }
+
+    /// Compares tables of chunks with a map, for one thread and several.
+    fn check(values: &[Option<i64>], ends: &[usize]) {
+        let present: Vec<(usize, i64)> = (0..)
+            .zip(values)
+            .filter_map(|(row, key)| Some((row, (*key)?)))
+            .collect();
+        let distinct: HashMap<i64, usize> = present.iter().map(|(row, key)| (*key, *row)).collect();
+        let near = |key: &i64| [key.wrapping_sub(1), *key, key.wrapping_add(1)];
+        let probes: Vec<i64> = distinct.keys().flat_map(near).chain([0]).collect();
+        let of_row = |row: usize| (row as u64 * 0x9e37_79b9) as u32;
+        for (chunks, threads) in chunked(values, ends)
+            .iter()
+            .flat_map(|chunks| [1, 3, 16].map(|threads| (chunks, threads)))
+        {
+            let keys = KeyChunks::new(chunks, 1).unwrap().with_threads(threads);
+            let all = KeyTable::build(&keys, RowCodes::Set).unwrap();
+            assert_eq!((all.len(), all.count()), (distinct.len(), 1));
+            let codes = all.codes_of(&numbers(probes.clone())).unwrap();
+            for (key, code) in probes.iter().zip(codes) {
+                assert_eq!(code.is_some(), distinct.contains_key(key), "{key}");
+            }
+            assert!(all.bytes() <= KeyTable::bytes_of(&keys, RowCodes::Set).unwrap());
+            for count in [1, 7, 300, 70_000] {
+                let each: Vec<u32> = (0..values.len()).map(|row| of_row(row) % count).collect();
+                let mut codings = vec![RowCodes::Each(&each, count)];
+                if count == 1 {
+                    codings.extend([RowCodes::One, RowCodes::Rows]);
+                }
+                for coding in codings {
+                    let table = KeyTable::build(&keys, coding);
+                    if distinct.len() < present.len() {
+                        let error = table.unwrap_err();
+                        assert!(error.to_string().contains("duplicate join keys"), "{error}");
+                        continue;
+                    }
+                    let table = table.unwrap();
+                    assert_eq!(table.len(), distinct.len());
+                    let codes = table.codes_of(&numbers(probes.clone())).unwrap();
+                    for (key, code) in probes.iter().zip(codes) {
+                        let expected = distinct.get(key).map(|row| coding.code(*row));
+                        assert_eq!(code, expected, "{key}");
+                    }
+                    assert!(table.bytes() <= KeyTable::bytes_of(&keys, coding).unwrap());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tables_of_chunks_are_those_of_their_keys() {
+        let sorted: Vec<i64> = (0..1500).map(|row| row * 5 - 300).collect();
+        let small: Vec<i64> = (0..100).collect();
+        let wide: Vec<i64> = sorted.iter().map(|key| key << 44).collect();
+        let ends: Vec<i64> = [i64::MIN, 0, i64::MAX, i64::MIN + 1, i64::MAX - 1].to_vec();
+        let edges: Vec<i64> = vec![i64::MAX - 70, i64::MAX, i64::MAX - 31, i64::MAX - 32];
+        let far: Vec<i64> = (0..1200).chain([1 << 23]).collect();
+        for keys in [sorted, small, wide, ends, edges, far, vec![], vec![-1]] {
+            let shuffled = |step: usize| {
+                let row = move |row| row * step % 1511;
+                let order = (0..1511).map(row).filter(|row| *row < keys.len());
+                order.map(|row| Some(keys[row])).collect::<Vec<_>>()
+            };
+            for mut values in [shuffled(1), shuffled(1234)] {
+                let len = values.len();
+                for ends in [
+                    vec![],
+                    vec![0, 0, len / 3, len / 3, len / 2],
+                    (0..len).step_by(97).collect(),
+                ] {
+                    check(&values, &ends);
+                }
+                values.extend([None, values.first().copied().flatten(), None]);
+                values.insert(0, None);
+                // the first key twice, in one chunk and in two
+                check(&values, &[]);
+                check(&values, &[10, len]);
+                let _ = values.remove(len + 2);
+                check(&values, &[1, len / 2, len + 1]);
+            }
+        }
+    }
+
+    #[test]
+    fn large_tables_have_several_threads() {
+        let keys: Vec<i64> = (0..200_000).map(|row| row * 77_773 % 200_003).collect();
+        let chunks: Vec<ArrayRef> = keys
+            .chunks(8192)
+            .map(|keys| numbers(keys.to_vec()))
+            .collect();
+        let keys = KeyChunks::new(&chunks, 4).unwrap();
+        assert_eq!((keys.rows(), keys.threads), (200_000, 4));
+        let table = KeyTable::build(&keys, RowCodes::Rows).unwrap();
+        let codes = table.codes_of(&chunks[3]).unwrap();
+        assert!(
+            (0..)
+                .zip(codes)
+                .all(|(row, code)| code == Some(3 * 8192 + row))
+        );
+        let few = KeyChunks::new(&chunks[..2], 4).unwrap();
+        assert_eq!(few.threads, 0);
+        let none = KeyTable::build(&KeyChunks::new(&[], 4).unwrap(), RowCodes::Rows).unwrap();
+        assert!(none.is_empty() && none.count() == 0);
+    }
+
+    #[test]
+    fn texts_come_in_chunks() {
+        let chunk = |texts: &[&str]| array(StringArray::from(texts.to_vec()));
+        let keys = KeyChunks::new(&[chunk(&["b", "a"]), chunk(&[]), chunk(&["c"])], 2).unwrap();
+        let table = KeyTable::build(&keys, RowCodes::Rows).unwrap();
+        let codes = table.codes_of(&chunk(&["a", "b", "c", "d"])).unwrap();
+        assert_eq!(codes, [Some(1), Some(0), Some(2), None]);
+        let twice = KeyChunks::new(&[chunk(&["b", "a"]), chunk(&["b"])], 2).unwrap();
+        assert!(KeyTable::build(&twice, RowCodes::Rows).is_err());
+        assert_eq!(KeyTable::build(&twice, RowCodes::Set).unwrap().len(), 2);
     }
 }

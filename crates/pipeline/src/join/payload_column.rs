@@ -8,8 +8,8 @@ use arrow::compute::{self, max, min};
 use arrow::datatypes::{DataType, Decimal128Type};
 
 use super::device_key_table::Fetch;
+use super::key_chunks;
 use super::key_table::DeviceCopies;
-use super::perfect_hash::integers;
 use crate::error::{Error, Result};
 
 /// A value per code of a key table. Create it once and keep it: its copy on the device is reused.
@@ -163,10 +163,7 @@ fn bounds_of(values: &ArrayRef) -> Option<(i128, i128)> {
     if let Some(decimals) = values.as_primitive_opt::<Decimal128Type>() {
         return min(decimals).zip(max(decimals));
     }
-    let integers = integers(values).ok()??;
-    let valid = |row: &usize| values.is_valid(*row);
-    let integers = (0..integers.len()).filter(valid).map(|row| integers[row]);
-    let (least, greatest) = (integers.clone().min()?, integers.max()?);
+    let (least, greatest) = key_chunks::bounds_of(values)?;
     Some((least.into(), greatest.into()))
 }
 

@@ -1,11 +1,6 @@
 //! Perfect hash tables of integer keys, indexed by the distance from the smallest key: a bit per integer, and a code.
 
-use arrow::array::ArrayRef;
-use arrow::datatypes::DataType;
-
 use super::code_table::{CodeTable, MOST_BYTES, code_bytes};
-use crate::error::{Error, Result};
-use crate::types::Type;
 
 /// Maximum bits per key of a dense table: as many as a hash table with four slots per key has.
 const BITS_PER_KEY: u64 = 256;
@@ -28,18 +23,9 @@ pub struct PerfectHashTable {
 }
 
 impl PerfectHashTable {
-    /// Adds a key of the range. Returns false, and changes nothing, if it is there already.
-    #[inline]
-    pub(super) fn insert(&mut self, key: i64, code: u32) -> bool {
-        let index = key.wrapping_sub(self.first) as usize;
-        let bit = 1 << (index % 32);
-        let word = &mut self.bits[index / 32];
-        if *word & bit != 0 {
-            return false;
-        }
-        *word |= bit;
-        self.codes.set(index, code);
-        true
+    /// Number of words of the bits of a range: one more than it needs.
+    pub(super) fn words(range: u64) -> usize {
+        range.div_ceil(32) as usize + 1
     }
 
     /// The code of a key.
@@ -72,49 +58,4 @@ pub(super) fn is_dense(range: u64, keys: u64, count: u32) -> bool {
             .saturating_mul(BITS_PER_KEY)
             .clamp(SMALL_RANGE, MOST_RANGE)
         && range.saturating_mul(width) <= MOST_BYTES
-}
-
-pub(super) fn unsupported_keys(keys: &ArrayRef) -> Error {
-    Error::Unsupported(format!("keys of type {}", keys.data_type()))
-}
-
-/// Widens integers, and types stored as integers, to 64 bits; `None` for text and binary.
-///
-/// # Errors
-///
-/// [`Error::Unsupported`] for all other types.
-pub fn integers(keys: &ArrayRef) -> Result<Option<Vec<i64>>> {
-    use DataType::*;
-    if matches!(
-        keys.data_type(),
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
-    ) {
-        return Ok(None);
-    }
-    let of = Type::of(keys.data_type()).filter(|of| !of.is_float() && *of != Type::Bool);
-    let of = of.filter(|of| !matches!(of, Type::I128 | Type::U64));
-    let of = of.ok_or_else(|| unsupported_keys(keys))?;
-    let data = keys.to_data();
-    let (offset, len) = (data.offset(), data.len());
-    let buffer = data
-        .buffers()
-        .first()
-        .ok_or_else(|| unsupported_keys(keys))?;
-    macro_rules! widened {
-        ($native:ty) => {
-            buffer.typed_data::<$native>()[offset..offset + len]
-                .iter()
-                .map(|value| i64::from(*value))
-                .collect()
-        };
-    }
-    Ok(Some(match of {
-        Type::I8 => widened!(i8),
-        Type::I16 => widened!(i16),
-        Type::I32 => widened!(i32),
-        Type::U8 => widened!(u8),
-        Type::U16 => widened!(u16),
-        Type::U32 => widened!(u32),
-        _ => widened!(i64),
-    }))
 }
