@@ -4,6 +4,14 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+/// Minimum rows of each thread: with less work, starting it costs more than it saves.
+const ROWS_PER_THREAD: usize = 1 << 15;
+
+/// The number of threads for work on `rows` rows, at most `threads` and at least one.
+pub fn threads_for(rows: usize, threads: usize) -> usize {
+    threads.min(rows / ROWS_PER_THREAD).max(1)
+}
+
 /// Computes `compute` of each item, and returns the results in the order of the items. At most `threads` threads share
 /// the items, and the caller's is one of them; there are fewer if the system refuses threads. Blocks.
 pub fn map<T: Send, R: Send>(

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
-use arrow::compute::cast;
+use arrow::compute::{cast, concat};
 use arrow::datatypes::{DataType, Decimal32Type, Decimal64Type, Decimal128Type};
 use datafusion::common::{Result, internal_datafusion_err};
 use vectile_gpu::Error;
-use vectile_pipeline::{Arithmetic, Comparison, Expr, KeyTable, Literal, Type};
+use vectile_pipeline::{Arithmetic, Comparison, Expr, KeyTable, Literal, Type, parallel};
 
 use super::dense_ids::Numbered;
 use super::types::is_text;
@@ -39,22 +39,21 @@ impl Digit {
 }
 
 impl CompositeKey {
-    /// The layout for keys without nulls, one array for each part, and the packed keys.
+    /// The layout for keys without nulls, and the packed keys in the chunks that they come in. Each part has as many
+    /// chunks, of as many rows. `threads` threads share them.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Unsupported`] if the parts need more than 63 bits together.
-    pub(crate) fn of(keys: &[ArrayRef]) -> Result<(Self, ArrayRef)> {
-        let keys = keys.iter().map(|key| match is_text(key.data_type()) {
-            true => numbers(key).map(|(numbers, texts)| (numbers, Some(texts))),
-            false => Ok((integers(key)?, None)),
+    pub(crate) fn of(parts: &[Vec<ArrayRef>], threads: usize) -> Result<(Self, Vec<ArrayRef>)> {
+        let parts = parts.iter().map(|chunks| match chunks.first() {
+            Some(first) if is_text(first.data_type()) => numbers(chunks),
+            _ => integers_of(chunks, threads),
         });
-        let keys = keys.collect::<Result<Vec<_>>>()?;
-        let digits = keys.iter().map(|(key, texts)| {
-            let values = key.values().iter().copied();
-            let bounds = values.clone().min().zip(values.max());
-            let (first, last) = bounds.unwrap_or((0, 0));
-            let texts = texts.clone();
+        let parts = parts.collect::<Result<Vec<Part>>>()?;
+        let digits = parts.iter().map(|part| {
+            let (first, last) = part.bounds.unwrap_or((0, 0));
+            let texts = part.texts.clone();
             Digit { first, last, texts }
         });
         let packing = Self {
@@ -66,16 +65,30 @@ impl CompositeKey {
             let reason = Error::Unsupported("keys of more than 63 bits together".into());
             return Err(error::gpu(reason));
         }
-        let rows = keys.first().map_or(0, |(key, _)| key.len());
-        let mut packed = vec![0i64; rows];
-        for (digit, (key, _)) in packing.digits.iter().zip(&keys) {
+        let chunks = parts.first().map_or(0, |part| part.chunks.len());
+        let packed = parallel::map(threads, (0..chunks).collect(), |chunk| {
+            let parts = parts.iter().filter_map(|part| part.chunks.get(chunk));
+            packing.packed(parts)
+        });
+        Ok((packing, packed))
+    }
+
+    /// The packed keys of a chunk.
+    fn packed<'a>(&self, parts: impl Iterator<Item = &'a Int64Array>) -> ArrayRef {
+        let mut packed: Vec<i64> = Vec::new();
+        for (number, (digit, part)) in self.digits.iter().zip(parts).enumerate() {
+            let own = part.values().iter().map(|value| value - digit.first);
+            if number == 0 {
+                packed.extend(own);
+                continue;
+            }
             // does not overflow: the product of all counts was checked
             let count = digit.count() as i64;
-            for (packed, value) in packed.iter_mut().zip(key.values()) {
-                *packed = *packed * count + (value - digit.first);
+            for (packed, own) in packed.iter_mut().zip(own) {
+                *packed = *packed * count + own;
             }
         }
-        Ok((packing, Arc::new(Int64Array::from(packed))))
+        Arc::new(Int64Array::from(packed))
     }
 
     /// The layout for parts within these bounds, as the device has packed them.
@@ -130,12 +143,56 @@ impl CompositeKey {
     }
 }
 
-/// Numbers texts, and returns a key table from text to number.
-fn numbers(key: &ArrayRef) -> Result<(Int64Array, Arc<KeyTable>)> {
-    let numbered = Numbered::of(key)?;
-    let numbers = numbered.codes.iter().map(|&number| number.into());
-    let numbers = Int64Array::from_iter_values(numbers);
-    Ok((numbers, Arc::new(numbered.table()?)))
+/// A part of keys as integers.
+struct Part {
+    chunks: Vec<Int64Array>,
+    /// The smallest and the largest integer; `None` if there are no rows.
+    bounds: Option<(i64, i64)>,
+    /// The number of each text, if the part is text.
+    texts: Option<Arc<KeyTable>>,
+}
+
+/// Numbers texts.
+fn numbers(chunks: &[ArrayRef]) -> Result<Part> {
+    let arrays: Vec<&dyn Array> = chunks.iter().map(AsRef::as_ref).collect();
+    let numbered = Numbered::of(&concat(&arrays)?)?;
+    let mut first = 0;
+    let chunks = chunks.iter().map(|chunk| {
+        let codes = numbered.codes.iter().skip(first).take(chunk.len());
+        first += chunk.len();
+        Int64Array::from_iter_values(codes.map(|&number| number.into()))
+    });
+    Ok(Part {
+        chunks: chunks.collect(),
+        bounds: numbered.count.checked_sub(1).map(|last| (0, last.into())),
+        texts: Some(Arc::new(numbered.table()?)),
+    })
+}
+
+/// Converts integers, dates, times or decimals to 64 bits, and finds their bounds.
+fn integers_of(chunks: &[ArrayRef], threads: usize) -> Result<Part> {
+    let converted = parallel::map(threads, chunks.iter().collect(), |chunk| {
+        let values = integers(chunk)?;
+        let ends = (i64::MAX, i64::MIN);
+        let bounds = values
+            .values()
+            .iter()
+            .fold(ends, |(least, greatest), value| {
+                (least.min(*value), greatest.max(*value))
+            });
+        Ok((values, bounds))
+    });
+    let converted = converted.into_iter().collect::<Result<Vec<_>>>()?;
+    let (chunks, bounds): (Vec<Int64Array>, Vec<_>) = converted.into_iter().unzip();
+    let least = bounds.iter().map(|(least, _)| *least).min();
+    let greatest = bounds.iter().map(|(_, greatest)| *greatest).max();
+    let bounds = least.zip(greatest);
+    Ok(Part {
+        chunks,
+        // without rows, they are the wrong way round
+        bounds: bounds.filter(|(least, greatest)| least <= greatest),
+        texts: None,
+    })
 }
 
 /// Converts integers, dates, times or decimals to 64 bits.
@@ -167,27 +224,34 @@ mod tests {
         let days: ArrayRef = Arc::new(Date32Array::from(vec![10, 10, 12, 12]));
         let prices = Decimal128Array::from(vec![5, -5, 5, 0]).with_precision_and_scale(15, 2);
         let prices: ArrayRef = Arc::new(prices.unwrap());
-        let (packing, packed) = CompositeKey::of(&[numbers, days, prices]).unwrap();
+        // in two chunks, the second of one row
+        let parts = [numbers, days, prices].map(|part| vec![part.slice(0, 3), part.slice(3, 1)]);
+        let (packing, packed) = CompositeKey::of(&parts, 2).unwrap();
         let counts: Vec<i128> = packing.digits.iter().map(|digit| digit.count()).collect();
         assert_eq!(counts, [11, 3, 11]);
-        let packed = packed.as_primitive::<Int64Type>().values().to_vec();
+        let packed = packed.iter().flat_map(|chunk| {
+            let chunk = chunk.as_primitive::<Int64Type>();
+            chunk.values().to_vec()
+        });
+        let packed: Vec<i64> = packed.collect();
         assert_eq!(packed, [10, 10 * 33, 10 * 33 + 2 * 11 + 10, 2 * 11 + 5]);
     }
 
     #[test]
     fn keys_beyond_63_bits_are_unsupported() {
         let ends: ArrayRef = Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX]));
-        let error = CompositeKey::of(&[ends]).unwrap_err().to_string();
+        let error = CompositeKey::of(&[vec![ends]], 1).unwrap_err().to_string();
         assert!(error.contains("more than 63 bits"), "{error}");
-        let halves: ArrayRef = Arc::new(Int64Array::from(vec![0, 1 << 40]));
-        assert!(CompositeKey::of(std::slice::from_ref(&halves)).is_ok());
-        assert!(CompositeKey::of(&[Arc::clone(&halves), halves]).is_err());
+        let halves: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![0, 1 << 40]))];
+        assert!(CompositeKey::of(std::slice::from_ref(&halves), 1).is_ok());
+        assert!(CompositeKey::of(&[halves.clone(), halves], 1).is_err());
     }
 
     #[test]
     fn keys_may_be_empty() {
         let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
-        let (packing, packed) = CompositeKey::of(&[Arc::clone(&none), none]).unwrap();
-        assert_eq!((packing.digits.len(), packed.len()), (2, 0));
+        let (packing, packed) =
+            CompositeKey::of(&[vec![Arc::clone(&none)], vec![none]], 1).unwrap();
+        assert_eq!((packing.digits.len(), packed[0].len()), (2, 0));
     }
 }

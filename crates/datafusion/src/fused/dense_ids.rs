@@ -3,15 +3,15 @@
 use std::slice;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
-use arrow::compute::{cast, concat, max, min};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::compute::{cast, max, min};
 use arrow::datatypes::{DataType, Field, Int64Type, Schema};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use vectile_gpu::Error;
-use vectile_pipeline::KeyTable;
+use vectile_pipeline::{KeyChunks, KeyTable, RowCodes};
 
 use crate::error;
 
@@ -29,37 +29,6 @@ pub(crate) struct Numbered {
 }
 
 impl Numbered {
-    /// Gives all rows the same id. For lookups without payload.
-    pub(crate) fn all_alike(rows: usize) -> Self {
-        Self {
-            codes: vec![0; rows],
-            count: 1,
-            values: Vec::new(),
-        }
-    }
-
-    /// Assigns ids by the columns of `rows` from `first` on, or with `is_by_row` one to each row.
-    pub(crate) fn new(
-        rows: &[RecordBatch],
-        first: usize,
-        types: &[DataType],
-        is_by_row: bool,
-    ) -> Result<Self> {
-        let columns = first..first + types.len();
-        // Floats are not compared for equality: each row keeps its own.
-        if is_by_row || types.iter().any(DataType::is_floating) {
-            let count = code_of(rows.iter().map(RecordBatch::num_rows).sum())?;
-            let values = columns.zip(types).map(|(i, of)| concat_column(rows, i, of));
-            return Ok(Self {
-                codes: (0..count).collect(),
-                count,
-                values: values.collect::<Result<_>>()?,
-            });
-        }
-        let columns = |batch| RecordBatch::columns(batch).get(columns.clone());
-        Self::by_value(rows.iter().filter_map(columns), types)
-    }
-
     /// Assigns ids by the values of one column without nulls.
     pub(crate) fn of(column: &ArrayRef) -> Result<Self> {
         if let Some(numbered) = Self::by_distance(column)? {
@@ -110,7 +79,7 @@ impl Numbered {
     }
 
     /// Assigns ids by the values of columns, which come in batches, in the order of their first occurrence.
-    fn by_value<'a>(
+    pub(crate) fn by_value<'a>(
         batches: impl IntoIterator<Item = &'a [ArrayRef]>,
         types: &[DataType],
     ) -> Result<Self> {
@@ -139,31 +108,17 @@ impl Numbered {
 
     /// A key table from the values of the only column to their ids.
     pub(crate) fn table(&self) -> Result<KeyTable> {
-        let [values] = &self.values[..] else {
+        let [_] = &self.values[..] else {
             return internal_err!("a table of {} columns", self.values.len());
         };
-        let own: Vec<u32> = (0..self.count).collect();
-        KeyTable::new(values, &own, self.count).map_err(error::gpu)
+        let keys = KeyChunks::new(&self.values, 1).map_err(error::gpu)?;
+        KeyTable::build(&keys, RowCodes::Rows).map_err(error::gpu)
     }
 }
 
 /// Returns [`Error::Unsupported`] if `number` does not fit a code.
 fn code_of(number: usize) -> Result<u32> {
     u32::try_from(number).map_err(|_| error::gpu(Error::Unsupported(format!("{number} codes"))))
-}
-
-/// Concatenates a column of all batches.
-pub(crate) fn concat_column(
-    rows: &[RecordBatch],
-    column: usize,
-    of: &DataType,
-) -> Result<ArrayRef> {
-    let columns = rows.iter().filter_map(|batch| batch.columns().get(column));
-    let columns: Vec<&dyn Array> = columns.map(AsRef::as_ref).collect();
-    Ok(match columns.is_empty() {
-        true => arrow::array::new_empty_array(of),
-        false => concat(&columns)?,
-    })
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, UInt32Array};
+use arrow::compute::concat;
 use datafusion::common::Result;
 use vectile_gpu::Error;
-use vectile_pipeline::{Code, KeyTable, Matches, PayloadColumn};
+use vectile_pipeline::{Code, KeyTable, Matches, PayloadColumn, RowCodes};
 
 use super::dense_ids::Numbered;
 use crate::error;
@@ -28,13 +29,15 @@ pub(crate) struct RowsByKey {
 }
 
 impl RowsByKey {
-    /// Lists rows by `keys`, none of which is null; `None` if all are distinct.
+    /// Lists rows by their keys, which come in chunks and none of which is null; `None` if all are distinct.
     ///
     /// # Errors
     ///
     /// Returns [`Error::Unsupported`] if there are too many rows, or too many keys for a table.
-    pub(crate) fn of(keys: &ArrayRef) -> Result<Option<Self>> {
-        let ids = Numbered::of(keys)?;
+    pub(crate) fn of(chunks: &[ArrayRef]) -> Result<Option<Self>> {
+        let chunks: Vec<&dyn Array> = chunks.iter().map(AsRef::as_ref).collect();
+        let keys = concat(&chunks)?;
+        let ids = Numbered::of(&keys)?;
         if ids.count as usize == keys.len() {
             return Ok(None);
         }
@@ -87,10 +90,10 @@ impl RowsByKey {
     }
 
     /// A multimap in which each row has its code of `codes`.
-    pub(crate) fn with(&self, codes: &[u32]) -> JoinMultiMap {
-        let mut listed = vec![0; codes.len()];
-        for (&index, &code) in self.index_of_row.iter().zip(codes) {
-            listed[index as usize] = code;
+    pub(crate) fn with(&self, codes: RowCodes<'_>) -> JoinMultiMap {
+        let mut listed = vec![0; self.index_of_row.len()];
+        for (row, &index) in self.index_of_row.iter().enumerate() {
+            listed[index as usize] = codes.code(row);
         }
         JoinMultiMap {
             ranges: Arc::clone(&self.ranges),
@@ -160,13 +163,23 @@ mod tests {
         all.values()[first..first + count.value(number) as usize].to_vec()
     }
 
+    /// The rows of keys in two chunks.
+    fn of(keys: &ArrayRef) -> Option<RowsByKey> {
+        let chunks = [keys.slice(0, 1), keys.slice(1, keys.len() - 1)];
+        RowsByKey::of(&chunks).unwrap()
+    }
+
+    fn with(rows: &RowsByKey, codes: &[u32]) -> JoinMultiMap {
+        rows.with(RowCodes::Each(codes, 10))
+    }
+
     #[test]
     fn each_key_has_its_rows() {
         let keys: ArrayRef = Arc::new(Int64Array::from(vec![7, 5, 7, 9, 7, 5]));
-        let all = RowsByKey::of(&keys).unwrap().unwrap();
+        let all = of(&keys).unwrap();
         let codes = all.codes.codes_of(&keys).unwrap();
         assert_eq!(codes, [0, 1, 0, 2, 0, 1].map(Some));
-        let (multimap, other) = (all.with(&[0, 1, 2, 3, 4, 1]), all.with(&[9; 6]));
+        let (multimap, other) = (with(&all, &[0, 1, 2, 3, 4, 1]), with(&all, &[9; 6]));
         assert_eq!(listed(&multimap, 0), [0, 2, 4]);
         assert_eq!(listed(&multimap, 1), [1, 1]);
         assert_eq!(listed(&multimap, 2), [3]);
@@ -178,17 +191,17 @@ mod tests {
         assert!(
             all.coded_by_index().is_like(&multimap) && all.coded_by_index().bytes() == 4 * (3 + 3)
         );
-        let rebuilt = RowsByKey::of(&keys).unwrap().unwrap().with(&[9; 6]);
+        let rebuilt = with(&of(&keys).unwrap(), &[9; 6]);
         assert!(multimap.is_like(&other) && !multimap.is_like(&rebuilt));
     }
 
     #[test]
     fn distinct_keys_need_no_list() {
         let keys: ArrayRef = Arc::new(StringArray::from(vec!["a", "b"]));
-        assert!(RowsByKey::of(&keys).unwrap().is_none());
+        assert!(of(&keys).is_none());
         let twice: ArrayRef = Arc::new(StringArray::from(vec!["a", "a"]));
-        let all = RowsByKey::of(&twice).unwrap().unwrap();
+        let all = of(&twice).unwrap();
         assert_eq!(all.codes.len(), 1);
-        assert_eq!(listed(&all.with(&[1, 0]), 0), [1, 0]);
+        assert_eq!(listed(&with(&all, &[1, 0]), 0), [1, 0]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Scalar, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, Scalar};
 use arrow::compute::kernels::zip::zip;
 use arrow::compute::{cast, is_not_null, take};
 use arrow::datatypes::{Int64Type, UInt32Type};
@@ -39,7 +39,7 @@ struct TablePayload {
     /// The value for rows without a match.
     missing: ArrayRef,
     meaning: PayloadMeaning,
-    /// The value of each code, and behind them the missing one; only of tables built on the CPU.
+    /// The value of each code; only of tables built on the CPU.
     values: Option<ArrayRef>,
 }
 
@@ -63,21 +63,19 @@ pub(crate) struct BuiltPayload {
 }
 
 impl Table {
-    /// A table built on the CPU. Each array in `values` has the value of each code, and behind them the missing one.
+    /// A table built on the CPU. Each payload column has the value of each code, and that of rows without a match.
     pub(crate) fn new(
         codes: impl Into<Arc<KeyTable>>,
         packing: Option<CompositeKey>,
-        values: Vec<ArrayRef>,
+        payload: Vec<(ArrayRef, ArrayRef)>,
     ) -> Self {
         let codes = codes.into();
-        let payload = values.into_iter().map(|all| {
-            let count = all.len().saturating_sub(1);
-            TablePayload {
-                of_codes: PayloadColumn::new(all.slice(0, count)),
-                missing: all.slice(count, all.len() - count),
-                meaning: PayloadMeaning::Values,
-                values: Some(all),
-            }
+        let payload = payload.into_iter();
+        let payload = payload.map(|(values, missing)| TablePayload {
+            of_codes: PayloadColumn::new(Arc::clone(&values)),
+            missing,
+            meaning: PayloadMeaning::Values,
+            values: Some(values),
         });
         Self {
             has_rows: !codes.is_empty(),
@@ -153,16 +151,16 @@ impl Table {
         let payload = payload.ok_or_else(|| internal_datafusion_err!("no payload"))?;
         let codes = codes.as_primitive_opt::<UInt32Type>();
         let codes = codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))?;
+        let missing = Scalar::new(Arc::clone(&payload.missing));
         if let Some(values) = &payload.values {
-            let missing = u32::try_from(values.len().saturating_sub(1)).ok();
-            let codes = match codes.null_count() {
-                0 => codes.clone(),
-                _ => codes
-                    .iter()
-                    .map(|code| code.or(missing))
-                    .collect::<UInt32Array>(),
-            };
-            return Ok(take(values, &codes, None)?);
+            let values = take(values, codes, None)?;
+            // the value for a null code is null already
+            return Ok(
+                match codes.null_count() == 0 || payload.missing.logical_null_count() == 1 {
+                    true => values,
+                    false => zip(&is_not_null(codes)?, &values, &missing)?,
+                },
+            );
         }
         let data_type = payload.missing.data_type();
         let values = payload.of_codes.take(codes).map_err(error::gpu)?;
@@ -182,18 +180,16 @@ impl Table {
         };
         match codes.null_count() {
             0 => Ok(values),
-            _ => {
-                let missing = Scalar::new(Arc::clone(&payload.missing));
-                Ok(zip(&is_not_null(codes)?, &values, &missing)?)
-            }
+            _ => Ok(zip(&is_not_null(codes)?, &values, &missing)?),
         }
     }
 
     /// All values of a payload column, and behind them the missing one.
     #[cfg(test)]
     pub(crate) fn all_values(&self, number: usize) -> ArrayRef {
-        let codes = (0..self.codes.count()).map(Some).chain([None]);
-        let codes: ArrayRef = Arc::new(codes.collect::<UInt32Array>());
+        let payload = &self.payload[number];
+        let codes = (0..payload.of_codes.len() as u32).map(Some).chain([None]);
+        let codes: ArrayRef = Arc::new(codes.collect::<arrow::array::UInt32Array>());
         self.values(number, &codes).unwrap()
     }
 

@@ -28,7 +28,7 @@ pub(super) fn dense_table<C: StoredCode>(
     let mut bits = vec![0; PerfectHashTable::words(range)];
     let mut parts = Vec::new();
     let (mut rest, mut begin) = (&mut bits[..], 0);
-    for end in build.part_ends(range as usize, threads.max(1)) {
+    for end in build.part_ends(range as usize, threads) {
         let words = match end < range as usize {
             true => (end - begin) / WORD,
             false => rest.len(),

@@ -49,7 +49,7 @@ pub(super) fn hashed_table<C: StoredCode>(
         mask: slots.len() / BUCKET - 1,
         has_duplicates: AtomicBool::new(false),
     };
-    let (buckets, threads) = (slots.len() / BUCKET, threads.max(1));
+    let buckets = slots.len() / BUCKET;
     let (mut rest, mut begin) = (&mut slots[..], 0);
     let parts = (1..=threads).map(|part| {
         let end = buckets * part / threads;

@@ -10,8 +10,6 @@ use crate::types::Type;
 
 /// Rows of a block: so many are read at once, and stay in the first cache.
 pub(super) const BLOCK: usize = 1024;
-/// Minimum rows for each thread that builds a table: with less work, starting it costs more than it saves.
-const ROWS_PER_THREAD: usize = 1 << 15;
 /// Maximum threads that build a table: each reads all keys if they come in no order.
 const MOST_THREADS: usize = 16;
 
@@ -70,7 +68,7 @@ impl RowCodes<'_> {
     }
 
     /// The code of a row.
-    pub(super) fn code(self, row: usize) -> u32 {
+    pub fn code(self, row: usize) -> u32 {
         match self {
             Self::Set | Self::One => 0,
             Self::Rows => row as u32,
@@ -96,7 +94,7 @@ impl KeyChunks {
     /// [`Error::Unsupported`] if keys are neither integers (or dates, times, decimals of up to 64 bits) nor text.
     pub fn new(chunks: &[ArrayRef], threads: usize) -> Result<Self> {
         let rows = chunks.iter().map(|chunk| chunk.len()).sum();
-        let threads = threads.clamp(1, MOST_THREADS).min(rows / ROWS_PER_THREAD);
+        let threads = parallel::threads_for(rows, threads.min(MOST_THREADS));
         let mut first_row = 0;
         let integers = chunks.iter().map(|chunk| {
             let first = first_row;

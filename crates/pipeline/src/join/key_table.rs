@@ -692,7 +692,7 @@ mod tests {
                 .all(|(row, code)| code == Some(3 * 8192 + row))
         );
         let few = KeyChunks::new(&chunks[..2], 4).unwrap();
-        assert_eq!(few.threads, 0);
+        assert_eq!(few.threads, 1);
         let none = KeyTable::build(&KeyChunks::new(&[], 4).unwrap(), RowCodes::Rows).unwrap();
         assert!(none.is_empty() && none.count() == 0);
     }

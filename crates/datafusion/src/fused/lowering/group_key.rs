@@ -253,7 +253,8 @@ mod tests {
             Arc::new(StringArray::from(vec!["a", "b", "none"])),
             Arc::new(Int32Array::from(vec![Some(7), None, Some(-1)])),
         ];
-        let tables = vec![Arc::new(Table::new(codes, None, values))];
+        let values = values.iter().map(|all| (all.slice(0, 2), all.slice(2, 1)));
+        let tables = vec![Arc::new(Table::new(codes, None, values.collect()))];
         let keys = Keys {
             columns: vec![
                 KeyColumn {

@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array};
-use arrow::compute::{
-    CastOptions, and, cast, cast_with_options, concat, filter, is_not_null, take,
-};
+use arrow::array::{Array, ArrayRef, RecordBatch, UInt32Array, new_empty_array};
+use arrow::compute::{CastOptions, and, cast, cast_with_options, filter, is_not_null, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, internal_err};
@@ -18,12 +16,12 @@ use datafusion::physical_plan::ExecutionPlanProperties;
 use futures::StreamExt;
 use futures::future::try_join_all;
 use vectile_gpu::Error;
-use vectile_pipeline::KeyTable;
+use vectile_pipeline::{KeyChunks, KeyTable, RowCodes, parallel};
 
+use super::payload::{PayloadCodes, bytes_of};
 use super::{BuildKey, BuildLookup, BuildSide, DUPLICATE_KEYS, too_many, unsupported};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
-use crate::fused::dense_ids::{Numbered, concat_column};
 use crate::fused::exec::cpu_fallback::CpuPlan;
 use crate::fused::exec::metrics::GpuMetrics;
 use crate::fused::exec::stage::BuildInput;
@@ -51,9 +49,10 @@ impl BuildSide {
             has_null,
             read,
         } = self.rows(&reservation, context).await?;
-        metrics
-            .build_rows
-            .add(batches.iter().map(RecordBatch::num_rows).sum());
+        let rows = batches.iter().map(RecordBatch::num_rows).sum();
+        metrics.build_rows.add(rows);
+        let threads = context.session_config().target_partitions();
+        let threads = parallel::threads_for(rows, threads);
         let (cache, keys) = match cached {
             Some((cache, keys)) => (Some(Arc::clone(cache)), keys),
             None => (None, vec![None; self.lookups.len()]),
@@ -62,7 +61,7 @@ impl BuildSide {
         let this = self.clone();
         let build = SpawnedTask::spawn_blocking(move || {
             let mut first = this.keys.len();
-            let row_keys = this.row_keys(&batches).and_then(|mut keys| {
+            let row_keys = this.row_keys(&batches, threads).and_then(|mut keys| {
                 keys.list_by_key(has_duplicate_keys)?;
                 Ok(keys)
             });
@@ -72,7 +71,10 @@ impl BuildSide {
             };
             let tables = this.lookups.iter().zip(keys).map(|(lookup, key)| {
                 let table = match &mut row_keys {
-                    Ok(keys) => this.table(&batches, (first, lookup), is_for_device, keys),
+                    Ok(keys) => {
+                        let limits = (&reservation, threads);
+                        this.table(&batches, (first, lookup), is_for_device, keys, limits)
+                    }
                     Err(reason) => Err(unsupported(reason.clone())),
                 };
                 first += lookup.payload.len();
@@ -208,58 +210,67 @@ impl BuildSide {
     }
 
     /// The keys of rows. Returns an error if there can be no table for them.
-    fn row_keys(&self, rows: &[RecordBatch]) -> Result<RowKeys> {
+    fn row_keys(&self, rows: &[RecordBatch], threads: usize) -> Result<RowKeys> {
         let keys = self.keys.iter().enumerate();
-        let mut keys = keys
-            .map(|(column, key)| concat_column(rows, column, &key.data_type))
-            .collect::<Result<Vec<_>>>()?;
-        let packed = match self.is_packed {
-            true => Some(CompositeKey::of(&keys)?),
-            false => None,
-        };
-        let (packing, keys) = match (packed, keys.pop()) {
-            (Some((packing, keys)), _) => (Some(packing), keys),
-            (None, Some(keys)) => (None, keys),
-            (None, None) => return internal_err!("a build side without a key"),
+        let mut parts = keys.map(|(column, key)| {
+            let chunks = rows.iter().filter_map(|batch| batch.columns().get(column));
+            let mut chunks: Vec<ArrayRef> = chunks.cloned().collect();
+            if chunks.is_empty() {
+                chunks.push(new_empty_array(&key.data_type));
+            }
+            chunks
+        });
+        let (packing, chunks) = match self.is_packed {
+            true => {
+                let parts: Vec<Vec<ArrayRef>> = parts.collect();
+                let (packing, chunks) = CompositeKey::of(&parts, threads)?;
+                (Some(packing), chunks)
+            }
+            false => match parts.next() {
+                Some(chunks) => (None, chunks),
+                None => return internal_err!("a build side without a key"),
+            },
         };
         Ok(RowKeys {
             packing,
-            keys,
+            keys: KeyChunks::new(&chunks, threads).map_err(error::gpu)?,
+            chunks,
             rows_by_key: None,
         })
     }
 
     /// Builds the table of a lookup whose payload is in the columns of `rows` from the given one on. A device has less
-    /// memory, so that values which occur several times have one code there; elsewhere finding them costs more.
+    /// memory, so that values which occur several times have one code there; elsewhere finding them costs more. The
+    /// reservation grows before the table is built.
     fn table(
         &self,
         rows: &[RecordBatch],
         (first, lookup): (usize, &BuildLookup),
         is_for_device: bool,
         row_keys: &mut RowKeys,
+        (reservation, threads): (&MemoryReservation, usize),
     ) -> Result<Table> {
         let payload = &lookup.payload;
-        let (packing, keys) = (row_keys.packing.clone(), Arc::clone(&row_keys.keys));
+        let packing = row_keys.packing.clone();
         if !self.has_columns {
-            let codes = KeyTable::set(&keys).map_err(error::gpu)?;
-            return Ok(Table::new(codes, packing, Vec::new()));
+            let codes = row_keys.table(RowCodes::Set, reservation)?;
+            return Ok(Table::new(codes.map_err(error::gpu)?, packing, Vec::new()));
         }
         let schema = self.plan.schema();
         let types = payload.iter().map(|expr| expr.data_type(&schema));
         let types: Vec<DataType> = types.collect::<Result<_>>()?;
-        let ids_of = |is_by_row| match payload.is_empty() {
-            true => Ok(Numbered::all_alike(keys.len())),
-            false => Numbered::new(rows, first, &types, is_by_row),
-        };
-        let values_of = |numbers: &Numbered, order: Option<UInt32Array>| {
-            let values = numbers.values.iter().zip(payload).zip(types.iter());
+        let columns = || (first..first + payload.len(), &types[..]);
+        let codes_of = |is_by_row| PayloadCodes::new(rows, columns(), is_by_row);
+        let values_of = |codes: PayloadCodes, order: Option<UInt32Array>| {
+            reservation.try_grow(bytes_of(rows, columns().0))?;
+            let values = codes.values(rows, columns(), threads)?.into_iter();
+            let values = values.zip(payload).zip(types.iter());
             let values = values.map(|((values, expr), of)| {
-                let mut values = cast(values, of)?;
+                let mut values = cast(&values, of)?;
                 if let Some(order) = &order {
                     values = take(&values, order, None)?;
                 }
-                let missing = cast(&missing_value(expr, &schema)?, of)?;
-                Ok(concat(&[&values, &missing])?)
+                Ok((values, cast(&missing_value(expr, &schema)?, of)?))
             });
             values.collect::<Result<Vec<_>>>()
         };
@@ -269,9 +280,9 @@ impl BuildSide {
                 Purpose::Values if !is_for_device => true,
                 Purpose::Values | Purpose::Groups => self.are_all_different(payload),
             };
-            let numbers = ids_of(is_by_row)?;
-            let error = match KeyTable::new(&keys, &numbers.codes, numbers.count) {
-                Ok(codes) => return Ok(Table::new(codes, packing, values_of(&numbers, None)?)),
+            let codes = codes_of(is_by_row)?;
+            let error = match row_keys.table(codes.of_rows(), reservation)? {
+                Ok(table) => return Ok(Table::new(table, packing, values_of(codes, None)?)),
                 Err(error) => error,
             };
             row_keys.list_by_key(self.may_repeat)?;
@@ -283,13 +294,13 @@ impl BuildSide {
         let rows_by_key = rows_by_key.ok_or_else(|| unsupported(DUPLICATE_KEYS))?;
         // groups need codes by value; other lookups index values by the row's position in the list
         let is_by_value = lookup.purpose == Purpose::Groups;
-        let numbers = ids_of(!is_by_value)?;
+        let codes = codes_of(!is_by_value)?;
         let (multimap, order) = match is_by_value {
-            true => (rows_by_key.with(&numbers.codes), None),
+            true => (rows_by_key.with(codes.of_rows()), None),
             false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
-        let codes = Arc::clone(&rows_by_key.codes);
-        let table = Table::new(codes, packing, values_of(&numbers, order)?);
+        let keys = Arc::clone(&rows_by_key.codes);
+        let table = Table::new(keys, packing, values_of(codes, order)?);
         Ok(table.with_multimap(Some(multimap)))
     }
 }
@@ -297,8 +308,9 @@ impl BuildSide {
 /// The join keys of rows, none of which is null.
 struct RowKeys {
     packing: Option<CompositeKey>,
-    /// Composite keys are packed.
-    keys: ArrayRef,
+    /// The keys of each batch. Composite keys are packed.
+    chunks: Vec<ArrayRef>,
+    keys: KeyChunks,
     /// Rows by key, shared by all lookups of the build side. Computed lazily.
     rows_by_key: Option<RowsByKey>,
 }
@@ -307,9 +319,20 @@ impl RowKeys {
     /// Lists rows by key, if `may_repeat` and some keys are duplicate.
     fn list_by_key(&mut self, may_repeat: bool) -> Result<()> {
         if may_repeat {
-            self.rows_by_key = RowsByKey::of(&self.keys)?;
+            self.rows_by_key = RowsByKey::of(&self.chunks)?;
         }
         Ok(())
+    }
+
+    /// The table of the keys, or why there is none. Its memory is reserved before it is built.
+    fn table(
+        &self,
+        codes: RowCodes<'_>,
+        reservation: &MemoryReservation,
+    ) -> Result<vectile_pipeline::Result<KeyTable>> {
+        // if there are too many keys for a table, building it says so
+        reservation.try_grow(KeyTable::bytes_of(&self.keys, codes).unwrap_or(0))?;
+        Ok(KeyTable::build(&self.keys, codes))
     }
 }
 

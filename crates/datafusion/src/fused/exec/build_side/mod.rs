@@ -7,6 +7,7 @@
 //! ```
 
 mod cpu_build;
+mod payload;
 mod tables;
 
 use std::fmt;
