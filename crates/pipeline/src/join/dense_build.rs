@@ -140,14 +140,21 @@ impl Build<'_> {
                 if !is_whole {
                     block.keep(|_, key| (key.wrapping_sub(start) as u64) < (end - begin) as u64);
                 }
-                let mut taken = 0;
+                // The word is in a register as long as keys fall into it: sorted ones do so many times.
+                let (mut at, mut word, mut taken) = (0, bits[0], 0);
                 for (key, code) in block.keys().iter().zip(block.codes()) {
                     let index = key.wrapping_sub(start) as usize;
-                    let (word, bit) = (&mut bits[index / WORD], 1 << (index % WORD));
-                    taken |= *word & bit;
-                    *word |= bit;
+                    if index / WORD != at {
+                        bits[at] = word;
+                        at = index / WORD;
+                        word = bits[at];
+                    }
+                    let bit = 1 << (index % WORD);
+                    taken |= word & bit;
+                    word |= bit;
                     codes.set(index, *code);
                 }
+                bits[at] = word;
                 if taken != 0 && !is_set {
                     self.has_duplicates.store(true, Ordering::Relaxed);
                 }

@@ -615,7 +615,7 @@ mod tests {
                 assert_eq!(code.is_some(), distinct.contains_key(key), "{key}");
             }
             assert!(all.bytes() <= KeyTable::bytes_of(&keys, RowCodes::Set).unwrap());
-            for count in [1, 7, 300, 70_000] {
+            for count in [1, 7, 70_000] {
                 let each: Vec<u32> = (0..values.len()).map(|row| of_row(row) % count).collect();
                 let mut codings = vec![RowCodes::Each(&each, count)];
                 if count == 1 {
@@ -643,12 +643,12 @@ mod tests {
 
     #[test]
     fn tables_of_chunks_are_those_of_their_keys() {
-        let sorted: Vec<i64> = (0..1500).map(|row| row * 5 - 300).collect();
+        let sorted: Vec<i64> = (0..1100).map(|row| row * 5 - 300).collect();
         let small: Vec<i64> = (0..100).collect();
-        let wide: Vec<i64> = sorted.iter().map(|key| key << 44).collect();
+        let wide: Vec<i64> = (-100..300).map(|row| row << 44).collect();
         let ends: Vec<i64> = [i64::MIN, 0, i64::MAX, i64::MIN + 1, i64::MAX - 1].to_vec();
         let edges: Vec<i64> = vec![i64::MAX - 70, i64::MAX, i64::MAX - 31, i64::MAX - 32];
-        let far: Vec<i64> = (0..1200).chain([1 << 23]).collect();
+        let far: Vec<i64> = (0..200).chain([1 << 23]).collect();
         for keys in [sorted, small, wide, ends, edges, far, vec![], vec![-1]] {
             let shuffled = |step: usize| {
                 let row = move |row| row * step % 1511;
@@ -660,7 +660,7 @@ mod tests {
                 for ends in [
                     vec![],
                     vec![0, 0, len / 3, len / 3, len / 2],
-                    (0..len).step_by(97).collect(),
+                    (0..len).step_by(len / 8 + 1).collect(),
                 ] {
                     check(&values, &ends);
                 }
