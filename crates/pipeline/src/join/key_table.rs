@@ -648,7 +648,7 @@ mod tests {
         let wide: Vec<i64> = (-100..300).map(|row| row << 44).collect();
         let ends: Vec<i64> = [i64::MIN, 0, i64::MAX, i64::MIN + 1, i64::MAX - 1].to_vec();
         let edges: Vec<i64> = vec![i64::MAX - 70, i64::MAX, i64::MAX - 31, i64::MAX - 32];
-        let far: Vec<i64> = (0..200).chain([1 << 23]).collect();
+        let far: Vec<i64> = (0..200).chain([1 << 17]).collect();
         for keys in [sorted, small, wide, ends, edges, far, vec![], vec![-1]] {
             let shuffled = |step: usize| {
                 let row = move |row| row * step % 1511;
