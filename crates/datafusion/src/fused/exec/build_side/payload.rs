@@ -69,12 +69,10 @@ pub(super) fn bytes_of(rows: &[RecordBatch], columns: Range<usize>) -> usize {
     let columns = rows
         .iter()
         .filter_map(|batch| batch.columns().get(columns.clone()));
+    // views share the text of their batches
     let bytes = columns.flatten().map(|column| {
-        let width = column.data_type().primitive_width();
-        width.map_or_else(
-            || column.get_array_memory_size(),
-            |width| width * column.len(),
-        )
+        let bytes = column.to_data().get_slice_memory_size();
+        bytes.unwrap_or_else(|_| column.get_array_memory_size())
     });
     bytes.sum()
 }
@@ -179,6 +177,6 @@ mod tests {
         }
         let none = concat_columns(&[], (0..3, &types), 2).unwrap();
         assert!(none.iter().all(|column| column.is_empty()));
-        assert_eq!(bytes_of(&batches, 0..2), 1000 * (4 + 16));
+        assert_eq!(bytes_of(&batches, 1..3), 1000 * (16 + 16));
     }
 }
