@@ -1,6 +1,7 @@
 //! Reads the metadata of files, and caches it in the runtime's cache of file metadata.
 
 use std::any::Any;
+use std::ptr;
 use std::sync::Arc;
 
 use datafusion::common::{HashMap, Result};
@@ -21,9 +22,11 @@ pub(crate) struct Footer {
     pub(crate) chunks: Option<Arc<FileChunks>>,
 }
 
-/// A footer in the cache, with the name of its format: tables of different formats may name one file.
+/// A footer in the cache, with the name of its format and its store: tables of different formats may name one file, and
+/// files of different stores may have one path.
 struct CachedFooter {
     format: &'static str,
+    store: Arc<dyn ObjectStore>,
     footer: Footer,
 }
 
@@ -50,7 +53,7 @@ pub(crate) async fn footer(
     object: &ObjectMeta,
     cache: Option<&Arc<FileMetadataCache>>,
 ) -> Result<Footer> {
-    let known = || cache.and_then(|cache| cached(format, object, cache.as_ref()));
+    let known = || cache.and_then(|cache| cached(format, store, object, cache.as_ref()));
     if let Some(footer) = known() {
         return Ok(footer);
     }
@@ -72,6 +75,7 @@ pub(crate) async fn footer(
     };
     let cached = CachedFooter {
         format: format.name(),
+        store: Arc::clone(store),
         footer: footer.clone(),
     };
     cache.put(
@@ -84,11 +88,15 @@ pub(crate) async fn footer(
 /// The footer of this version of a file in the cache.
 fn cached(
     format: &dyn ContainerFormat,
+    store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
     cache: &FileMetadataCache,
 ) -> Option<Footer> {
     let entry = cache.get(&object.location)?;
     let is_same = entry.is_valid_for(object) && entry.meta.e_tag == object.e_tag;
     let cached: &CachedFooter = entry.file_metadata.as_any().downcast_ref()?;
-    (is_same && cached.format == format.name()).then(|| cached.footer.clone())
+    let is_same = is_same
+        && cached.format == format.name()
+        && ptr::addr_eq(Arc::as_ptr(&cached.store), Arc::as_ptr(store));
+    is_same.then(|| cached.footer.clone())
 }

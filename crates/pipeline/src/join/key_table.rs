@@ -17,7 +17,7 @@ use super::device_key_table::{
 use super::hash_build::{hashed_set, hashed_table};
 use super::hash_table::HashedKeys;
 use super::key_chunks::{
-    IntegerChunk, KeyChunks, KeyKind, RowCodes, bounds, integers, unsupported_keys,
+    IntegerChunk, KeyChunks, KeyKind, RowCodes, bounds, bounds_of, integers, unsupported_keys,
 };
 use super::perfect_hash::{PerfectHashTable, is_dense};
 use crate::error::{Error, Result};
@@ -329,6 +329,17 @@ impl KeyTable {
                 return Err(Error::Unsupported(reason.into()));
             }
         })
+    }
+
+    /// False if no key is from the value of `least` to that of `greatest`, arrays of one value each. True if that is not
+    /// known.
+    pub fn may_have_key_within(&self, least: &ArrayRef, greatest: &ArrayRef) -> bool {
+        let (Keys::Integers(dense), Some((low, _)), Some((_, high))) =
+            (&self.keys, bounds_of(least), bounds_of(greatest))
+        else {
+            return true;
+        };
+        dense.has_key_within(low, high)
     }
 
     /// Looks values up: the code of each, `None` for nulls and values that are no keys.

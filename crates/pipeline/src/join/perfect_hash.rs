@@ -38,6 +38,30 @@ impl PerfectHashTable {
         }
     }
 
+    /// True if some integer from `low` to `high` is a key.
+    pub fn has_key_within(&self, low: i64, high: i64) -> bool {
+        let last = i128::from(self.first) + i128::from(self.range) - 1;
+        let low = i128::from(low).max(self.first.into());
+        let high = i128::from(high).min(last);
+        if low > high {
+            return false;
+        }
+        let index = |key: i128| (key - i128::from(self.first)) as usize;
+        let (first, last) = (index(low), index(high));
+        let words = self.bits.get(first / 32..=last / 32).unwrap_or_default();
+        let mut words = words.iter().enumerate();
+        words.any(|(at, word)| {
+            let mut word = *word;
+            if at == 0 {
+                word &= u32::MAX << (first % 32);
+            }
+            if at == last / 32 - first / 32 {
+                word &= u32::MAX >> (31 - last % 32);
+            }
+            word != 0
+        })
+    }
+
     /// Writes the bits in the device's layout and returns the codes.
     pub fn write(&self, to: &mut [u8]) -> &CodeTable {
         let words = to.as_chunks_mut::<4>().0.iter_mut();

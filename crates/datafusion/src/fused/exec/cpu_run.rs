@@ -21,9 +21,11 @@ use vectile_scan::Fetch;
 use super::fused_run::FusedRun;
 use super::metrics::GpuMetrics;
 use super::operation::{CollectedRows, Operation};
+use super::star_pipeline::StarTemplate;
 use crate::error;
 use crate::file::ScanFile;
 use crate::fused::table::Tables;
+use crate::metrics::ScanMetrics;
 
 /// A row group to read: a file, its columns in the order of the pipeline, and the index of the row group.
 type RowGroup = (Arc<ScanFile>, Arc<[usize]>, usize);
@@ -45,7 +47,7 @@ impl<O: Operation> FusedRun<O> {
     }
 
     async fn computed_by_program(&self) -> Result<CollectedRows> {
-        let row_groups = self.row_groups().await?;
+        let mut row_groups = self.row_groups().await?;
         if row_groups.is_empty() {
             return self.plan.operation.of_no_rows();
         }
@@ -53,7 +55,12 @@ impl<O: Operation> FusedRun<O> {
         let star = &self.plan.star;
         let (tables, stages) = star.tables_of_rows(&metrics, &self.context).await?;
         metrics.add_stages(stages);
-        if star.is_empty(&tables) {
+        let before = row_groups.len();
+        row_groups.retain(|row_group| may_match(row_group, star, &tables));
+        let scan = ScanMetrics::new(&self.metrics, 0);
+        let pruned = before - row_groups.len();
+        scan.row_groups_pruned_dynamic.add(pruned);
+        if row_groups.is_empty() || star.is_empty(&tables) {
             return self.plan.operation.of_no_rows();
         }
         let consumer = MemoryConsumer::new("VectileKeyTables");
@@ -169,6 +176,20 @@ impl<O: Operation> FusedRun<O> {
         }
         Ok(all)
     }
+}
+
+/// False if zone maps show that no row has a match in some table in which it needs one.
+fn may_match((file, columns, at): &RowGroup, star: &StarTemplate, tables: &Tables) -> bool {
+    star.needed_matches(tables).all(|(column, table)| {
+        let zones = columns
+            .get(column)
+            .and_then(|column| file.file.row_group_zones(*column))
+            .filter(|zones| *at < zones.min.len() && *at < zones.max.len());
+        zones.is_none_or(|zones| {
+            let (least, greatest) = (zones.min.slice(*at, 1), zones.max.slice(*at, 1));
+            table.may_have_key_within(&least, &greatest)
+        })
+    })
 }
 
 /// Fewest rows of row groups, on average, for which their groups are worth to be kept apart.

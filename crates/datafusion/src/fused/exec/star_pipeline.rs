@@ -189,6 +189,22 @@ impl StarTemplate {
         })
     }
 
+    /// The columns of the pipeline, and the tables of `tables`, in which a row must have a match to remain.
+    pub(crate) fn needed_matches<'a>(
+        &'a self,
+        tables: &'a Tables,
+    ) -> impl Iterator<Item = (usize, &'a Arc<KeyTable>)> {
+        let lookups = self.lookups.iter().zip(tables);
+        lookups.filter_map(|(lookup, table)| {
+            let dimension = self.dimensions.get(lookup.dimension)?;
+            let is_needed = dimension.kind.properties().kept == KeptRows::Matched;
+            match lookup.key {
+                LookupKey::Column(column) if is_needed => Some((column, &table.codes)),
+                _ => None,
+            }
+        })
+    }
+
     /// The pipeline over `tables`, one for each lookup.
     pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
         let parameters = self.parameters.iter().map(value_of);

@@ -294,6 +294,10 @@ impl<'a> Sides<'a> {
             ));
         }
         let (probe_plan, build_plan) = plans;
+        // a set of keys is made faster than a table of rows
+        if kind.properties().adds_columns && probe_side.is_too_small(probe_plan, build_plan)? {
+            return Err(FallbackReason::Join("its build side has more rows".into()));
+        }
         Ok(Some(Self {
             probe,
             kind,

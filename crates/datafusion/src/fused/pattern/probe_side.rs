@@ -51,6 +51,25 @@ impl ProbeSide {
     }
 }
 
+/// Fewest rows of a build side for which it matters that the probe side has fewer.
+const MANY_ROWS: f64 = 131_072.0;
+
+impl ProbeSide {
+    /// True if the build side of a join is expected to have many rows, and more than the probe side: DataFusion makes a
+    /// table of the smaller side.
+    pub(super) fn is_too_small(
+        self,
+        probe: &Arc<dyn ExecutionPlan>,
+        build: &Arc<dyn ExecutionPlan>,
+    ) -> Result<bool> {
+        if self == Self::LargestTable {
+            return Ok(false);
+        }
+        let rows = rows_of(probe)?.zip(rows_of(build)?);
+        Ok(rows.is_some_and(|(probe, build)| build > MANY_ROWS.max(probe)))
+    }
+}
+
 /// True for a table, also below filters and projections.
 fn is_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let passes = plan.is::<ProjectionExec>() || plan.is::<FilterExec>() || is_exchange(plan);

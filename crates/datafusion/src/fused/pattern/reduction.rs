@@ -26,6 +26,7 @@ use super::exchange::is_exchange;
 use super::files::num_rows;
 use super::fingerprint::PlanIdentity;
 use super::join::{Join, KeptRows};
+use crate::fresh::fresh;
 use crate::source::VectileSource;
 use crate::stack;
 
@@ -154,7 +155,7 @@ impl Reducer {
             if plan.fetch().is_some() {
                 return Ok(None);
             }
-            let whole = match is_filtered(plan)? && PlanIdentity::of(plan)?.is_some() {
+            let whole = match is_filtered(plan)? && is_repeatable(plan)? {
                 true => Some(Self {
                     plan: Arc::clone(plan),
                     column,
@@ -224,9 +225,11 @@ impl Reducer {
             Arc::new(Column::new(plan.schema().field(column).name(), column))
         };
         let on = vec![(column_of(scan, column), column_of(&self.plan, self.column))];
+        // operators keep state while they run, such as the files that are left to be read
+        let keys = fresh(&self.plan)?;
         let joined = HashJoinExec::try_new(
             Arc::clone(scan),
-            Arc::clone(&self.plan),
+            keys,
             on,
             None,
             &JoinType::LeftSemi,
@@ -281,6 +284,13 @@ fn origin(plan: &Plan, column: usize) -> Option<(usize, usize)> {
         JoinType::RightSemi => Some((1, column)),
         _ => None,
     }
+}
+
+/// True if a plan has the same rows whenever it runs. Aggregates need not: the first value is any, and a sum of floats
+/// depends on the order of rows.
+fn is_repeatable(plan: &Plan) -> Result<bool> {
+    let has_aggregate = plan.exists(|node| Ok(node.is::<AggregateExec>()))?;
+    Ok(!has_aggregate && PlanIdentity::of(plan)?.is_some())
 }
 
 /// True if a plan may have fewer keys than the table that it reads.
