@@ -92,6 +92,12 @@ dispatched! {
     }
 }
 
+dispatched! {
+    fn is_set(flags: &[i64; VECTOR_LEN]) -> Mask {
+        mask_of(flags, |flag| flag != 0)
+    }
+}
+
 /// The codes that the values of a column of text have in a table.
 pub(crate) struct TextKeys<'a> {
     reader: &'a Reader<'a>,
@@ -149,9 +155,14 @@ impl<'a> TextKeys<'a> {
     }
 }
 
+/// The most booleans that are kept as bytes, for each row group anew.
+const MOST_FLAGS: usize = 1 << 14;
+
 /// The values of a payload column.
 pub(crate) struct Payload {
     values: ArrayRef,
+    /// Few booleans as bytes, which can be gathered; empty for others.
+    flags: Vec<u8>,
     domain: Domain,
 }
 
@@ -171,7 +182,15 @@ impl Payload {
             (_, Some((low, high))) => Bounds(low, high),
         };
         let domain = Domain { of, bounds };
-        Ok(Self { values, domain })
+        let flags = values.as_boolean_opt().into_iter();
+        let flags = flags.filter(|bits| bits.len() <= MOST_FLAGS);
+        let flags = flags.flat_map(|bits| bits.values().iter().map(u8::from));
+        let flags = flags.collect();
+        Ok(Self {
+            values,
+            flags,
+            domain,
+        })
     }
 
     /// Type and bounds of the values.
@@ -204,10 +223,16 @@ impl Payload {
             let bits = values
                 .as_boolean_opt()
                 .ok_or_else(|| mismatch(values.data_type()))?;
-            let bits = bits.values();
-            *mask = mask_of(codes, |code| {
-                (code as usize) < bits.len() && bits.value(code as usize)
-            });
+            if self.flags.is_empty() {
+                let bits = bits.values();
+                *mask = mask_of(codes, |code| {
+                    (code as usize) < bits.len() && bits.value(code as usize)
+                });
+                return Ok(());
+            }
+            let mut flags = [0; VECTOR_LEN];
+            Table::new(&self.flags).gather(0, codes, 0, &mut flags);
+            *mask = is_set(&flags);
             return Ok(());
         }
         let data = values.to_data();

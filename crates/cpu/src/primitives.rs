@@ -204,17 +204,48 @@ dispatched! {
     }
 }
 
+/// Rows whose values are blended at once.
+const BLENDED: usize = 32;
+
+#[inline(always)]
+fn blend<T: Copy>(mask: &Mask, values: &[T; VECTOR_LEN], out: &mut [T; VECTOR_LEN]) {
+    let words = mask
+        .iter()
+        .flat_map(|word| [*word as u32, (word >> BLENDED) as u32]);
+    let values = values.as_chunks::<BLENDED>().0.iter();
+    let parts = out.as_chunks_mut::<BLENDED>().0.iter_mut().zip(values);
+    for (word, (out, values)) in words.zip(parts) {
+        for lane in 0..BLENDED {
+            // copied or not, all lanes do the same
+            out[lane] = if word >> lane & 1 == 1 {
+                values[lane]
+            } else {
+                out[lane]
+            };
+        }
+    }
+}
+
+dispatched! {
+    fn blend_ints(mask: &Mask, values: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
+        blend(mask, values, out);
+    }
+}
+
+dispatched! {
+    fn blend_floats(mask: &Mask, values: &[f64; VECTOR_LEN], out: &mut [f64; VECTOR_LEN]) {
+        blend(mask, values, out);
+    }
+}
+
 /// Copies the values of the rows of a mask.
 pub(crate) fn merge(mask: &Mask, values: &Values, out: &mut Values) -> Result<()> {
-    macro_rules! rows {
-        ($from:expr, $out:expr) => {
-            for_each_row(mask, |row| $out[row] = $from[row])
-        };
-    }
     match (values, out) {
-        (Values::Int(from), Values::Int(out)) => rows!(from, out),
-        (Values::Wide(from), Values::Wide(out)) => rows!(from, out),
-        (Values::Float(from), Values::Float(out)) => rows!(from, out),
+        (Values::Int(from), Values::Int(out)) => blend_ints(mask, from, out),
+        (Values::Wide(from), Values::Wide(out)) => {
+            for_each_row(mask, |row| out[row] = from[row]);
+        }
+        (Values::Float(from), Values::Float(out)) => blend_floats(mask, from, out),
         (Values::Bool(from), Values::Bool(out)) => {
             for ((out, from), mask) in out.iter_mut().zip(from).zip(mask) {
                 *out = (*out & !mask) | (from & mask);
