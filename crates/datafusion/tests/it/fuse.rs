@@ -351,3 +351,103 @@ async fn groups_have_any_number_of_keys() {
         same_without(&fixture, &sql).await;
     }
 }
+
+/// Tables large enough that the keys of one side restrict the other, and a part of a plan runs twice.
+async fn with_large_tables() -> Fixture {
+    let fixture = fixture().await;
+    for (table, rows) in [
+        (
+            "fact",
+            "SELECT value % 20000 AS fid, value % 100 AS v FROM generate_series(1, 150000)",
+        ),
+        (
+            "dim",
+            "SELECT value AS k, value % 7 AS c FROM generate_series(1, 20000)",
+        ),
+        (
+            "wide",
+            "SELECT value % 5000 + 1000 AS id2, value % 9 AS w FROM generate_series(1, 140000)",
+        ),
+        (
+            "cust",
+            "SELECT value AS id, value + 1000 AS id2, value % 3 AS c FROM generate_series(1, 5000)",
+        ),
+        (
+            "ord",
+            "SELECT value % 6000 AS cid, value % 11 AS x FROM generate_series(1, 30000)",
+        ),
+    ] {
+        fixture.make(table, rows).await;
+    }
+    fixture
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_one_side_restrict_the_other() {
+    let fixture = with_large_tables().await;
+    let some = "(SELECT id, id2 FROM cust WHERE id IN (SELECT cid FROM ord WHERE x > 5)) d";
+    let groups = "(SELECT fid, sum(v) AS s FROM fact GROUP BY fid) g";
+    for sql in [
+        "SELECT count(*), sum(d.c), sum(b.w) FROM fact f JOIN (SELECT * FROM dim WHERE c = 3) d ON f.fid = d.k \
+         JOIN wide b ON b.id2 = f.fid"
+            .to_owned(),
+        format!("SELECT d.id, g.s FROM {some} JOIN {groups} ON d.id2 = g.fid ORDER BY 1"),
+        format!(
+            "SELECT d.id, g.s FROM (SELECT id, id2 FROM cust JOIN ord ON cid = id AND x = 3 AND cid < 100) d \
+             JOIN {groups} ON d.id2 = g.fid ORDER BY 1"
+        ),
+        format!(
+            "SELECT d.id, g.s FROM (SELECT id, id2 FROM cust LEFT JOIN ord ON cid = id AND x = 3) d \
+             JOIN {groups} ON d.id2 = g.fid ORDER BY 1, 2"
+        ),
+        format!(
+            "SELECT count(*), sum(d.id), sum(b.w) FROM fact f JOIN {some} ON fid = d.id2 \
+             LEFT JOIN (SELECT id2, min(w) AS w FROM wide GROUP BY id2) b ON b.id2 = f.fid"
+        ),
+        format!(
+            "SELECT count(*), sum(g.s) FROM (SELECT id2 FROM cust WHERE c = 1) d LEFT JOIN {groups} ON d.id2 = g.fid"
+        ),
+        format!(
+            "SELECT count(*), sum(d.id2) FROM (SELECT id2 FROM cust WHERE c = 1) d \
+             WHERE NOT EXISTS (SELECT 1 FROM {groups} WHERE g.fid = d.id2 AND g.s > 400)"
+        ),
+        format!(
+            "SELECT count(*), sum(d.id2) FROM (SELECT id2 FROM cust WHERE c = 1) d \
+             WHERE d.id2 NOT IN (SELECT fid FROM {groups} WHERE g.s > 400)"
+        ),
+        "SELECT count(*) FROM fact f JOIN (SELECT * FROM dim WHERE c = 3) d ON f.fid = d.k \
+         WHERE f.v < 0.5 * (SELECT avg(v) FROM fact g WHERE g.fid = d.k)"
+            .to_owned(),
+    ] {
+        fixture.run("SET vectile.fuse = true").await.unwrap();
+        let fused = fixture.answer(&sql).await;
+        fixture.run("SET vectile.fuse = false").await.unwrap();
+        assert_eq!(fused, fixture.answer(&sql).await, "{sql}");
+    }
+    fixture.run("SET vectile.fuse = true").await.unwrap();
+    let sql = format!("SELECT d.id, g.s FROM {some} JOIN {groups} ON d.id2 = g.fid");
+    let plan = fixture.plan(&sql).await;
+    assert!(plan.contains("joins=[fid = "), "{plan}");
+    // groups may differ from run to run
+    let sql = "SELECT count(*) FROM (SELECT c, first_value(id2) AS k FROM cust WHERE id > 7 GROUP BY c) d \
+               JOIN (SELECT fid, sum(v) AS s FROM fact GROUP BY fid) g ON d.k = g.fid";
+    let plan = fixture.plan(sql).await;
+    assert!(!plan.contains("joins=[fid = "), "{plan}");
+}
+
+/// Row groups whose zone maps show that no row has a match are not read.
+#[tokio::test]
+async fn keys_of_joins_prune_row_groups() {
+    let fixture = fixture().await;
+    let rows = "SELECT value AS id, value % 10 AS v FROM generate_series(0, 599999)";
+    fixture.make("sorted", rows).await;
+    let keys = "SELECT value * 7 AS k FROM generate_series(0, 99)";
+    fixture.make("keys", keys).await;
+    let sql = "SELECT count(*), sum(v) FROM sorted JOIN keys ON id = k";
+    let (plan, _) = fixture.executed(sql).await;
+    let pruned = metric(&plan, "row_groups_pruned_dynamic_filter");
+    assert!(pruned > 0, "{pruned}");
+    same_without(&fixture, sql).await;
+    let none = "SELECT count(*), sum(v) FROM sorted JOIN keys ON id = k + 2000000";
+    same_without(&fixture, none).await;
+}
