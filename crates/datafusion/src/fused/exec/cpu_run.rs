@@ -21,7 +21,7 @@ use vectile_scan::Fetch;
 use super::fused_run::FusedRun;
 use super::metrics::GpuMetrics;
 use super::operation::{CollectedRows, Operation};
-use super::star_pipeline::StarTemplate;
+use super::star_pipeline::{JoinOrder, StarTemplate};
 use crate::error;
 use crate::file::ScanFile;
 use crate::fused::table::Tables;
@@ -103,7 +103,7 @@ impl<O: Operation> FusedRun<O> {
         row_groups: &[RowGroup],
     ) -> Result<(O, CollectedRows)> {
         let plan = &self.plan;
-        let mut pipeline = plan.star.pipeline(tables)?;
+        let mut pipeline = plan.star.pipeline(tables, JoinOrder::MostDroppedPerTime)?;
         operation.replace_outputs(&plan.operation, &mut pipeline.output);
         let ascending = ascending_key(&pipeline, row_groups);
         let pipeline = Arc::new(pipeline);

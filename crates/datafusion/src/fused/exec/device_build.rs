@@ -16,7 +16,7 @@ use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
 use super::input::{Input, TableRowGroup, decline};
 use super::stage::BuildInput;
-use super::star_pipeline::StarTemplate;
+use super::star_pipeline::{JoinOrder, StarTemplate};
 use crate::error;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
@@ -71,7 +71,7 @@ impl BuildTables for DeviceBuild {
         let mut batch_stream = BatchStream::new(row_groups, environment, None);
         let tables = self.star.tables(environment);
         let ((tables, stages), ()) = try_join(tables, batch_stream.begin()).await?;
-        let pipeline = self.star.pipeline(&tables)?;
+        let pipeline = self.star.pipeline(&tables, JoinOrder::MostSelective)?;
         let Some(batch) = batch_stream.all().await? else {
             return Err(unsupported("its rows do not fit the device together"));
         };

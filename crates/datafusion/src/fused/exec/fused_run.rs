@@ -31,6 +31,7 @@ use super::fused_plan::FusedPlan;
 use super::input::{TableRowGroup, decline};
 use super::metrics::GpuMetrics;
 use super::operation::{CollectedRows, Collector, Operation};
+use super::star_pipeline::JoinOrder;
 use crate::error;
 use crate::fused::background::{CORES_SHARE, Kind};
 use crate::fused::cost_model::{Costs, Missing, Work};
@@ -284,7 +285,7 @@ impl<O: Operation> FusedRun<O> {
             limits,
         } = *environment;
         let plan = &self.plan;
-        let mut pipeline = plan.star.pipeline(tables)?;
+        let mut pipeline = plan.star.pipeline(tables, JoinOrder::MostSelective)?;
         operation.replace_outputs(&plan.operation, &mut pipeline.output);
         let rows = batch_stream.rows();
         let mut run = KernelRun {

@@ -25,6 +25,16 @@ use crate::fused::pattern::join::{JoinKind, KeptRows, KeySource};
 use crate::fused::scalar::value_of;
 use crate::fused::table::{Table, Tables};
 
+/// The order of the filters of joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum JoinOrder {
+    /// The filter that keeps the smallest share of rows comes first: threads of a kernel wait for memory, whatever the
+    /// table.
+    MostSelective,
+    /// The filter that drops the most rows in a unit of time comes first.
+    MostDroppedPerTime,
+}
+
 /// The pipeline of a query, without its key tables.
 #[derive(Clone, Debug)]
 pub(crate) struct StarTemplate {
@@ -95,6 +105,15 @@ fn column_of(key: &Expr) -> Option<usize> {
 }
 
 impl StarLookup {
+    /// Estimated time of a lookup in a program, in that of a lookup of a column in a dense table.
+    fn cost(&self, table: &Table) -> f64 {
+        match &self.key {
+            LookupKey::Column(_) if table.codes.is_hashed() => 4.0,
+            LookupKey::Column(_) => 1.0,
+            LookupKey::Computed(parts) => 3.0 + parts.len() as f64,
+        }
+    }
+
     /// The lookups `wanted`, of joins by `keys`.
     pub(crate) fn all(wanted: &[LookupSpec], keys: &[LookupKey]) -> Vec<Self> {
         let lookups = wanted.iter().enumerate().map(|(i, of)| {
@@ -206,7 +225,7 @@ impl StarTemplate {
     }
 
     /// The pipeline over `tables`, one for each lookup.
-    pub(crate) fn pipeline(&self, tables: &Tables) -> Result<Pipeline> {
+    pub(crate) fn pipeline(&self, tables: &Tables, order: JoinOrder) -> Result<Pipeline> {
         let parameters = self.parameters.iter().map(value_of);
         let filler = TemplateFiller {
             tables,
@@ -221,7 +240,7 @@ impl StarTemplate {
             Filter::And(filters) => filters,
             filter => vec![filter],
         };
-        filters.extend(self.join_filters(&filler)?);
+        filters.extend(self.join_filters(&filler, order)?);
         filters.extend(self.match_filters(&filler)?);
         for filter in &self.joined_filters {
             filters.push(filler.joined(filter)?);
@@ -318,13 +337,14 @@ impl StarTemplate {
         all
     }
 
-    /// The filters of all joins, the most selective one first: kernels test one after the other.
-    fn join_filters(&self, filler: &TemplateFiller<'_>) -> Result<Vec<Filter>> {
+    /// The filters of all joins. Kernels and programs test one after the other.
+    fn join_filters(&self, filler: &TemplateFiller<'_>, order: JoinOrder) -> Result<Vec<Filter>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
             let lookup = self.lookups.iter().position(is_its).ok_or_else(missing)?;
             let table = filler.tables.get(lookup).ok_or_else(missing)?;
+            let cost = |lookup: usize| self.lookups.get(lookup).map_or(1.0, |of| of.cost(table));
             let only_tests_existence = self.only_tests_existence(number);
             let filter = match self.condition(number).filter(|_| only_tests_existence) {
                 Some(condition) => {
@@ -333,7 +353,12 @@ impl StarTemplate {
                 None => filler.join_filter(dimension.kind, lookup)?,
             };
             if let Some(filter) = filter {
-                filters.push((dimension.share_kept(table.codes.len()), filter));
+                let share = dimension.share_kept(table.codes.len());
+                let rank = match order {
+                    JoinOrder::MostSelective => share,
+                    JoinOrder::MostDroppedPerTime => (share - 1.0) / cost(lookup),
+                };
+                filters.push((rank, filter));
             }
         }
         filters.sort_by(|(a, _), (b, _)| a.total_cmp(b));
