@@ -3,8 +3,6 @@
 //! The compiler does not use the processor's gather instructions by itself: they take half of the time of single loads.
 
 use vectile_encodings::VECTOR_LEN;
-#[cfg(target_arch = "x86_64")]
-use vectile_encodings::dispatched;
 
 /// Values of 1, 2, 4 or 8 bytes, little-endian, one behind the other.
 #[derive(Clone, Copy)]
@@ -82,16 +80,15 @@ impl<'a> Table<'a> {
     ) {
         #[cfg(target_arch = "x86_64")]
         {
-            let whole = self.whole_words();
+            let mut short = [0; 8];
+            let words = self.words(&mut short);
             if is_x86_feature_detected!("avx512f") {
-                // SAFETY: the processor has the instructions; `whole_words` bounds the indices of whole words.
-                unsafe { self.gather_avx512(first, keys, missing, whole, out) };
-                return self.patch(first, keys, whole, out);
+                // SAFETY: the processor has the instructions.
+                return unsafe { words.gather_avx512(first, keys, missing, out) };
             }
             if is_x86_feature_detected!("avx2") {
-                // SAFETY: as above.
-                unsafe { self.gather_avx2(first, keys, missing, whole, out) };
-                return self.patch(first, keys, whole, out);
+                // SAFETY: the processor has the instructions.
+                return unsafe { words.gather_avx2(first, keys, missing, out) };
             }
         }
         self.gather_singly(first, keys, missing, out);
@@ -111,125 +108,132 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Number of indices at which a word of 8 bytes is within the table.
+    /// The words of the table. Those of a table below 8 bytes are in `short`.
     #[cfg(target_arch = "x86_64")]
-    fn whole_words(self) -> u64 {
-        match self.bytes.len().checked_sub(8) {
-            Some(last) => (last >> self.shift) as u64 + 1,
-            None => 0,
+    fn words<'b>(self, short: &'b mut [u8; 8]) -> Words<'b>
+    where
+        'a: 'b,
+    {
+        let bytes = match self.bytes.len() {
+            len @ 0..8 => {
+                short[..len].copy_from_slice(self.bytes);
+                short
+            }
+            _ => self.bytes,
+        };
+        Words {
+            bytes,
+            last: bytes.len().saturating_sub(8),
+            of: self,
         }
     }
+}
 
-    /// Sets the values of the last indices, at which words end behind the table.
-    #[cfg(target_arch = "x86_64")]
-    fn patch(self, first: i64, keys: &[i64; VECTOR_LEN], whole: u64, out: &mut [i64; VECTOR_LEN]) {
-        let rest = (self.len() as u64).saturating_sub(whole);
-        if rest == 0 || !any_behind(first, whole, rest, keys) {
-            return;
-        }
-        for (out, key) in out.iter_mut().zip(keys) {
-            if is_behind(first, whole, rest, *key)
-                && let Some(value) = self.get(key.wrapping_sub(first) as usize)
-            {
-                *out = value;
-            }
-        }
+/// A table that is read in words of 8 bytes. The word of a value begins with it, or is the last word of the table.
+///
+/// Invariants: `bytes` has `last + 8` bytes; the values of `of` are the first ones in it.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    bytes: &'a [u8],
+    /// The offset of the last word.
+    last: usize,
+    of: Table<'a>,
+}
+
+/// A value at byte `o` of the table is at byte `o - w` of its word, which is at `w = min(o, last)`. A shift to the left
+/// drops the bytes behind it, and one to the right those before it.
+#[cfg(target_arch = "x86_64")]
+impl Words<'_> {
+    /// Bits of a word that a value does not use.
+    fn unused(self) -> i64 {
+        64 - (8 << self.of.shift)
     }
 
     /// # Safety
     ///
-    /// The processor has AVX-512 F, and 8 bytes from `index << shift` on are within the table for `index < whole`.
-    #[cfg(target_arch = "x86_64")]
+    /// The processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     unsafe fn gather_avx512(
         self,
         first: i64,
         keys: &[i64; VECTOR_LEN],
         missing: i64,
-        whole: u64,
         out: &mut [i64; VECTOR_LEN],
     ) {
         use std::arch::x86_64::*;
         let table = self.bytes.as_ptr().cast::<i64>();
         let (first, missing) = (_mm512_set1_epi64(first), _mm512_set1_epi64(missing));
-        let whole = _mm512_set1_epi64(whole as i64);
-        let shift = _mm_cvtsi32_si128(self.shift as i32);
-        let unused = _mm_cvtsi32_si128(64 - (8 << self.shift));
+        let len = _mm512_set1_epi64(self.of.len() as i64);
+        let last = _mm512_set1_epi64(self.last as i64);
+        let unused = _mm512_set1_epi64(self.unused());
+        let shift = _mm_cvtsi32_si128(self.of.shift as i32);
         let pairs = keys.as_chunks::<8>().0.iter();
         for (keys, out) in pairs.zip(out.as_chunks_mut::<8>().0) {
-            // SAFETY: both arrays have 8 values of 64 bits. Lanes of `within` have an index below `whole`, for which the
-            // caller guarantees 8 bytes; others are not read.
-            unsafe {
-                let keys = _mm512_loadu_si512(keys.as_ptr().cast());
-                let index = _mm512_sub_epi64(keys, first);
-                let within = _mm512_cmplt_epu64_mask(index, whole);
-                let at = _mm512_sll_epi64(index, shift);
-                let words = _mm512_mask_i64gather_epi64::<1>(missing, within, at, table);
-                let words = _mm512_mask_sll_epi64(words, within, words, unused);
-                let values = match self.is_signed {
-                    true => _mm512_mask_sra_epi64(words, within, words, unused),
-                    false => _mm512_mask_srl_epi64(words, within, words, unused),
-                };
-                _mm512_storeu_si512(out.as_mut_ptr().cast(), values);
-            }
+            // SAFETY: the array has 8 values of 64 bits.
+            let keys = unsafe { _mm512_loadu_si512(keys.as_ptr().cast()) };
+            let index = _mm512_sub_epi64(keys, first);
+            let within = _mm512_cmplt_epu64_mask(index, len);
+            let offset = _mm512_sll_epi64(index, shift);
+            let at = _mm512_min_epu64(offset, last);
+            let before = _mm512_slli_epi64::<3>(_mm512_sub_epi64(offset, at));
+            // SAFETY: `at` is at most `last`, from which on the table has 8 bytes.
+            let words = unsafe { _mm512_mask_i64gather_epi64::<1>(missing, within, at, table) };
+            let behind = _mm512_sub_epi64(unused, before);
+            let words = _mm512_mask_sllv_epi64(words, within, words, behind);
+            let values = match self.of.is_signed {
+                true => _mm512_mask_srav_epi64(words, within, words, unused),
+                false => _mm512_mask_srlv_epi64(words, within, words, unused),
+            };
+            // SAFETY: the array has 8 values of 64 bits.
+            unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), values) };
         }
     }
 
     /// # Safety
     ///
-    /// The processor has AVX2, and 8 bytes from `index << shift` on are within the table for `index < whole`.
-    #[cfg(target_arch = "x86_64")]
+    /// The processor has AVX2.
     #[target_feature(enable = "avx2")]
     unsafe fn gather_avx2(
         self,
         first: i64,
         keys: &[i64; VECTOR_LEN],
         missing: i64,
-        whole: u64,
         out: &mut [i64; VECTOR_LEN],
     ) {
         use std::arch::x86_64::*;
         let table = self.bytes.as_ptr().cast::<i64>();
-        let sign = _mm256_set1_epi64x(i64::MIN);
         let (first, missing) = (_mm256_set1_epi64x(first), _mm256_set1_epi64x(missing));
-        let whole = _mm256_xor_si256(_mm256_set1_epi64x(whole as i64), sign);
-        let shift = _mm_cvtsi32_si128(self.shift as i32);
+        // there are no unsigned comparisons
+        let lowest = _mm256_set1_epi64x(i64::MIN);
+        let len = _mm256_xor_si256(_mm256_set1_epi64x(self.of.len() as i64), lowest);
+        let last = _mm256_set1_epi64x(self.last as i64);
+        let unused = _mm256_set1_epi64x(self.unused());
+        let shift = _mm_cvtsi32_si128(self.of.shift as i32);
+        // nor arithmetic shifts: flipping the sign bit and subtracting it extends it
+        let sign = match self.of.is_signed {
+            true => _mm256_srlv_epi64(lowest, unused),
+            false => _mm256_setzero_si256(),
+        };
         let pairs = keys.as_chunks::<4>().0.iter();
         for (keys, out) in pairs.zip(out.as_chunks_mut::<4>().0) {
-            let values: [i64; 4];
-            let within: [i64; 4];
-            // SAFETY: both arrays have 4 values of 64 bits. Lanes of `is_within` have an index below `whole`, for which
-            // the caller guarantees 8 bytes; others are not read.
-            unsafe {
-                let keys = _mm256_loadu_si256(keys.as_ptr().cast());
-                let index = _mm256_sub_epi64(keys, first);
-                let is_within = _mm256_cmpgt_epi64(whole, _mm256_xor_si256(index, sign));
-                let at = _mm256_sll_epi64(index, shift);
-                let words = _mm256_mask_i64gather_epi64::<1>(missing, table, at, is_within);
-                values = std::mem::transmute::<__m256i, [i64; 4]>(words);
-                within = std::mem::transmute::<__m256i, [i64; 4]>(is_within);
-            }
-            for (out, (word, within)) in out.iter_mut().zip(values.into_iter().zip(within)) {
-                *out = match within {
-                    0 => word,
-                    _ => self.extended(word),
-                };
-            }
+            // SAFETY: the array has 4 values of 64 bits.
+            let keys = unsafe { _mm256_loadu_si256(keys.as_ptr().cast()) };
+            let index = _mm256_sub_epi64(keys, first);
+            let within = _mm256_cmpgt_epi64(len, _mm256_xor_si256(index, lowest));
+            let offset = _mm256_sll_epi64(index, shift);
+            let at = _mm256_blendv_epi8(offset, last, _mm256_cmpgt_epi64(offset, last));
+            let before = _mm256_slli_epi64::<3>(_mm256_sub_epi64(offset, at));
+            // SAFETY: lanes of `within` have an index below `len`, so their offset is not negative and `at` at most
+            // `last`, from which on the table has 8 bytes. Other lanes are not read.
+            let words = unsafe { _mm256_mask_i64gather_epi64::<1>(missing, table, at, within) };
+            let behind = _mm256_sub_epi64(unused, before);
+            let values = _mm256_srlv_epi64(_mm256_sllv_epi64(words, behind), unused);
+            let values = _mm256_sub_epi64(_mm256_xor_si256(values, sign), sign);
+            let values = _mm256_blendv_epi8(missing, values, within);
+            // SAFETY: the array has 4 values of 64 bits.
+            unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), values) };
         }
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn is_behind(first: i64, whole: u64, rest: u64, key: i64) -> bool {
-    (key.wrapping_sub(first) as u64).wrapping_sub(whole) < rest
-}
-
-#[cfg(target_arch = "x86_64")]
-dispatched! {
-    fn any_behind(first: i64, whole: u64, rest: u64, keys: &[i64; VECTOR_LEN]) -> bool {
-        let behind = |key: &i64| is_behind(first, whole, rest, *key);
-        keys.iter().fold(false, |any, key| any | behind(key))
     }
 }
 
@@ -238,33 +242,52 @@ mod tests {
     use super::*;
 
     fn check<T: Integer + Into<i128>>(values: Vec<T>) {
-        for len in [0, 1, 3, 7, 8, 9, values.len()] {
+        for len in (0..18).chain([values.len()]) {
             let values = &values[..len];
-            for first in [0, -5, i64::MAX - 3, i64::MIN] {
+            for first in [0, -5, i64::MAX - 3, i64::MAX, i64::MIN, i64::MIN + 2] {
                 let mut keys = [0; VECTOR_LEN];
                 let numbers = keys.iter_mut().zip(0i64..);
                 numbers.for_each(|(key, at)| *key = first.wrapping_add(at % 310 - 4));
                 keys[9] = i64::MAX;
                 keys[10] = i64::MIN;
-                let mut out = [7; VECTOR_LEN];
-                let table = Table::new(values);
-                table.gather(first, &keys, -9, &mut out);
-                let mut singly = [7; VECTOR_LEN];
-                table.gather_singly(first, &keys, -9, &mut singly);
-                assert_eq!(singly, out);
-                #[cfg(target_arch = "x86_64")]
-                if is_x86_feature_detected!("avx2") {
-                    let (mut of_avx2, whole) = ([7; VECTOR_LEN], table.whole_words());
-                    // SAFETY: the processor has the instructions; `whole_words` bounds the indices of whole words.
-                    unsafe { table.gather_avx2(first, &keys, -9, whole, &mut of_avx2) };
-                    table.patch(first, &keys, whole, &mut of_avx2);
-                    assert_eq!(of_avx2, out);
+                // offsets that wrap around into the table
+                for (key, bits) in keys[20..].iter_mut().zip(56..64) {
+                    *key = first.wrapping_add(1 << bits);
                 }
-                for (key, value) in keys.iter().zip(out) {
-                    let index = key.wrapping_sub(first) as u64 as usize;
-                    let expected = values.get(index).map_or(-9, |value| (*value).into());
-                    assert_eq!(i128::from(value), expected, "{len} values, key {key}");
-                }
+                check_keys(values, first, &keys);
+            }
+        }
+    }
+
+    fn check_keys<T: Integer + Into<i128>>(values: &[T], first: i64, keys: &[i64; VECTOR_LEN]) {
+        let (len, table) = (values.len(), Table::new(values));
+        let check = |kind: &str, gather: &dyn Fn(&mut [i64; VECTOR_LEN])| {
+            let mut out = [7; VECTOR_LEN];
+            gather(&mut out);
+            for (key, value) in keys.iter().zip(out) {
+                let index = key.wrapping_sub(first) as u64 as usize;
+                let expected = values.get(index).map_or(-9, |value| (*value).into());
+                let of = format!("{kind}: {len} values from {first}, key {key}");
+                assert_eq!(i128::from(value), expected, "{of}");
+            }
+        };
+        check("best", &|out| table.gather(first, keys, -9, out));
+        check("singly", &|out| table.gather_singly(first, keys, -9, out));
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut short = [0xee; 8];
+            let words = table.words(&mut short);
+            if is_x86_feature_detected!("avx512f") {
+                // SAFETY: the processor has the instructions.
+                check("avx512", &|out| unsafe {
+                    words.gather_avx512(first, keys, -9, out);
+                });
+            }
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has the instructions.
+                check("avx2", &|out| unsafe {
+                    words.gather_avx2(first, keys, -9, out)
+                });
             }
         }
     }
