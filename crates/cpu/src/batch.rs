@@ -1,6 +1,6 @@
 //! Batches: the rows that a program runs over at once.
 
-use vectile_encodings::layout::Sequence;
+use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::Result;
 
@@ -42,25 +42,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Decodes the rows of a sequence as `reference + entry`. Entries behind the batch are arbitrary.
-    pub fn integers(
-        self,
-        of: &Sequence,
-        reference: i64,
-        out: &mut [i64; VECTOR_LEN],
-    ) -> Result<()> {
+    /// Decodes the rows of a sequence. Entries behind the batch are arbitrary.
+    pub fn integers(self, of: &SequenceReader<'_>, out: &mut [i64; VECTOR_LEN]) -> Result<()> {
         match self {
-            Self::Vector(vector) => of.decode_integers(vector, reference, out)?,
-            Self::Rows(rows, _) => of.pick_integers(rows, reference, &mut out[..rows.len()])?,
-        }
-        Ok(())
-    }
-
-    /// Decodes the codes of the rows. Entries behind the batch are arbitrary.
-    pub fn codes(self, of: &Sequence, out: &mut [u32; VECTOR_LEN]) -> Result<()> {
-        match self {
-            Self::Vector(vector) => of.decode_codes(vector, out)?,
-            Self::Rows(rows, _) => of.pick_codes(rows, &mut out[..rows.len()])?,
+            Self::Vector(vector) => of.decode(vector, out)?,
+            Self::Rows(rows, _) => of.pick(rows, &mut out[..rows.len()])?,
         }
         Ok(())
     }

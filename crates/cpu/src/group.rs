@@ -2,7 +2,7 @@
 
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
-use vectile_encodings::layout::Sequence;
+use vectile_encodings::layout::SequenceReader;
 use vectile_pipeline::{Bounds, Error, Expr, GroupKey, Result, Type};
 
 use crate::batch::Batch;
@@ -39,7 +39,7 @@ enum Digits<'a> {
     /// Codes of a dictionary.
     Dictionary {
         column: usize,
-        codes: Option<&'a Sequence>,
+        codes: Option<SequenceReader<'a>>,
         entries: ArrayRef,
     },
 }
@@ -284,10 +284,10 @@ impl<'a> Key<'a> {
             Digits::Dictionary { column, codes, .. } => {
                 if let Some(codes) = codes {
                     let mut of_rows = [0; VECTOR_LEN];
-                    batch.codes(codes, &mut of_rows)?;
+                    batch.integers(codes, &mut of_rows)?;
                     pairs
                         .zip(&of_rows)
-                        .for_each(|(digit, code)| *digit = T::of_code(*code));
+                        .for_each(|(digit, code)| *digit = T::of_code(*code as u32));
                 }
                 readers[*column].valid(batch)
             }

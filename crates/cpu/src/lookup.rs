@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::Sequence;
+use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{VECTOR_LEN, dispatched};
 use vectile_pipeline::join::{CodeTable, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
@@ -106,7 +106,7 @@ pub(crate) struct TextKeys<'a> {
 
 enum TextCodes<'a> {
     /// A code for each entry of a dictionary, -1 for entries without one.
-    Entries(Option<&'a Sequence>, Vec<i64>),
+    Entries(Option<SequenceReader<'a>>, Vec<i64>),
     Table(&'a KeyTable),
 }
 
@@ -137,7 +137,7 @@ impl<'a> TextKeys<'a> {
             TextCodes::Entries(sequence, of_entries) => {
                 let mut entries = [0; VECTOR_LEN];
                 if let Some(sequence) = sequence {
-                    batch.integers(sequence, 0, &mut entries)?;
+                    batch.integers(sequence, &mut entries)?;
                 }
                 // entries of nulls are arbitrary
                 Table::new(of_entries).gather(0, &entries, -1, codes);

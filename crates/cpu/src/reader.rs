@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{Nulls, Sequence, Values as Stored};
+use vectile_encodings::layout::{Nulls, Sequence, SequenceReader, Values as Stored};
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
@@ -31,10 +31,11 @@ enum Source<'a> {
     Integers {
         reference: i64,
         offsets: &'a Sequence,
+        values: SequenceReader<'a>,
     },
     /// Entries of a dictionary of integers.
     Entries {
-        codes: &'a Sequence,
+        codes: SequenceReader<'a>,
         entries: Vec<i64>,
     },
     /// Decoded by the column.
@@ -51,7 +52,13 @@ impl<'a> Reader<'a> {
         match layout.values {
             _ if !is_integer => {}
             Stored::Integers { reference, offsets } => match i64::try_from(reference) {
-                Ok(reference) => source = Source::Integers { reference, offsets },
+                Ok(reference) => {
+                    source = Source::Integers {
+                        reference,
+                        offsets,
+                        values: SequenceReader::new(offsets, reference),
+                    }
+                }
                 Err(_) => {
                     let upper = offsets.largest(column.len())?;
                     bounds = Some(integers_up_to(reference, upper));
@@ -62,6 +69,7 @@ impl<'a> Reader<'a> {
                     let first = entries.first().copied().unwrap_or_default();
                     let last = entries.last().copied().unwrap_or_default();
                     bounds = Some(Bounds(first.into(), last.into()));
+                    let codes = SequenceReader::new(codes, 0);
                     source = Source::Entries { codes, entries };
                 }
             }
@@ -93,8 +101,13 @@ impl<'a> Reader<'a> {
     ///
     /// Errors of decoding.
     pub fn find_bounds(&self) -> Result<()> {
-        if let (Some(of), false, Source::Integers { reference, offsets }) =
-            (self.of, self.is_exact.get(), &self.source)
+        if let (
+            Some(of),
+            false,
+            Source::Integers {
+                reference, offsets, ..
+            },
+        ) = (self.of, self.is_exact.get(), &self.source)
         {
             let upper = offsets.largest(self.column.len())?;
             let bounds = integers_up_to((*reference).into(), upper);
@@ -115,7 +128,12 @@ impl<'a> Reader<'a> {
         let of = self.of.ok_or_else(unsupported)?;
         let bounds = match (self.bounds.get(), &self.source) {
             (Some(bounds), _) => bounds,
-            (None, Source::Integers { reference, offsets }) => {
+            (
+                None,
+                Source::Integers {
+                    reference, offsets, ..
+                },
+            ) => {
                 let upper = offsets.upper_bound(self.column.len())?;
                 let bounds = integers_up_to((*reference).into(), upper);
                 let bounds = trusted(bounds, of);
@@ -146,12 +164,10 @@ impl<'a> Reader<'a> {
     pub fn read(&self, batch: Batch<'_>, out: &mut Vector) -> Result<()> {
         out.valid = self.valid(batch);
         match (&self.source, &mut out.values) {
-            (Source::Integers { reference, offsets }, Values::Int(out)) => {
-                batch.integers(offsets, *reference, out)?;
-            }
+            (Source::Integers { values, .. }, Values::Int(out)) => batch.integers(values, out)?,
             (Source::Entries { codes, entries }, Values::Int(out)) => {
                 let mut of = [0; VECTOR_LEN];
-                batch.integers(codes, 0, &mut of)?;
+                batch.integers(codes, &mut of)?;
                 // codes of nulls, and those beyond the end, are arbitrary
                 Table::new(entries).gather(0, &of, 0, out);
             }
@@ -212,9 +228,11 @@ impl<'a> Reader<'a> {
     /// # Errors
     ///
     /// [`Error::Unsupported`] if there is none.
-    pub fn dictionary(&self) -> Result<(ArrayRef, Option<&'a Sequence>)> {
+    pub fn dictionary(&self) -> Result<(ArrayRef, Option<SequenceReader<'a>>)> {
         match self.column.layout().values {
-            Stored::Dictionary { entries, codes } => Ok((entries.clone(), Some(codes))),
+            Stored::Dictionary { entries, codes } => {
+                Ok((entries.clone(), Some(SequenceReader::new(codes, 0))))
+            }
             Stored::Constant(value) => Ok((value.clone(), None)),
             Stored::AllNull => {
                 let entry = arrow::array::new_null_array(self.column.data_type(), 1);

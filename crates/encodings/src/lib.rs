@@ -84,7 +84,7 @@ pub mod layout {
     pub use crate::codecs::gpu_for::GpuFor;
     pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
     pub use crate::codecs::rle::RunVectors;
-    pub use crate::codecs::sequence::Sequence;
+    pub use crate::codecs::sequence::{Sequence, SequenceReader};
     pub use crate::codecs::sparse::Sparse;
     pub use crate::patches::PatchList;
     pub use crate::predicate::{range_words, value_words};

@@ -8,6 +8,7 @@
 //! header   u8 tag: 0 constant, others as listed in `encoding`; then the fields of that encoding
 //! ```
 
+use std::cell::Cell;
 use std::ops::Range;
 
 use crate::VECTOR_LEN;
@@ -337,64 +338,6 @@ impl Sequence {
         self.decode_next(vector, reference, &mut None, out)
     }
 
-    /// Decodes a vector as `reference + entry`, wrapping. Entries beyond the end are arbitrary.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile the vector.
-    pub fn decode_integers(
-        &self,
-        vector: usize,
-        reference: i64,
-        out: &mut [i64; VECTOR_LEN],
-    ) -> Result<()> {
-        self.decode(vector, reference, out)
-    }
-
-    /// Decodes the lower 32 bits of a vector's entries. Those beyond the end are arbitrary.
-    ///
-    /// # Errors
-    ///
-    /// As [`decode_integers`](Self::decode_integers).
-    pub fn decode_codes(&self, vector: usize, out: &mut [u32; VECTOR_LEN]) -> Result<()> {
-        self.decode(vector, 0, out)
-    }
-
-    /// Decodes single rows as `reference + entry`, wrapping: as many as `out` has. `rows` ascend, and may repeat.
-    ///
-    /// # Errors
-    ///
-    /// As [`decode_integers`](Self::decode_integers).
-    pub fn pick_integers(&self, rows: &[u32], reference: i64, out: &mut [i64]) -> Result<()> {
-        self.pick(rows, reference, out)
-    }
-
-    /// Decodes the lower 32 bits of the entries of single rows, as [`pick_integers`](Self::pick_integers).
-    ///
-    /// # Errors
-    ///
-    /// As [`decode_integers`](Self::decode_integers).
-    pub fn pick_codes(&self, rows: &[u32], out: &mut [u32]) -> Result<()> {
-        self.pick(rows, 0, out)
-    }
-
-    fn pick<T: Word>(&self, rows: &[u32], reference: T, mut out: &mut [T]) -> Result<()> {
-        let mut scratch = Scratch::default();
-        let vector_of = |row: &u32| *row as usize / VECTOR_LEN;
-        for rows in rows.chunk_by(|a, b| vector_of(a) == vector_of(b)) {
-            let (of_vector, rest) = out.split_at_mut(rows.len().min(out.len()));
-            self.pick_of(
-                vector_of(&rows[0]),
-                rows,
-                reference,
-                &mut scratch,
-                of_vector,
-            )?;
-            out = rest;
-        }
-        Ok(())
-    }
-
     /// Appends the values of any range of rows.
     pub(crate) fn decode_range<T: Word>(
         &self,
@@ -456,6 +399,65 @@ impl Sequence {
             largest = largest.max(of_vector);
         }
         Ok(largest)
+    }
+}
+
+/// Reads entries of a sequence as `reference + entry`, wrapping. It keeps decoded runs, as the next vector may need the
+/// rest of them.
+pub struct SequenceReader<'a> {
+    sequence: &'a Sequence,
+    reference: i64,
+    /// Only for this sequence and reference. `None` before the first use.
+    scratch: Cell<Option<Box<Scratch<i64>>>>,
+}
+
+impl<'a> SequenceReader<'a> {
+    /// A reader of all entries.
+    pub fn new(sequence: &'a Sequence, reference: i64) -> Self {
+        Self {
+            sequence,
+            reference,
+            scratch: Cell::default(),
+        }
+    }
+
+    /// Decodes a vector. Entries beyond the end are arbitrary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`](crate::Error::Corrupt) for runs that do not tile the vector.
+    pub fn decode(&self, vector: usize, out: &mut [i64; VECTOR_LEN]) -> Result<()> {
+        self.with_scratch(|scratch| {
+            let runs = &mut scratch.runs;
+            self.sequence.decode_next(vector, self.reference, runs, out)
+        })
+    }
+
+    /// Decodes single rows: as many as `out` has. `rows` ascend, and may repeat.
+    ///
+    /// # Errors
+    ///
+    /// As [`decode`](Self::decode).
+    pub fn pick(&self, rows: &[u32], out: &mut [i64]) -> Result<()> {
+        let vector_of = |row: &u32| *row as usize / VECTOR_LEN;
+        self.with_scratch(|scratch| {
+            let mut out = out;
+            for rows in rows.chunk_by(|a, b| vector_of(a) == vector_of(b)) {
+                let of_vector = out.split_off_mut(..rows.len().min(out.len()));
+                let of_vector = of_vector.unwrap_or_default();
+                let vector = vector_of(&rows[0]);
+                self.sequence
+                    .pick_of(vector, rows, self.reference, scratch, of_vector)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn with_scratch<R>(&self, read: impl FnOnce(&mut Scratch<i64>) -> R) -> R {
+        let mut scratch = self.scratch.take().unwrap_or_default();
+        let result = read(&mut scratch);
+        self.scratch.set(Some(scratch));
+        result
     }
 }
 
