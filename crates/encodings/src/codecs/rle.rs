@@ -16,7 +16,7 @@ use crate::bitpack;
 use crate::codecs::sequence_codec::{
     RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting, parse_starts,
 };
-use crate::error::{Error, Result, corrupt, ensure};
+use crate::error::{Error, Result, ensure};
 use crate::masks::Mask;
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
@@ -33,6 +33,51 @@ pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, v
     match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
         Some(short) if rows.len() <= SHORT_RUN => short.fill(value),
         _ => out[rows].fill(value),
+    }
+}
+
+/// Calls `visit` with the rows and the value of each run; `next` is the first row. Lengths are stored minus one.
+#[inline(always)]
+fn for_each_run<T: Copy>(
+    values: &[T],
+    lengths: &[u64],
+    next: usize,
+    mut visit: impl FnMut(Range<usize>, T),
+) {
+    let mut next = next;
+    for (value, length) in values.iter().zip(lengths) {
+        let rows = next..next + *length as usize + 1;
+        next = rows.end;
+        visit(rows, *value);
+    }
+}
+
+dispatched! {
+    /// Writes values to the rows of their runs, which are within a vector: the first starts at row `next`.
+    fn fill_runs<T: Word>(values: &[T], lengths: &[u64], next: usize, out: &mut [T; VECTOR_LEN]) {
+        for_each_run(values, lengths, next, |rows, value| fill_run(out, rows, value));
+    }
+}
+
+dispatched! {
+    /// As [`fill_runs`], but writes 1 for values in `low..=high`, and 0 for others.
+    fn fill_inside(values: &[u64], lengths: &[u64], next: usize, low: u64, high: u64, out: &mut [u8; VECTOR_LEN]) {
+        for_each_run(values, lengths, next, |rows, value| {
+            fill_run(out, rows, u8::from((low..=high).contains(&value)));
+        });
+    }
+}
+
+dispatched! {
+    /// The sum of lengths stored minus one; the maximum if one is longer than a vector.
+    fn sum(lengths: &[u64]) -> usize {
+        let add = |(sum, union): (u64, u64), length: &u64| (sum.wrapping_add(*length), union | length);
+        let (sum, union) = lengths.iter().fold((0, 0), add);
+        // lengths below that of a vector cannot wrap around
+        match union < VECTOR_LEN as u64 {
+            true => sum as usize + lengths.len(),
+            false => usize::MAX,
+        }
     }
 }
 
@@ -132,14 +177,10 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        self.for_each_run(
-            vector,
-            reference,
-            runs.get_or_insert_default(),
-            |rows, value| {
-                fill_run(out, rows, value);
-            },
-        )
+        let runs = runs.get_or_insert_default();
+        self.for_each_part(vector, reference, runs, |values, lengths, next| {
+            fill_runs(values, lengths, next, out);
+        })
     }
 
     fn in_range(
@@ -151,8 +192,9 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         out: &mut Mask,
     ) -> Result<()> {
         let mut inside = [0; VECTOR_LEN];
-        self.for_each_run(vector, 0, runs.get_or_insert_default(), |rows, value| {
-            fill_run(&mut inside, rows, u8::from((low..=high).contains(&value)));
+        let runs = runs.get_or_insert_default();
+        self.for_each_part(vector, 0, runs, |values, lengths, next| {
+            fill_inside(values, lengths, next, low, high, &mut inside);
         })?;
         bitpack::bits(&inside, out);
         Ok(())
@@ -194,7 +236,7 @@ impl<S: RunSequence> RunVectors for Rle<S> {
 )]
 impl<S: RunSequence> Rle<S> {
     /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
-    /// [`for_each_run`](Self::for_each_run), for callers that need all runs of all vectors: the sum of the lengths is
+    /// [`for_each_part`](Self::for_each_part), for callers that need all runs of all vectors: the sum of the lengths is
     /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
     /// `spare` receives values that were not decoded together.
     fn runs<'a>(
@@ -244,33 +286,29 @@ impl<S: RunSequence> Rle<S> {
         })
     }
 
-    /// Calls `visit` with the rows and the value of each run; they tile the vector.
+    /// Calls `visit` with values and lengths of runs, and the row at which the first of them starts. All of them tile the
+    /// vector.
     #[inline(always)]
-    fn for_each_run<T: Word>(
+    fn for_each_part<T: Word>(
         &self,
         vector: usize,
         reference: T,
         runs: &mut Runs<T>,
-        mut visit: impl FnMut(Range<usize>, T),
+        mut visit: impl FnMut(&[T], &[u64], usize),
     ) -> Result<()> {
         let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (mut run, end) = (start(vector), start(vector + 1));
-        let mut next = 0;
+        let mut next = 0usize;
         while run < end {
             let (values, lengths) =
                 runs.load(&*self.values, &*self.lengths, run, end, reference)?;
-            for (value, length) in values.iter().zip(lengths) {
-                let left = (rows - next) as u64;
-                if *length >= left {
-                    let length = length.saturating_add(1);
-                    let reason = format!("a run of {length} from row {next} of {rows}");
-                    return Err(corrupt(PART, reason));
-                }
-                let length = *length as usize + 1;
-                visit(next..next + length, *value);
-                next += length;
-            }
+            let after = next.saturating_add(sum(lengths));
+            ensure(after <= rows, PART, || {
+                format!("runs beyond the end of a vector of {rows}")
+            })?;
+            visit(values, lengths, next);
+            next = after;
             run += values.len();
         }
         ensure(next == rows, PART, || {
