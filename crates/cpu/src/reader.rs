@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{Nulls, Sequence, SequenceReader, Values as Stored};
+use vectile_encodings::layout::{Nulls, SequenceReader, Values as Stored};
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
@@ -30,8 +30,7 @@ enum Source<'a> {
     /// `reference + entry` of a sequence.
     Integers {
         reference: i64,
-        offsets: &'a Sequence,
-        values: SequenceReader<'a>,
+        offsets: SequenceReader<'a>,
     },
     /// Entries of a dictionary of integers.
     Entries {
@@ -53,14 +52,11 @@ impl<'a> Reader<'a> {
             _ if !is_integer => {}
             Stored::Integers { reference, offsets } => match i64::try_from(reference) {
                 Ok(reference) => {
-                    source = Source::Integers {
-                        reference,
-                        offsets,
-                        values: SequenceReader::new(offsets, reference),
-                    }
+                    let offsets = SequenceReader::new(offsets, reference);
+                    source = Source::Integers { reference, offsets };
                 }
                 Err(_) => {
-                    let upper = offsets.largest(column.len())?;
+                    let upper = column.largest_offset()?;
                     bounds = Some(integers_up_to(reference, upper));
                 }
             },
@@ -101,15 +97,10 @@ impl<'a> Reader<'a> {
     ///
     /// Errors of decoding.
     pub fn find_bounds(&self) -> Result<()> {
-        if let (
-            Some(of),
-            false,
-            Source::Integers {
-                reference, offsets, ..
-            },
-        ) = (self.of, self.is_exact.get(), &self.source)
+        if let (Some(of), false, Source::Integers { reference, .. }) =
+            (self.of, self.is_exact.get(), &self.source)
         {
-            let upper = offsets.largest(self.column.len())?;
+            let upper = self.column.largest_offset()?;
             let bounds = integers_up_to((*reference).into(), upper);
             self.bounds.set(Some(trusted(bounds, of)));
             self.is_exact.set(true);
@@ -128,13 +119,8 @@ impl<'a> Reader<'a> {
         let of = self.of.ok_or_else(unsupported)?;
         let bounds = match (self.bounds.get(), &self.source) {
             (Some(bounds), _) => bounds,
-            (
-                None,
-                Source::Integers {
-                    reference, offsets, ..
-                },
-            ) => {
-                let upper = offsets.upper_bound(self.column.len())?;
+            (None, Source::Integers { reference, .. }) => {
+                let upper = self.column.offset_bound()?;
                 let bounds = integers_up_to((*reference).into(), upper);
                 let bounds = trusted(bounds, of);
                 self.bounds.set(Some(bounds));
@@ -164,7 +150,7 @@ impl<'a> Reader<'a> {
     pub fn read(&self, batch: Batch<'_>, out: &mut Vector) -> Result<()> {
         out.valid = self.valid(batch);
         match (&self.source, &mut out.values) {
-            (Source::Integers { values, .. }, Values::Int(out)) => batch.integers(values, out)?,
+            (Source::Integers { offsets, .. }, Values::Int(out)) => batch.integers(offsets, out)?,
             (Source::Entries { codes, entries }, Values::Int(out)) => {
                 let mut of = [0; VECTOR_LEN];
                 batch.integers(codes, &mut of)?;

@@ -7,7 +7,7 @@
 //! ```
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::{Buffer, NullBuffer};
@@ -16,10 +16,11 @@ use arrow::datatypes::DataType;
 use crate::codecs::codec::{Child, Codec, Test};
 use crate::codecs::constant::Constant;
 use crate::codecs::dict::Dict;
-use crate::codecs::layout::Layout;
+use crate::codecs::layout::{self, Layout};
 use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
+use crate::codecs::sequence::Sequence;
 use crate::encoder::{EncodeOptions, encode};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
@@ -49,6 +50,21 @@ pub struct Column {
 struct Body {
     validity: Validity,
     values: Values<Column>,
+    /// Computed by the first call.
+    largest_offset: OnceLock<u64>,
+    /// Computed by the first call.
+    offset_bound: OnceLock<u64>,
+}
+
+impl Body {
+    fn new(validity: Validity, values: Values<Column>) -> Arc<Self> {
+        Arc::new(Self {
+            validity,
+            values,
+            largest_offset: OnceLock::new(),
+            offset_bound: OnceLock::new(),
+        })
+    }
 }
 
 impl Column {
@@ -156,7 +172,7 @@ impl Column {
             data_type: data_type.clone(),
             len,
             limit: size::limit(bytes),
-            body: Arc::new(Body { validity, values }),
+            body: Body::new(validity, values),
         }
     }
 
@@ -176,7 +192,7 @@ impl Column {
             data_type: data_type.clone(),
             len,
             limit: size::limit(reader.total_bytes()),
-            body: Arc::new(Body { validity, values }),
+            body: Body::new(validity, values),
         })
     }
 
@@ -216,6 +232,41 @@ impl Column {
             validity: Nulls(&self.body.validity),
             values: match_codec!(&self.body.values, codec => codec.layout()),
         }
+    }
+
+    /// The largest difference of a value from the reference, if values are [`Integers`](layout::Values::Integers); else
+    /// `u64::MAX`. Only the first call has to compute it, of this column or a clone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] for errors that only decoding shows.
+    pub fn largest_offset(&self) -> Result<u64> {
+        self.of_offsets(&self.body.largest_offset, Sequence::largest)
+    }
+
+    /// No smaller than [`largest_offset`](Self::largest_offset), and computed in less time if offsets are packed. It has
+    /// no more bits, unless the largest offset is in a vector whose smallest one is larger than 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`largest_offset`](Self::largest_offset).
+    pub fn offset_bound(&self) -> Result<u64> {
+        self.of_offsets(&self.body.offset_bound, Sequence::upper_bound)
+    }
+
+    fn of_offsets(
+        &self,
+        known: &OnceLock<u64>,
+        compute: impl Fn(&Sequence, usize) -> Result<u64>,
+    ) -> Result<u64> {
+        if let Some(known) = known.get() {
+            return Ok(*known);
+        }
+        let computed = match self.layout().values {
+            layout::Values::Integers { offsets, .. } => compute(offsets, self.len)?,
+            _ => u64::MAX,
+        };
+        Ok(*known.get_or_init(|| computed))
     }
 
     /// Decodes any range of rows.

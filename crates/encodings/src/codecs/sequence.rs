@@ -371,7 +371,7 @@ impl Sequence {
     /// # Errors
     ///
     /// As [`largest`](Self::largest).
-    pub fn upper_bound(&self, rows: usize) -> Result<u64> {
+    pub(crate) fn upper_bound(&self, rows: usize) -> Result<u64> {
         self.largest_by(rows, Self::upper_bound_of)
     }
 
