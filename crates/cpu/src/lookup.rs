@@ -40,10 +40,9 @@ pub(crate) fn found(keys: &Vector, table: &KeyTable, mask: &Mask, out: &mut Vect
 
 /// Sets codes to 0 for keys whose bit is set, and to -1 for others.
 fn find_bits(dense: &PerfectHashTable, keys: &[i64; VECTOR_LEN], codes: &mut [i64; VECTOR_LEN]) {
-    let mut words = [0; VECTOR_LEN];
-    words_of_bits(dense.first, keys, &mut words);
+    words_of_bits(dense.first, keys, codes);
     // bits behind the last key are zero
-    Table::new(&dense.bits).gather(0, &words, 0, codes);
+    Table::new(&dense.bits).replace(0, codes);
     pick_bits(dense.first, keys, codes);
 }
 
@@ -135,12 +134,12 @@ impl<'a> TextKeys<'a> {
         };
         match &self.of {
             TextCodes::Entries(sequence, of_entries) => {
-                let mut entries = [0; VECTOR_LEN];
-                if let Some(sequence) = sequence {
-                    batch.integers(sequence, &mut entries)?;
+                match sequence {
+                    Some(sequence) => batch.integers(sequence, codes)?,
+                    None => codes.fill(0),
                 }
                 // entries of nulls are arbitrary
-                Table::new(of_entries).gather(0, &entries, -1, codes);
+                Table::new(of_entries).replace(-1, codes);
             }
             TextCodes::Table(table) => {
                 let found = table.codes_of(&self.reader.decoded(batch)?)?;

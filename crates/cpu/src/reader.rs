@@ -152,10 +152,9 @@ impl<'a> Reader<'a> {
         match (&self.source, &mut out.values) {
             (Source::Integers { offsets, .. }, Values::Int(out)) => batch.integers(offsets, out)?,
             (Source::Entries { codes, entries }, Values::Int(out)) => {
-                let mut of = [0; VECTOR_LEN];
-                batch.integers(codes, &mut of)?;
+                batch.integers(codes, out)?;
                 // codes of nulls, and those beyond the end, are arbitrary
-                Table::new(entries).gather(0, &of, 0, out);
+                Table::new(entries).replace(0, out);
             }
             (_, out) => load(&self.decoded(batch)?, out)?,
         }
