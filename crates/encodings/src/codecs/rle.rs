@@ -316,3 +316,33 @@ impl<S: RunSequence> Rle<S> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codecs::sequence::Sequence;
+
+    /// Two runs of one length in a vector of 600 rows.
+    fn decoded(length: u64) -> Result<[i64; VECTOR_LEN]> {
+        let rle = Rle {
+            len: 600,
+            starts: vec![0, 2],
+            values: Box::new(Sequence::Constant(7)),
+            lengths: Box::new(Sequence::Constant(length.wrapping_sub(1))),
+        };
+        let (mut out, mut bits) = ([0; VECTOR_LEN], [0; VECTOR_LEN / 64]);
+        let result = rle.decode(0, 1, &mut None, &mut out);
+        let filtered = rle.in_range(0, 7, 7, &mut None, &mut bits);
+        assert_eq!(result.is_ok(), filtered.is_ok());
+        result.map(|()| out)
+    }
+
+    #[test]
+    fn runs_tile_a_vector() {
+        assert_eq!(decoded(300).unwrap()[..600], [8; 600]);
+        for length in [1, 299, 301, 512, 1024, 1025, 1 << 32, 300 + (1 << 63), 0] {
+            let error = decoded(length).unwrap_err();
+            assert!(matches!(error, Error::Corrupt { .. }), "{length}: {error}");
+        }
+    }
+}
