@@ -339,7 +339,7 @@ impl KeyTable {
         else {
             return true;
         };
-        dense.has_key_within(low, high)
+        dense.may_have_key_within(low, high)
     }
 
     /// Looks values up: the code of each, `None` for nulls and values that are no keys.
@@ -475,6 +475,27 @@ mod tests {
     /// Pseudo-random, reproducible numbers of 64 bits.
     fn scattered(number: i64) -> i64 {
         number.wrapping_mul(0x1e37_79b9_7f4a_7c15)
+    }
+
+    #[test]
+    fn ranges_without_a_key_are_found() {
+        let keys = [-70, -3, 0, 31, 32, 95, 96, 1000, 900_000];
+        let table = KeyTable::set(&numbers(keys)).unwrap();
+        for low in (-100..130).chain(990..1010) {
+            for high in [low, low + 1, low + 30, low + 64, low + 2000] {
+                let expected = keys.iter().any(|key| (low..=high).contains(key));
+                let found = table.may_have_key_within(&numbers([low]), &numbers([high]));
+                assert_eq!(found, expected, "{low}..={high}");
+            }
+        }
+        let within =
+            |low: i64, high: i64| table.may_have_key_within(&numbers([low]), &numbers([high]));
+        assert!(!within(i64::MIN, -71) && !within(900_001, i64::MAX));
+        assert!(within(i64::MIN, i64::MAX));
+        // too many to look at
+        assert!(within(2_000, 899_999));
+        let nothing = KeyTable::set(&numbers([])).unwrap();
+        assert!(!nothing.may_have_key_within(&numbers([0]), &numbers([0])));
     }
 
     #[test]

@@ -7,6 +7,8 @@ const BITS_PER_KEY: u64 = 256;
 /// Maximum range, from the smallest key to the largest, for which a table is dense regardless of the number of keys:
 /// its bits take 2 MiB, which fit caches.
 const SMALL_RANGE: u64 = 1 << 24;
+/// The most integers that are looked at to find out that none of them is a key.
+const MOST_EXAMINED: usize = 1 << 17;
 /// Maximum range, from the smallest key to the largest, of a dense table in kernels.
 pub(super) const MOST_RANGE: u64 = 1 << 31;
 
@@ -38,8 +40,8 @@ impl PerfectHashTable {
         }
     }
 
-    /// True if some integer from `low` to `high` is a key.
-    pub fn has_key_within(&self, low: i64, high: i64) -> bool {
+    /// False if no integer from `low` to `high` is a key; true if some is, or if they are too many to look at.
+    pub fn may_have_key_within(&self, low: i64, high: i64) -> bool {
         let last = i128::from(self.first) + i128::from(self.range) - 1;
         let low = i128::from(low).max(self.first.into());
         let high = i128::from(high).min(last);
@@ -48,6 +50,9 @@ impl PerfectHashTable {
         }
         let index = |key: i128| (key - i128::from(self.first)) as usize;
         let (first, last) = (index(low), index(high));
+        if last - first > MOST_EXAMINED {
+            return true;
+        }
         let words = self.bits.get(first / 32..=last / 32).unwrap_or_default();
         let mut words = words.iter().enumerate();
         words.any(|(at, word)| {
