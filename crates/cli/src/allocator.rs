@@ -12,8 +12,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// `mi_option_purge_delay`, which the bindings lack.
 const PURGE_DELAY: mi_option_t = 15;
 
-/// Milliseconds until freed memory is given back to the system, instead of 10: as long as jemalloc keeps it. New pages are
-/// cleared, which took a fifth of the time of a long query whose memory was given back each second.
+/// Milliseconds until freed memory is given back to the system, instead of 10: as long as jemalloc keeps it. The
+/// system clears new pages, which costs a query more than keeping them.
 const KEPT_FOR: c_long = 10_000;
 
 /// Sets how long freed memory is kept.

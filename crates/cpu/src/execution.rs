@@ -58,9 +58,8 @@ impl Execution {
     }
 
     /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
-    /// `reserve` with the bytes for groups before they become more. As a row may have very many matches, `reserve` is also
-    /// called with the same bytes while they are examined, so that its error can end the run.
-    /// `ascending` is the index of a group key of which each row group is expected to have no smaller value than those
+    /// `reserve` with the bytes for groups before they become more, and with the same bytes while it examines matches, of
+    /// which a row may have very many, so that an error can end the run. `ascending` is the index of a group key of which each row group is expected to have no smaller value than those
     /// before: then merging is faster.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::table::hashed;
-use crate::vector::{ALL, Kind, Mask, Values, Vector};
+use crate::vector::{ALL, Kind, Mask, Values, Vector, has_row};
 
 /// Decimals of 38 digits. Other values have no digit.
 const DECIMALS: Bounds = Bounds(-(10i128.pow(38)), 10i128.pow(38));
@@ -386,10 +386,6 @@ impl<'a> Key<'a> {
         }
         (low, high)
     }
-}
-
-fn has_row(mask: &Mask, row: usize) -> bool {
-    mask[row / 64] >> (row % 64) & 1 == 1
 }
 
 /// Makes the bounds of all columns of `expr` exact, so that it has few values.

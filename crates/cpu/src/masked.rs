@@ -6,10 +6,10 @@
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::simd::{dispatched, gather_bits};
 
-use crate::vector::Mask;
+use crate::vector::{Mask, halves};
 
 /// Row `i` is in lane `i % LANES`: enough lanes for the processor's registers.
-const LANES: usize = 32;
+const LANES: usize = u32::BITS as usize;
 
 /// Combines the values of a mask's rows with `start`, which changes nothing.
 #[inline(always)]
@@ -20,10 +20,7 @@ fn combined<T: Copy>(
     with: impl Fn(T, T) -> T,
 ) -> T {
     let mut lanes = [start; LANES];
-    let words = mask
-        .iter()
-        .flat_map(|word| [*word as u32, (word >> LANES) as u32]);
-    for (word, values) in words.zip(values.as_chunks::<LANES>().0) {
+    for (word, values) in halves(mask).zip(values.as_chunks::<LANES>().0) {
         if word == 0 {
             continue;
         }

@@ -6,7 +6,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, Result};
 
 use crate::batch::{Batch, Matched, first_rows};
-use crate::vector::{ALL, Mask, Values, Vector, for_each_row, mask_of};
+use crate::vector::{ALL, Mask, Values, Vector, for_each_row, has_row, mask_of};
 
 /// The matches of a batch's rows: their codes follow each other.
 pub(crate) struct Lists<'a> {
@@ -128,10 +128,6 @@ impl Matched {
         let valid = self.valid.get_or_insert(ALL);
         rows.for_each(|row| valid[row / 64] &= !(1 << (row % 64)));
     }
-}
-
-fn has_row(mask: &Mask, row: usize) -> bool {
-    mask[row / 64] >> (row % 64) & 1 == 1
 }
 
 /// The rows of a mask.

@@ -4,7 +4,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Error, KNOWN_DAYS, Result, Type};
 
-use crate::vector::{Mask, Values, for_each_row, mask_of, mask_of_pairs};
+use crate::vector::{Mask, Values, for_each_row, halves, mask_of, mask_of_pairs};
 
 /// Compares two vectors of one kind.
 pub(crate) fn compare(comparison: Comparison, a: &Values, b: &Values) -> Result<Mask> {
@@ -204,17 +204,14 @@ dispatched! {
     }
 }
 
-/// Rows whose values are blended at once.
-const BLENDED: usize = 32;
+/// Rows whose values are blended at once: those of half a word.
+const BLENDED: usize = u32::BITS as usize;
 
 #[inline(always)]
 fn blend<T: Copy>(mask: &Mask, values: &[T; VECTOR_LEN], out: &mut [T; VECTOR_LEN]) {
-    let words = mask
-        .iter()
-        .flat_map(|word| [*word as u32, (word >> BLENDED) as u32]);
     let values = values.as_chunks::<BLENDED>().0.iter();
     let parts = out.as_chunks_mut::<BLENDED>().0.iter_mut().zip(values);
-    for (word, (out, values)) in words.zip(parts) {
+    for (word, (out, values)) in halves(mask).zip(parts) {
         for lane in 0..BLENDED {
             // copied or not, all lanes do the same
             out[lane] = if word >> lane & 1 == 1 {

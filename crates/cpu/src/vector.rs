@@ -99,6 +99,18 @@ pub(crate) fn both(a: Option<&Mask>, b: Option<&Mask>) -> Option<Mask> {
     }
 }
 
+/// True if a row's bit is set.
+pub(crate) fn has_row(mask: &Mask, row: usize) -> bool {
+    mask[row / 64] >> (row % 64) & 1 == 1
+}
+
+/// A mask in halves of words: as many rows as there are bits share the processor's registers.
+#[inline(always)]
+pub(crate) fn halves(mask: &Mask) -> impl Iterator<Item = u32> {
+    mask.iter()
+        .flat_map(|word| [*word as u32, (word >> u32::BITS) as u32])
+}
+
 /// Calls `visit` with each row whose bit is set, ascending.
 #[inline(always)]
 pub(crate) fn for_each_row(mask: &Mask, mut visit: impl FnMut(usize)) {

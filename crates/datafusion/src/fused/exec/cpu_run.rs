@@ -179,17 +179,18 @@ impl<O: Operation> FusedRun<O> {
 }
 
 /// False if zone maps show that no row has a match in some table in which it needs one.
-fn may_match((file, columns, at): &RowGroup, star: &StarTemplate, tables: &Tables) -> bool {
+fn may_match(row_group: &RowGroup, star: &StarTemplate, tables: &Tables) -> bool {
     star.needed_matches(tables).all(|(column, table)| {
-        let zones = columns
-            .get(column)
-            .and_then(|column| file.file.row_group_zones(*column))
-            .filter(|zones| *at < zones.min.len() && *at < zones.max.len());
-        zones.is_none_or(|zones| {
-            let (least, greatest) = (zones.min.slice(*at, 1), zones.max.slice(*at, 1));
-            table.may_have_key_within(&least, &greatest)
-        })
+        let bounds = bounds_of(row_group, column);
+        bounds.is_none_or(|(least, greatest)| table.may_have_key_within(&least, &greatest))
     })
+}
+
+/// The bounds of a column of the pipeline by the zone maps, an array of one value each. They may be null.
+fn bounds_of((file, columns, at): &RowGroup, column: usize) -> Option<(ArrayRef, ArrayRef)> {
+    let zones = file.file.row_group_zones(*columns.get(column)?)?;
+    let bound = |of: &ArrayRef| (*at < of.len()).then(|| of.slice(*at, 1));
+    bound(&zones.min).zip(bound(&zones.max))
 }
 
 /// Fewest rows of row groups, on average, for which their groups are worth to be kept apart.
@@ -212,16 +213,13 @@ fn ascending_key(pipeline: &Pipeline, row_groups: &[RowGroup]) -> Option<usize> 
 
 fn is_ascending(column: usize, row_groups: &[RowGroup]) -> bool {
     let mut last: Option<ScalarValue> = None;
-    row_groups.iter().all(|(file, columns, at)| {
-        let zones = columns
-            .get(column)
-            .and_then(|column| file.file.row_group_zones(*column));
-        let bound = |of: &ArrayRef| {
-            let value = (*at < of.len()).then(|| ScalarValue::try_from_array(of, *at));
-            value.and_then(Result::ok).filter(|value| !value.is_null())
+    row_groups.iter().all(|row_group| {
+        let value = |of: ArrayRef| {
+            let value = ScalarValue::try_from_array(&of, 0).ok();
+            value.filter(|value| !value.is_null())
         };
-        let Some((low, high)) = zones.and_then(|zones| bound(&zones.min).zip(bound(&zones.max)))
-        else {
+        let bounds = bounds_of(row_group, column);
+        let Some((low, high)) = bounds.and_then(|(low, high)| value(low).zip(value(high))) else {
             return false;
         };
         let follows = last.as_ref().is_none_or(|last| *last <= low);

@@ -18,8 +18,8 @@ use super::exchange::is_exchange;
 pub(crate) enum ProbeSide {
     /// The side of the larger table: a kernel reads it at the speed of memory.
     LargestTable,
-    /// As above, unless far fewer of its rows are expected to pass its filters than the other side has: making a table
-    /// of a row takes several times as long as looking one up.
+    /// The side of the larger table, unless far fewer of its rows are expected to pass its filters than the other side
+    /// has: making a table of a row takes several times as long as looking one up.
     MostRows,
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality, Result};
+use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -197,9 +198,8 @@ impl Reducer {
             if plan.fetch().is_some() {
                 return Ok(None);
             }
-            if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
-                let scan = scan.downcast_to_file_source::<VectileSource>();
-                let rows = scan.and_then(|(config, _)| num_rows(config)).unwrap_or(0);
+            if plan.is::<DataSourceExec>() {
+                let rows = scan_of(plan).and_then(num_rows).unwrap_or(0);
                 let pays = always && rows >= LEAST_ROWS && rows / ROWS_PER_KEY >= self.rows;
                 return pays.then(|| self.semi_join(plan, column)).transpose();
             }
@@ -293,13 +293,18 @@ fn is_repeatable(plan: &Plan) -> Result<bool> {
     Ok(!has_aggregate && PlanIdentity::of(plan)?.is_some())
 }
 
+/// The scan of a Vectile table.
+fn scan_of(plan: &Plan) -> Option<&FileScanConfig> {
+    let scan = plan.downcast_ref::<DataSourceExec>()?;
+    let (config, _) = scan.downcast_to_file_source::<VectileSource>()?;
+    Some(config)
+}
+
 /// True if a plan may have fewer keys than the table that it reads.
 fn is_filtered(plan: &Plan) -> Result<bool> {
     let mut is_filtered = false;
     plan.apply(|node| {
-        let scan = node.downcast_ref::<DataSourceExec>();
-        let scan = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
-        let has_filter = scan.is_some_and(|(config, _)| config.file_source.filter().is_some());
+        let has_filter = scan_of(node).is_some_and(|scan| scan.file_source.filter().is_some());
         is_filtered |= has_filter || node.is::<FilterExec>() || node.is::<HashJoinExec>();
         Ok(match is_filtered {
             true => TreeNodeRecursion::Stop,
@@ -314,9 +319,7 @@ fn scanned_rows(plan: &Plan) -> Result<usize> {
     let mut rows = 0usize;
     plan.apply(|node| {
         if node.children().is_empty() {
-            let scan = node.downcast_ref::<DataSourceExec>();
-            let scan = scan.and_then(|scan| scan.downcast_to_file_source::<VectileSource>());
-            let own = scan.and_then(|(config, _)| num_rows(config));
+            let own = scan_of(node).and_then(num_rows);
             rows = rows.saturating_add(own.unwrap_or(usize::MAX));
         }
         Ok(TreeNodeRecursion::Continue)
