@@ -1,7 +1,7 @@
 //! Filters the rows of a row group.
 
 use vectile_encodings::{Predicate, Selection};
-use vectile_pipeline::{Code, Error, Expr, Filter, Result};
+use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Op, Result};
 
 use crate::batch::for_each_batch;
 use crate::logic::is_true;
@@ -66,7 +66,64 @@ pub(crate) fn apply(
 
 /// Keeps the selected rows for which `expr` is true.
 fn apply_expr(expr: &Expr, row_group: RowGroup<'_>, selection: &mut Selection) -> Result<()> {
-    let mut program = Program::new(row_group);
+    if let Some(column) = only_column(expr, row_group.lookups)
+        && let Some(reader) = row_group.readers.get(column)
+        && (!reader.is_nullable() || is_match(expr))
+        && let Some(runs) = reader.runs()
+        && selection.count() > runs.num_runs()
+    {
+        let of_runs = reader.of_runs(runs);
+        let program = Program::new(row_group).over_runs(column, &of_runs);
+        let mut passing = Selection::all(0, runs.num_runs());
+        keep(expr, program, &mut passing)?;
+        runs.keep_runs(&passing, selection)?;
+        if let Some(column) = row_group.columns.get(column).filter(|_| reader.is_nullable()) {
+            column.filter(&Predicate::IsNotNull, selection)?;
+        }
+        return Ok(());
+    }
+    keep(expr, Program::new(row_group), selection)
+}
+
+/// True if the expression is true for rows that have a match of their key, of which a null has none.
+fn is_match(expr: &Expr) -> bool {
+    match expr {
+        Expr::Op(Op::Not, parts) => {
+            matches!(&parts[..], [Expr::Unmatched(Code::Lookup(_))])
+        }
+        _ => false,
+    }
+}
+
+/// The column that an expression reads, if that is one, and all it reads.
+fn only_column(expr: &Expr, lookups: &[Lookup]) -> Option<usize> {
+    let mut columns = Vec::new();
+    let is_other = |part: &Expr| matches!(part, Expr::Values(..) | Expr::Exists(_));
+    if expr.any(&is_other) || expr.last_match().is_some() {
+        return None;
+    }
+    let mut codes = |code: &Code| {
+        if let Code::Lookup(lookup) = code {
+            columns.push(lookups.get(*lookup).map(|of| of.column));
+        }
+    };
+    expr.visit_codes(&mut codes);
+    add_columns(expr, &mut columns);
+    let first = *columns.first()?;
+    first.filter(|_| columns.iter().all(|column| *column == first))
+}
+
+/// Adds the columns that an expression and its parts name.
+fn add_columns(expr: &Expr, columns: &mut Vec<Option<usize>>) {
+    if let Expr::Column(column) = expr {
+        columns.push(Some(*column));
+    }
+    expr.for_parts(|part| add_columns(part, columns));
+}
+
+/// Keeps the selected rows, of those that `program` computes on, for which `expr` is true.
+fn keep<'a>(expr: &Expr, program: Program<'a>, selection: &mut Selection) -> Result<()> {
+    let mut program = program;
     add_tests(&mut program, expr, selection)?;
     let condition = program.add(expr)?;
     let mut vectors = program.vectors();

@@ -24,6 +24,8 @@ pub(crate) type Register = usize;
 /// Computes vectors of expressions over the columns of a row group. Equal expressions are computed once.
 pub(crate) struct Program<'a> {
     row_group: RowGroup<'a>,
+    /// A column of which each run is a row. There are no others then.
+    runs: Option<(usize, &'a Reader<'a>)>,
     /// The matches that rows have, in the order of a batch's.
     matches: Vec<Current>,
     instructions: Vec<Instruction<'a>>,
@@ -99,6 +101,7 @@ impl<'a> Program<'a> {
     pub fn new(row_group: RowGroup<'a>) -> Self {
         Self {
             row_group,
+            runs: None,
             matches: Vec::new(),
             instructions: Vec::new(),
             domains: Vec::new(),
@@ -106,6 +109,12 @@ impl<'a> Program<'a> {
             known: Vec::new(),
             known_codes: Vec::new(),
         }
+    }
+
+    /// A program over the runs of a column, which `reader` reads.
+    pub fn over_runs(mut self, column: usize, reader: &'a Reader<'a>) -> Self {
+        self.runs = Some((column, reader));
+        self
     }
 
     /// A program over rows with a further match each, of this number. `is_outer` if some may have none.
@@ -320,8 +329,11 @@ impl<'a> Program<'a> {
     }
 
     fn column(&self, column: usize) -> Result<&'a Reader<'a>> {
-        let missing = || Error::Internal(format!("there is no column {column}"));
-        self.row_group.readers.get(column).ok_or_else(missing)
+        let reader = match self.runs {
+            Some((of, reader)) => Some(reader).filter(|_| of == column),
+            None => self.row_group.readers.get(column),
+        };
+        reader.ok_or_else(|| Error::Internal(format!("there is no column {column}")))
     }
 
     fn push(&mut self, instruction: Instruction<'a>, domain: Domain) -> Register {
@@ -332,8 +344,7 @@ impl<'a> Program<'a> {
     }
 
     fn may_be_null(&self, instruction: &Instruction<'a>) -> bool {
-        let readers = self.row_group.readers;
-        let column = |column: &usize| readers.get(*column).is_none_or(Reader::is_nullable);
+        let column = |column: &usize| self.column(*column).map_or(true, Reader::is_nullable);
         let any = |parts: &[Register]| parts.iter().any(|part| self.nullable[*part]);
         match instruction {
             Instruction::Column(of) | Instruction::Tested(of, _) => column(of),
@@ -545,13 +556,13 @@ impl<'a> Program<'a> {
     ) -> Result<()> {
         match instruction {
             Instruction::Constant(_) => {}
-            Instruction::Column(column) => self.row_group.readers[*column].read(batch, out)?,
+            Instruction::Column(column) => self.column(*column)?.read(batch, out)?,
             Instruction::IsMissing(column) => {
-                let valid = self.row_group.readers[*column].valid(batch);
+                let valid = self.column(*column)?.valid(batch);
                 set_bools(out, valid.map_or([0; VECTOR_LEN / 64], complement), None);
             }
             Instruction::Tested(column, passed) => {
-                let valid = self.row_group.readers[*column].valid(batch);
+                let valid = self.column(*column)?.valid(batch);
                 set_bools(out, batch.mask(|vector| passed.mask(vector)), valid);
             }
             Instruction::Convert(part) => {

@@ -1,10 +1,11 @@
 //! Reads the vectors of an encoded column.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::DataType;
-use vectile_encodings::layout::{Nulls, SequenceReader, Values as Stored};
+use vectile_encodings::layout::{Nulls, Rle, Sequence, SequenceReader, Values as Stored};
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
@@ -12,10 +13,16 @@ use crate::batch::{Batch, by_vector};
 use crate::gather::Table;
 use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
+/// Runs are worth a look if they have this many rows on average.
+const ROWS_A_RUN: usize = 3;
+
 /// A column of a row group, and how its vectors are read.
 pub(crate) struct Reader<'a> {
     column: &'a Column,
-    nulls: Nulls<'a>,
+    /// `None` if no row may be null.
+    nulls: Option<Nulls<'a>>,
+    /// True if rows are the runs of the column.
+    is_of_runs: bool,
     /// `None` for values without a machine type, whose codes may be read if there is a dictionary.
     of: Option<Type>,
     /// `None` until they are needed.
@@ -35,7 +42,7 @@ enum Source<'a> {
     /// Entries of a dictionary of integers.
     Entries {
         codes: SequenceReader<'a>,
-        entries: Vec<i64>,
+        entries: Arc<[i64]>,
     },
     /// Decoded by the column.
     Decoded,
@@ -66,6 +73,7 @@ impl<'a> Reader<'a> {
                     let last = entries.last().copied().unwrap_or_default();
                     bounds = Some(Bounds(first.into(), last.into()));
                     let codes = SequenceReader::new(codes, 0);
+                    let entries = entries.into();
                     source = Source::Entries { codes, entries };
                 }
             }
@@ -79,7 +87,8 @@ impl<'a> Reader<'a> {
         }
         let this = Self {
             column,
-            nulls: layout.validity,
+            nulls: Some(layout.validity).filter(Nulls::any),
+            is_of_runs: false,
             of,
             bounds: Cell::new(None),
             is_exact: Cell::new(bounds.is_some()),
@@ -89,6 +98,44 @@ impl<'a> Reader<'a> {
             this.bounds.set(Some(trusted(bounds, of)));
         }
         Ok(this)
+    }
+
+    /// The runs of the column, if there are some and they are not many.
+    pub fn runs(&self) -> Option<&'a Rle<Sequence>> {
+        let sequence = match self.column.layout().values {
+            Stored::Integers { offsets, .. } => offsets,
+            Stored::Dictionary { codes, .. } => codes,
+            _ => return None,
+        };
+        match sequence {
+            Sequence::Rle(runs) if runs.num_runs() * ROWS_A_RUN <= self.column.len() => Some(runs),
+            _ => None,
+        }
+    }
+
+    /// A reader of the values of `runs`, which are those of the column: each is a row. None of them is null, as nulls are
+    /// not told by runs.
+    pub fn of_runs(&self, runs: &'a Rle<Sequence>) -> Self {
+        let values = runs.run_values();
+        Self {
+            column: self.column,
+            nulls: None,
+            is_of_runs: true,
+            of: self.of,
+            bounds: self.bounds.clone(),
+            is_exact: self.is_exact.clone(),
+            source: match &self.source {
+                Source::Integers { reference, .. } => Source::Integers {
+                    reference: *reference,
+                    offsets: SequenceReader::new(values, *reference),
+                },
+                Source::Entries { entries, .. } => Source::Entries {
+                    codes: SequenceReader::new(values, 0),
+                    entries: Arc::clone(entries),
+                },
+                Source::Decoded => Source::Decoded,
+            },
+        }
     }
 
     /// Makes the bounds of the [`domain`](Self::domain) exact. All vectors may have to be unpacked for that.
@@ -133,15 +180,15 @@ impl<'a> Reader<'a> {
 
     /// True if some row may be null.
     pub fn is_nullable(&self) -> bool {
-        self.nulls.any()
+        self.nulls.is_some()
     }
 
     /// The valid rows of a batch; `None` if all are.
     pub fn valid(&self, batch: Batch<'_>) -> Option<Mask> {
-        let of_vector = |vector| self.nulls.mask(vector);
+        let nulls = self.nulls.as_ref()?;
+        let of_vector = |vector| nulls.mask(vector);
         match batch {
             Batch::Vector(vector) => of_vector(vector),
-            _ if !self.nulls.any() => None,
             _ => Some(batch.mask(|vector| of_vector(vector).unwrap_or(ALL))),
         }
     }
@@ -173,6 +220,9 @@ impl<'a> Reader<'a> {
 
     /// The values of a batch.
     pub fn decoded(&self, batch: Batch<'_>) -> Result<ArrayRef> {
+        if self.is_of_runs {
+            return Err(Error::Unsupported("runs that are not integers".into()));
+        }
         let rows = match batch {
             Batch::Vector(vector) => {
                 let start = vector * VECTOR_LEN;
@@ -216,6 +266,10 @@ impl<'a> Reader<'a> {
     pub fn dictionary(&self) -> Result<(ArrayRef, Option<SequenceReader<'a>>)> {
         match self.column.layout().values {
             Stored::Dictionary { entries, codes } => {
+                let codes = match (codes, self.is_of_runs) {
+                    (Sequence::Rle(runs), true) => runs.run_values(),
+                    _ => codes,
+                };
                 Ok((entries.clone(), Some(SequenceReader::new(codes, 0))))
             }
             Stored::Constant(value) => Ok((value.clone(), None)),

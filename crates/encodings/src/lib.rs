@@ -83,7 +83,7 @@ pub mod layout {
     pub use crate::codecs::gpu_dfor::GpuDfor;
     pub use crate::codecs::gpu_for::GpuFor;
     pub use crate::codecs::layout::{EntriesView, Layout, StringsView, Values};
-    pub use crate::codecs::rle::RunVectors;
+    pub use crate::codecs::rle::{Rle, RunVectors};
     pub use crate::codecs::sequence::{Sequence, SequenceReader};
     pub use crate::codecs::sparse::Sparse;
     pub use crate::patches::PatchList;

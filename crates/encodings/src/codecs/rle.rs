@@ -18,21 +18,29 @@ use crate::codecs::sequence_codec::{
 };
 use crate::error::{Error, Result, ensure};
 use crate::masks::Mask;
+use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
 use crate::words::Word;
 
 const PART: &str = "rle";
-/// Runs up to this long are stored as if they were this long.
-const SHORT_RUN: usize = 8;
+/// Rows of a run are stored this many at once.
+const FILLED_AT_ONCE: usize = 16;
 
 /// Writes a run's value to its rows. Rows after it may be overwritten, so runs must come in order.
 #[inline(always)]
 pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, value: T) {
-    // most runs are short: a store of fixed length is cheaper than a loop
-    match out[rows.start..].first_chunk_mut::<SHORT_RUN>() {
-        Some(short) if rows.len() <= SHORT_RUN => short.fill(value),
-        _ => out[rows].fill(value),
+    let mut rows = rows;
+    loop {
+        // stores of fixed length: most runs need one, so that the processor predicts the end of the loop
+        match out[rows.start..].first_chunk_mut::<FILLED_AT_ONCE>() {
+            Some(some) => some.fill(value),
+            None => return out[rows].fill(value),
+        }
+        rows.start += FILLED_AT_ONCE;
+        if rows.is_empty() {
+            return;
+        }
     }
 }
 
@@ -65,6 +73,19 @@ dispatched! {
         for_each_run(values, lengths, next, |rows, value| {
             fill_run(out, rows, u8::from((low..=high).contains(&value)));
         });
+    }
+}
+
+dispatched! {
+    /// As [`fill_runs`], but writes bits of `passing`, of which that of the first run is at `first`.
+    fn fill_bits(passing: &Mask, first: usize, lengths: &[u64], next: usize, out: &mut [u8; VECTOR_LEN]) {
+        let mut next = next;
+        for (run, length) in (first..).zip(lengths) {
+            let rows = next..next + *length as usize + 1;
+            next = rows.end;
+            let bit = passing[run % VECTOR_LEN / 64] >> (run % 64) & 1;
+            fill_run(out, rows, bit as u8);
+        }
     }
 }
 
@@ -178,7 +199,7 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         let runs = runs.get_or_insert_default();
-        self.for_each_part(vector, reference, runs, |values, lengths, next| {
+        self.for_each_part(vector, reference, runs, |_, values, lengths, next| {
             fill_runs(values, lengths, next, out);
         })
     }
@@ -193,7 +214,7 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
     ) -> Result<()> {
         let mut inside = [0; VECTOR_LEN];
         let runs = runs.get_or_insert_default();
-        self.for_each_part(vector, 0, runs, |values, lengths, next| {
+        self.for_each_part(vector, 0, runs, |_, values, lengths, next| {
             fill_inside(values, lengths, next, low, high, &mut inside);
         })?;
         bitpack::bits(&inside, out);
@@ -235,6 +256,37 @@ impl<S: RunSequence> RunVectors for Rle<S> {
     reason = "the only sequence outside of this crate is `Sequence`"
 )]
 impl<S: RunSequence> Rle<S> {
+    /// The number of runs.
+    pub fn num_runs(&self) -> usize {
+        self.starts.last().map_or(0, |all| *all as usize)
+    }
+
+    /// The value of each run.
+    pub fn run_values(&self) -> &S {
+        &self.values
+    }
+
+    /// Keeps the selected rows whose run is selected in `passing`, which covers all runs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] if runs do not tile a vector.
+    pub fn keep_runs(&self, passing: &Selection, selection: &mut Selection) -> Result<()> {
+        let mut runs = Runs::default();
+        for (vector, mask) in selection.vectors_mut() {
+            let (mut flags, mut kept) = ([0; VECTOR_LEN], [0; VECTOR_LEN / 64]);
+            // only lengths are read
+            self.for_each_part(vector, 0u8, &mut runs, |run, _, lengths, next| {
+                let of_runs = passing.mask(run / VECTOR_LEN);
+                fill_bits(&of_runs, run, lengths, next, &mut flags);
+            })?;
+            bitpack::bits(&flags, &mut kept);
+            let words = mask.iter_mut().zip(kept);
+            words.for_each(|(mask, kept)| *mask &= kept);
+        }
+        Ok(())
+    }
+
     /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
     /// [`for_each_part`](Self::for_each_part), for callers that need all runs of all vectors: the sum of the lengths is
     /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
@@ -286,15 +338,15 @@ impl<S: RunSequence> Rle<S> {
         })
     }
 
-    /// Calls `visit` with values and lengths of runs, and the row at which the first of them starts. All of them tile the
-    /// vector.
+    /// Calls `visit` with the index of a run, values and lengths of runs from it on, and the row at which it starts. All
+    /// of them tile the vector.
     #[inline(always)]
     fn for_each_part<T: Word>(
         &self,
         vector: usize,
         reference: T,
         runs: &mut Runs<T>,
-        mut visit: impl FnMut(&[T], &[u64], usize),
+        mut visit: impl FnMut(usize, &[T], &[u64], usize),
     ) -> Result<()> {
         let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
@@ -307,7 +359,7 @@ impl<S: RunSequence> Rle<S> {
             ensure(after <= rows, PART, || {
                 format!("runs beyond the end of a vector of {rows}")
             })?;
-            visit(values, lengths, next);
+            visit(run, values, lengths, next);
             next = after;
             run += values.len();
         }
