@@ -77,7 +77,11 @@ fn apply_expr(expr: &Expr, row_group: RowGroup<'_>, selection: &mut Selection) -
         let mut passing = Selection::all(0, runs.num_runs());
         keep(expr, program, &mut passing)?;
         runs.keep_runs(&passing, selection)?;
-        if let Some(column) = row_group.columns.get(column).filter(|_| reader.is_nullable()) {
+        if let Some(column) = row_group
+            .columns
+            .get(column)
+            .filter(|_| reader.is_nullable())
+        {
             column.filter(&Predicate::IsNotNull, selection)?;
         }
         return Ok(());

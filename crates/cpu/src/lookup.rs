@@ -1,10 +1,13 @@
 //! Lookups in the build tables of joins: codes of keys, and values of codes.
 
+use std::cell::Cell;
+use std::hint::black_box;
+
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{VECTOR_LEN, dispatched};
-use vectile_pipeline::join::{CodeTable, HostKeys, PerfectHashTable};
+use vectile_pipeline::join::{CodeTable, HashedKeys, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
 use crate::batch::Batch;
@@ -12,15 +15,29 @@ use crate::gather::{Integer, Table};
 use crate::reader::{Reader, widened};
 use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of};
 
+/// Hash tables of more slots are not in the second cache of a core.
+const CACHED_SLOTS: usize = 1 << 16;
+
 /// If at most this many rows of a vector matter, keys are looked up one by one.
 const FEW_ROWS: usize = VECTOR_LEN / 8;
 
-/// Looks the keys of the rows of `mask` up in a table. Keys without a code, and null ones, become null.
-pub(crate) fn found(keys: &Vector, table: &KeyTable, mask: &Mask, out: &mut Vector) -> Result<()> {
+/// Looks the keys of the rows of `mask` up in a table. Keys without a code, and null ones, become null. `is_filtered` says
+/// if most keys of hash tables are expected to have none; it is kept up to date.
+pub(crate) fn found(
+    keys: &Vector,
+    table: &KeyTable,
+    is_filtered: &Cell<bool>,
+    mask: &Mask,
+    out: &mut Vector,
+) -> Result<()> {
     let (Values::Int(of), Values::Int(codes)) = (&keys.values, &mut out.values) else {
         return Err(Error::Internal("keys of another kind".into()));
     };
     match table.host()? {
+        HostKeys::Hashed(table, of_slots) if count(mask) > FEW_ROWS => {
+            let mask = both(Some(mask), keys.valid.as_ref()).unwrap_or(*mask);
+            find_hashed(table, of_slots, is_filtered, of, &mask, codes);
+        }
         HostKeys::Dense(dense) if count(mask) > FEW_ROWS => match &dense.codes {
             CodeTable::One => find_bits(dense, of, codes),
             CodeTable::U8(table) => find_codes(dense.first, table, u8::MAX.into(), of, codes),
@@ -36,6 +53,46 @@ pub(crate) fn found(keys: &Vector, table: &KeyTable, mask: &Mask, out: &mut Vect
     }
     out.valid = both(Some(&has_code(codes)), keys.valid.as_ref());
     Ok(())
+}
+
+/// Sets codes to those of keys of the rows of `mask`, or to -1.
+fn find_hashed(
+    table: &HashedKeys,
+    of_slots: &CodeTable,
+    is_filtered: &Cell<bool>,
+    keys: &[i64; VECTOR_LEN],
+    mask: &Mask,
+    codes: &mut [i64; VECTOR_LEN],
+) {
+    let mut hashes = [0; VECTOR_LEN];
+    HashedKeys::hashes(keys, &mut hashes);
+    let mut left = *mask;
+    if let Some(filter) = table.filter().filter(|_| is_filtered.get()) {
+        bits_of_hashes(filter.shift(), &hashes, codes);
+        let bits = *codes;
+        words_of_bits(0, &bits, codes);
+        Table::new(filter.words()).replace(0, codes);
+        pick_bits(0, &bits, codes);
+        let passing = has_code(codes);
+        left = std::array::from_fn(|word| mask[word] & passing[word]);
+        is_filtered.set(2 * count(&left) < count(mask));
+    }
+    if table.slots().len() > CACHED_SLOTS {
+        black_box(table.touch(&hashes, &left));
+    }
+    codes.fill(-1);
+    for_each_row(&left, |row| {
+        let slot = table.slot_index_of_hash(keys[row], hashes[row]);
+        codes[row] = slot.map_or(-1, |slot| of_slots.get(slot).into());
+    });
+}
+
+dispatched! {
+    /// The index of the bit that a filter has for each hash.
+    fn bits_of_hashes(shift: u32, hashes: &[u64; VECTOR_LEN], bits: &mut [i64; VECTOR_LEN]) {
+        let pairs = bits.iter_mut().zip(hashes);
+        pairs.for_each(|(bit, hash)| *bit = (hash >> shift) as i64);
+    }
 }
 
 /// Sets codes to 0 for keys whose bit is set, and to -1 for others.

@@ -1,6 +1,6 @@
 //! Programs: expressions as a list of instructions, each of which computes a vector from earlier ones.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use vectile_encodings::{Selection, VECTOR_LEN};
@@ -72,8 +72,8 @@ enum Instruction<'a> {
     /// Conditions and values in turn, then the default.
     Case(Vec<Register>),
     DatePart(DatePart, Register),
-    /// The code of a key in a table; null if it has none.
-    Find(Register, Arc<KeyTable>),
+    /// The code of a key in a table; null if it has none. True while most keys of a hash table have none.
+    Find(Register, Arc<KeyTable>, Cell<bool>),
     /// The code of a column of text in a table; null if it has none.
     FindText(TextKeys<'a>),
     /// The value of a code.
@@ -309,7 +309,7 @@ impl<'a> Program<'a> {
     fn find(&mut self, key: Register, table: &Arc<KeyTable>) -> Result<Register> {
         match Kind::of(self.domain(key)) {
             Kind::Int => {
-                let find = Instruction::Find(key, Arc::clone(table));
+                let find = Instruction::Find(key, Arc::clone(table), Cell::new(true));
                 Ok(self.push(find, codes_of(table)))
             }
             _ => Err(unsupported("keys of more than 64 bits")),
@@ -623,7 +623,9 @@ impl<'a> Program<'a> {
                     _ => return Err(Error::Internal(format!("register {register}"))),
                 }
             }
-            Instruction::Find(key, table) => found(&before[*key], table, mask, out)?,
+            Instruction::Find(key, table, is_filtered) => {
+                found(&before[*key], table, is_filtered, mask, out)?;
+            }
             Instruction::FindText(keys) => keys.find(batch, out)?,
             Instruction::Payload(code, payload) => payload.read(&before[*code], out)?,
             Instruction::If(condition, code) => {

@@ -3,6 +3,7 @@
 
 use std::hint::black_box;
 use std::mem;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code_table::{CodeTable, CodesPart, StoredCode};
@@ -81,6 +82,7 @@ pub(super) fn hashed_table<C: StoredCode>(
         empty: build.empty,
         probes,
         len,
+        filter: OnceLock::new(),
     };
     for (key, code) in parts.into_iter().flat_map(|(.., left)| left) {
         let before = table.len();

@@ -11,6 +11,11 @@
 //! At most half of the slots are taken, so 19 of 20 keys are in their own bucket, and as many probes read one bucket.
 //! A key is within [`MOST_PROBES`] buckets. `probes` is the maximum that occurs in a table; kernels stop there.
 
+use std::sync::OnceLock;
+
+use vectile_encodings::{VECTOR_LEN, dispatched};
+
+use super::hash_filter::HashFilter;
 use crate::error::{Error, Result};
 
 /// Slots of a bucket. `hashed.cuh` has the same.
@@ -33,6 +38,8 @@ pub struct HashedKeys {
     /// Maximum buckets that a probe for a key reads.
     pub(super) probes: u32,
     pub(super) len: usize,
+    /// Made at the first use.
+    pub(super) filter: OnceLock<Option<HashFilter>>,
 }
 
 impl HashedKeys {
@@ -62,6 +69,7 @@ impl HashedKeys {
                 empty,
                 probes,
                 len,
+                filter: OnceLock::new(),
             }),
             false => Err(Error::Internal(format!("{} slots", slots.len()))),
         }
@@ -77,6 +85,7 @@ impl HashedKeys {
             empty,
             probes: 1,
             len: 0,
+            filter: OnceLock::new(),
         })
     }
 
@@ -114,13 +123,59 @@ impl HashedKeys {
 
     /// The slot index of a key, if it is in the table.
     pub fn slot_index(&self, key: i64) -> Option<usize> {
+        self.slot_index_of_hash(key, hash_of(key))
+    }
+
+    /// As [`slot_index`](Self::slot_index), with the hash of the key.
+    #[inline]
+    pub fn slot_index_of_hash(&self, key: i64, hash: u64) -> Option<usize> {
         if key == self.empty {
             return None;
         }
-        match self.search(key, self.probes) {
-            Some((slot_index, _)) if self.slots[slot_index] == key => Some(slot_index),
-            _ => None,
+        let buckets = self.slots.as_chunks::<BUCKET>().0;
+        let mut bucket = hash as usize & self.mask();
+        for _ in 0..self.probes {
+            let slots = buckets.get(bucket)?;
+            // without a branch for each slot: a processor cannot predict which of them has the key
+            let is_key = (0..BUCKET).map(|slot| usize::from(slots[slot] == key) << slot);
+            let is_key = is_key.sum::<usize>();
+            if is_key != 0 {
+                return Some(bucket * BUCKET + is_key.trailing_zeros() as usize);
+            }
+            if slots[BUCKET - 1] == self.empty {
+                return None;
+            }
+            bucket = (bucket + 1) & self.mask();
         }
+        None
+    }
+
+    /// Hashes of keys.
+    pub fn hashes(keys: &[i64; VECTOR_LEN], hashes: &mut [u64; VECTOR_LEN]) {
+        hashes_of(keys, hashes);
+    }
+
+    /// A filter of hashes, unless there are too many keys.
+    pub fn filter(&self) -> Option<&HashFilter> {
+        let keys = || self.slots.iter().filter(|slot| **slot != self.empty);
+        let filter = || HashFilter::new(self.len, keys().map(|key| hash_of(*key)));
+        self.filter.get_or_init(filter).as_ref()
+    }
+
+    /// Bytes in memory, with those of the filter.
+    pub fn bytes(&self) -> usize {
+        self.slots.len() * size_of::<i64>() + HashFilter::bytes(self.len)
+    }
+
+    /// Reads the buckets of the hashes whose bit is set, so that they are in the processor's caches. Returns a word that
+    /// depends on all of them.
+    pub fn touch(&self, hashes: &[u64; VECTOR_LEN], mask: &[u64; VECTOR_LEN / 64]) -> i64 {
+        // reads without branches wait for memory together
+        let rows = hashes.as_chunks::<64>().0.iter().zip(mask);
+        let rows = rows.filter(|(_, bits)| **bits != 0);
+        let hashes = rows.flat_map(|(hashes, _)| hashes);
+        let slots = hashes.map(|hash| self.slots[(*hash as usize & self.mask()) * BUCKET]);
+        slots.fold(0, |all, slot| all ^ slot)
     }
 
     fn mask(&self) -> usize {
@@ -195,8 +250,15 @@ pub fn size_word(slots: usize, probes: u32) -> u64 {
     (slots / BUCKET - 1) as u64 | u64::from(probes) << 32
 }
 
+dispatched! {
+    fn hashes_of(keys: &[i64; VECTOR_LEN], hashes: &mut [u64; VECTOR_LEN]) {
+        let pairs = hashes.iter_mut().zip(keys);
+        pairs.for_each(|(hash, key)| *hash = hash_of(*key));
+    }
+}
+
 /// The hash function of `hash.cuh`.
-#[inline]
+#[inline(always)]
 pub(super) fn hash_of(key: i64) -> u64 {
     const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
     let mut x = key as u64;

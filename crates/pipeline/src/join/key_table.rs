@@ -215,7 +215,7 @@ impl KeyTable {
             Keys::DeviceKeyTable(device_table) => {
                 device_table.layout.keys_bytes() + device_table.layout.codes_bytes()
             }
-            Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
+            Keys::Hashed { table, codes } => table.bytes() + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
     }
