@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{VECTOR_LEN, dispatched};
-use vectile_pipeline::join::{CodeTable, HashedKeys, HostKeys, PerfectHashTable};
+use vectile_pipeline::join::{CodeTable, DenseCodes, HashedKeys, HostKeys, PerfectHashTable};
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
 use crate::batch::Batch;
@@ -39,10 +39,8 @@ pub(crate) fn found(
             find_hashed(table, of_slots, is_filtered, of, &mask, codes);
         }
         HostKeys::Dense(dense) if count(mask) > FEW_ROWS => match &dense.codes {
-            CodeTable::One => find_bits(dense, of, codes),
-            CodeTable::U8(table) => find_codes(dense.first, table, u8::MAX.into(), of, codes),
-            CodeTable::U16(table) => find_codes(dense.first, table, u16::MAX.into(), of, codes),
-            CodeTable::U32(table) => find_codes(dense.first, table, u32::MAX.into(), of, codes),
+            DenseCodes::Stored(table) => find_stored(dense, table, of, codes),
+            DenseCodes::Ranks(ranks) => find_ranks(dense, ranks, of, codes),
         },
         table => {
             codes.fill(-1);
@@ -92,6 +90,47 @@ dispatched! {
     fn bits_of_hashes(shift: u32, hashes: &[u64; VECTOR_LEN], bits: &mut [i64; VECTOR_LEN]) {
         let pairs = bits.iter_mut().zip(hashes);
         pairs.for_each(|(bit, hash)| *bit = (hash >> shift) as i64);
+    }
+}
+
+fn find_stored(
+    dense: &PerfectHashTable,
+    table: &CodeTable,
+    keys: &[i64; VECTOR_LEN],
+    codes: &mut [i64; VECTOR_LEN],
+) {
+    match table {
+        CodeTable::One => find_bits(dense, keys, codes),
+        CodeTable::U8(table) => find_codes(dense.first, table, u8::MAX.into(), keys, codes),
+        CodeTable::U16(table) => find_codes(dense.first, table, u16::MAX.into(), keys, codes),
+        CodeTable::U32(table) => find_codes(dense.first, table, u32::MAX.into(), keys, codes),
+    }
+}
+
+/// Sets codes to the number of smaller keys, of which there are `ranks` before each word of bits, or to -1.
+fn find_ranks(
+    dense: &PerfectHashTable,
+    ranks: &[u32],
+    keys: &[i64; VECTOR_LEN],
+    codes: &mut [i64; VECTOR_LEN],
+) {
+    words_of_bits(dense.first, keys, codes);
+    let mut words = *codes;
+    // bits behind the last key are zero
+    Table::new(&dense.bits).replace(0, &mut words);
+    Table::new(ranks).replace(0, codes);
+    pick_ranks(dense.first, keys, &words, codes);
+}
+
+dispatched! {
+    /// Adds to ranks the set bits of words below that of the key; sets them to -1 if the bit of the key is not set.
+    fn pick_ranks(first: i64, keys: &[i64; VECTOR_LEN], words: &[i64; VECTOR_LEN], ranks: &mut [i64; VECTOR_LEN]) {
+        for (rank, (key, word)) in ranks.iter_mut().zip(keys.iter().zip(words)) {
+            let bit = key.wrapping_sub(first) & 31;
+            let smaller = (*word as u32 & ((1u32 << bit) - 1)).count_ones();
+            let is_missing = (*word >> bit & 1) - 1;
+            *rank = *rank + i64::from(smaller) | is_missing;
+        }
     }
 }
 

@@ -1,4 +1,5 @@
 //! Programs over encoded columns.
 
 mod groups;
+mod lookups;
 mod matches;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::code_table::{CodeTable, CodesPart, StoredCode};
 use super::key_chunks::{IntegerChunk, RowCodes};
-use super::perfect_hash::PerfectHashTable;
+use super::perfect_hash::{DenseCodes, PerfectHashTable};
 
 /// Bits of a word.
 const WORD: usize = 32;
@@ -46,7 +46,7 @@ pub(super) fn dense_table<C: StoredCode>(
         first,
         range,
         bits,
-        codes,
+        codes: DenseCodes::Stored(codes),
     };
     Some((table, lens.into_iter().sum()))
 }

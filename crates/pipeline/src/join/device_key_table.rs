@@ -7,7 +7,7 @@ use arrow::array::{Array, ArrayRef};
 use super::code_table::{CodeTable, code_bytes};
 use super::hash_table::{HashedKeys, size_word};
 use super::key_chunks::{integers, unsupported_keys};
-use super::perfect_hash::{MOST_RANGE, PerfectHashTable, is_dense};
+use super::perfect_hash::{DenseCodes, MOST_RANGE, PerfectHashTable, is_dense};
 use crate::error::{Error, Result};
 
 /// Copies bytes of a table to the host: (offset, length).
@@ -182,7 +182,7 @@ impl DeviceKeyTable {
                     first,
                     range,
                     bits: bits.map(|word| u32::from_le_bytes(*word)).collect(),
-                    codes,
+                    codes: DenseCodes::Stored(codes),
                 })
             }
             DeviceKeyLayout::Hashed { empty, probes, .. } => {
@@ -196,12 +196,12 @@ impl DeviceKeyTable {
 
 impl HostKeyTable {
     /// Writes the keys in the device's layout and returns the codes.
-    pub fn write(&self, to: &mut [u8]) -> &CodeTable {
+    pub fn write(&self, to: &mut [u8]) -> Option<&CodeTable> {
         match self {
             Self::PerfectHashTable(dense) => dense.write(to),
             Self::Hashed(keys, codes) => {
                 keys.write(to);
-                codes
+                Some(codes)
             }
         }
     }

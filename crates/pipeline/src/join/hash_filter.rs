@@ -30,11 +30,6 @@ impl HashFilter {
         (keys <= MOST_KEYS).then_some(bits.max(FEWEST_BITS))
     }
 
-    /// Bytes of the filter of some keys.
-    pub(super) fn bytes(keys: usize) -> usize {
-        Self::bits(keys).map_or(0, |bits| bits / 8)
-    }
-
     /// All bits.
     pub fn words(&self) -> &[u32] {
         &self.words

@@ -162,11 +162,6 @@ impl HashedKeys {
         self.filter.get_or_init(filter).as_ref()
     }
 
-    /// Bytes in memory, with those of the filter.
-    pub fn bytes(&self) -> usize {
-        self.slots.len() * size_of::<i64>() + HashFilter::bytes(self.len)
-    }
-
     /// Reads the buckets of the hashes whose bit is set, so that they are in the processor's caches. Returns a word that
     /// depends on all of them.
     pub fn touch(&self, hashes: &[u64; VECTOR_LEN], mask: &[u64; VECTOR_LEN / 64]) -> i64 {

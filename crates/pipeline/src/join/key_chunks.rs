@@ -36,6 +36,8 @@ pub enum RowCodes<'a> {
     One,
     /// The row's number.
     Rows,
+    /// The row's number, which may be told by the rank of its key if keys ascend. Devices do not read such tables.
+    Ranks,
     /// A code for each row, and the number of codes; each code is below it.
     Each(&'a [u32], u32),
 }
@@ -50,7 +52,7 @@ impl RowCodes<'_> {
     pub(super) fn count(self, rows: usize) -> Result<u32> {
         match self {
             Self::Set | Self::One => Ok(1),
-            Self::Rows => {
+            Self::Rows | Self::Ranks => {
                 u32::try_from(rows).map_err(|_| Error::Unsupported(format!("{rows} codes")))
             }
             Self::Each(codes, count) => {
@@ -71,7 +73,7 @@ impl RowCodes<'_> {
     pub fn code(self, row: usize) -> u32 {
         match self {
             Self::Set | Self::One => 0,
-            Self::Rows => row as u32,
+            Self::Rows | Self::Ranks => row as u32,
             Self::Each(codes, _) => codes[row],
         }
     }
@@ -80,7 +82,7 @@ impl RowCodes<'_> {
     fn read(self, first: usize, to: &mut [u32]) {
         match self {
             Self::Set | Self::One => {}
-            Self::Rows => (first as u32..).zip(to).for_each(|(row, to)| *to = row),
+            Self::Rows | Self::Ranks => (first as u32..).zip(to).for_each(|(row, to)| *to = row),
             Self::Each(codes, _) => to.copy_from_slice(&codes[first..first + to.len()]),
         }
     }
@@ -288,6 +290,34 @@ impl Block {
         }
         self.len = kept;
     }
+}
+
+/// True if each row has a key, larger than that of the row before. `threads` threads share the work.
+pub(super) fn do_ascend(chunks: &[IntegerChunk], threads: usize) -> bool {
+    let mut last = None;
+    let are_in_order = chunks.iter().all(|chunk| match (chunk.bounds, last) {
+        (Some((least, greatest)), before) => {
+            last = Some(greatest);
+            chunk.nulls.is_none() && before.is_none_or(|before| before < least)
+        }
+        (None, _) => chunk.nulls.is_none(),
+    });
+    let do_ascend = |chunk: &IntegerChunk| {
+        let (mut before, mut do_ascend) = (None, true);
+        chunk.each_block(RowCodes::One, |block| {
+            let (keys, first) = (block.keys(), block.keys().first());
+            let pairs = keys.iter().zip(keys.get(1..).unwrap_or_default());
+            do_ascend &= pairs.fold(true, |all, (a, b)| all & (a < b));
+            do_ascend &= before.is_none_or(|before| first.is_none_or(|first| before < *first));
+            before = keys.last().copied().or(before);
+            do_ascend
+        });
+        do_ascend
+    };
+    are_in_order
+        && parallel::map(threads, chunks.iter().collect(), do_ascend)
+            .into_iter()
+            .all(|of_chunk| of_chunk)
 }
 
 /// The smallest and the largest key of chunks; `None` if there is none.

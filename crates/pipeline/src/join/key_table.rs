@@ -17,9 +17,10 @@ use super::device_key_table::{
 use super::hash_build::{hashed_set, hashed_table};
 use super::hash_table::HashedKeys;
 use super::key_chunks::{
-    IntegerChunk, KeyChunks, KeyKind, RowCodes, bounds, bounds_of, integers, unsupported_keys,
+    IntegerChunk, KeyChunks, KeyKind, RowCodes, bounds, bounds_of, do_ascend, integers,
+    unsupported_keys,
 };
-use super::perfect_hash::{PerfectHashTable, is_dense};
+use super::perfect_hash::{DenseCodes, PerfectHashTable, is_dense};
 use crate::error::{Error, Result};
 
 /// The keys of a build table, each with a code that identifies its payload. Several keys may share a code, as many
@@ -208,14 +209,15 @@ impl KeyTable {
         }
     }
 
-    /// Approximate bytes in host memory. Tables of integers take as many on the device.
+    /// Approximate bytes in host memory, without those of filters, an eighth of a hash table at most. Tables of integers
+    /// take as many on the device.
     pub fn bytes(&self) -> usize {
         match &self.keys {
             Keys::Integers(dense) => dense.bits.len() * 4 + dense.codes.bytes(),
             Keys::DeviceKeyTable(device_table) => {
                 device_table.layout.keys_bytes() + device_table.layout.codes_bytes()
             }
-            Keys::Hashed { table, codes } => table.bytes() + codes.bytes(),
+            Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
         }
     }
@@ -247,9 +249,13 @@ impl KeyTable {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for text, which has no device layout.
+    /// [`Error::Unsupported`] for text and codes of [`RowCodes::Ranks`], which have no device layout.
     pub fn table_bytes(&self) -> Result<(usize, usize)> {
         let (keys_bytes, codes_bytes) = match &self.keys {
+            Keys::Integers(PerfectHashTable {
+                codes: DenseCodes::Ranks(_),
+                ..
+            }) => return Err(Error::Unsupported("codes by rank on a device".into())),
             Keys::Integers(dense) => (dense.bits.len() * 4, dense.codes.bytes()),
             Keys::DeviceKeyTable(device_table) => (
                 device_table.layout.keys_bytes(),
@@ -265,13 +271,13 @@ impl KeyTable {
         Ok((codes_at, codes_at + codes_bytes))
     }
 
-    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing for text, and if a
-    /// table that was built on a device cannot be fetched.
+    /// Writes the table in the device layout, with codes at the offset `codes_at`. Writes nothing if there is no such
+    /// layout, and if a table that was built on a device cannot be fetched.
     pub fn write_table(&self, codes_at: usize, to: &mut [u8]) {
         let codes = match &self.keys {
-            Keys::Integers(dense) => Some(dense.write(to)),
+            Keys::Integers(dense) => dense.write(to),
             Keys::DeviceKeyTable(device_table) => {
-                device_table.host().ok().map(|host| host.write(to))
+                device_table.host().ok().and_then(|host| host.write(to))
             }
             Keys::Hashed { table, codes } => {
                 table.write(to);
@@ -378,6 +384,9 @@ impl fmt::Debug for KeyTable {
     }
 }
 
+/// Codes of dense tables with at most this many bytes are in the first two caches of a core.
+const CACHED_CODES: u64 = 1 << 18;
+
 /// The smallest key, and the number of integers from there to the largest.
 fn first_and_range(chunks: &[IntegerChunk]) -> (i64, u64) {
     let (first, last) = bounds(chunks).unwrap_or((0, 0));
@@ -393,6 +402,11 @@ fn integer_keys<C: StoredCode>(
 ) -> Result<Option<(Keys, usize)>> {
     let (first, range) = first_and_range(chunks);
     if is_dense(range, rows as u64, count) {
+        let bytes = range.saturating_mul(code_bytes(count) as u64);
+        if matches!(codes, RowCodes::Ranks) && bytes > CACHED_CODES && do_ascend(chunks, threads) {
+            let built = dense_table::<()>(chunks, (first, range), RowCodes::One, threads);
+            return Ok(built.map(|(table, len)| (Keys::Integers(table.with_ranks()), len)));
+        }
         let built = dense_table::<C>(chunks, (first, range), codes, threads);
         return Ok(built.map(|(table, len)| (Keys::Integers(table), len)));
     }
@@ -651,7 +665,7 @@ mod tests {
                 let each: Vec<u32> = (0..values.len()).map(|row| of_row(row) % count).collect();
                 let mut codings = vec![RowCodes::Each(&each, count)];
                 if count == 1 {
-                    codings.extend([RowCodes::One, RowCodes::Rows]);
+                    codings.extend([RowCodes::One, RowCodes::Rows, RowCodes::Ranks]);
                 }
                 for coding in codings {
                     let table = KeyTable::build(&keys, coding);
@@ -681,7 +695,18 @@ mod tests {
         let ends: Vec<i64> = [i64::MIN, 0, i64::MAX, i64::MIN + 1, i64::MAX - 1].to_vec();
         let edges: Vec<i64> = vec![i64::MAX - 70, i64::MAX, i64::MAX - 31, i64::MAX - 32];
         let far: Vec<i64> = (0..200).chain([1 << 17]).collect();
-        for keys in [sorted, small, wide, ends, edges, far, vec![], vec![-1]] {
+        let apart: Vec<i64> = (0..1200).map(|row| row * 411 - 77).collect();
+        for keys in [
+            sorted,
+            small,
+            wide,
+            ends,
+            edges,
+            far,
+            apart,
+            vec![],
+            vec![-1],
+        ] {
             let shuffled = |step: usize| {
                 let row = move |row| row * step % 1511;
                 let order = (0..1511).map(row).filter(|row| *row < keys.len());
@@ -705,6 +730,22 @@ mod tests {
                 check(&values, &[1, len / 2, len + 1]);
             }
         }
+    }
+
+    #[test]
+    fn keys_that_ascend_have_small_tables() {
+        let keys: Vec<i64> = (0..50_000).map(|row| row * 31).collect();
+        let table = |keys: &[i64], codes| {
+            let chunks: Vec<ArrayRef> = keys.chunks(9999).map(|of| numbers(of.to_vec())).collect();
+            KeyTable::build(&KeyChunks::new(&chunks, 2).unwrap(), codes).unwrap()
+        };
+        let ranks = table(&keys, RowCodes::Ranks);
+        let stored = table(&keys, RowCodes::Rows);
+        assert!(ranks.bytes() * 8 < stored.bytes());
+        assert!(ranks.table_bytes().is_err() && stored.table_bytes().is_ok());
+        let mut other = keys;
+        other.swap(9998, 9999);
+        assert_eq!(table(&other, RowCodes::Ranks).bytes(), stored.bytes());
     }
 
     #[test]

@@ -24,4 +24,4 @@ pub use hash_table::{HashedKeys, size_word};
 pub use key_chunks::{KeyChunks, RowCodes};
 pub use key_table::{DeviceCopies, HostKeys, KeyTable, for_bytes};
 pub use payload_column::PayloadColumn;
-pub use perfect_hash::PerfectHashTable;
+pub use perfect_hash::{DenseCodes, PerfectHashTable};

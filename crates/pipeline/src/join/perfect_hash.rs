@@ -20,8 +20,27 @@ pub struct PerfectHashTable {
     pub range: u64,
     /// A bit per integer of the range: set if it is a key.
     pub bits: Vec<u32>,
+    /// The codes of keys.
+    pub codes: DenseCodes,
+}
+
+/// The codes of a dense table.
+pub enum DenseCodes {
     /// A code per integer, if there is more than one code; all ones for integers that are not keys.
-    pub codes: CodeTable,
+    Stored(CodeTable),
+    /// A key's code is its rank, the number of smaller keys: per word of the bits, the rank of its first key. That takes a
+    /// quarter of a byte for each integer of the range.
+    Ranks(Vec<u32>),
+}
+
+impl DenseCodes {
+    /// Bytes in memory.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Stored(codes) => codes.bytes(),
+            Self::Ranks(ranks) => ranks.len() * size_of::<u32>(),
+        }
+    }
 }
 
 impl PerfectHashTable {
@@ -34,10 +53,27 @@ impl PerfectHashTable {
     pub fn code(&self, key: i64) -> Option<u32> {
         let index = key.wrapping_sub(self.first) as u64;
         let index = index.min(self.range) as usize;
-        match self.bits.get(index / 32).copied().unwrap_or_default() >> (index % 32) & 1 {
-            0 => None,
-            _ => Some(self.codes.get(index)),
+        let word = self.bits.get(index / 32).copied().unwrap_or_default();
+        match (word >> (index % 32) & 1, &self.codes) {
+            (0, _) => None,
+            (_, DenseCodes::Stored(codes)) => Some(codes.get(index)),
+            (_, DenseCodes::Ranks(ranks)) => {
+                let smaller = word & ((1 << (index % 32)) - 1);
+                Some(ranks[index / 32] + smaller.count_ones())
+            }
         }
+    }
+
+    /// The table with ranks as codes.
+    pub(super) fn with_ranks(mut self) -> Self {
+        let mut rank = 0;
+        let ranks = self.bits.iter().map(|word| {
+            let of_word = rank;
+            rank += word.count_ones();
+            of_word
+        });
+        self.codes = DenseCodes::Ranks(ranks.collect());
+        self
     }
 
     /// False if no integer from `low` to `high` is a key; true if some is, or if they are too many to look at.
@@ -67,13 +103,16 @@ impl PerfectHashTable {
         })
     }
 
-    /// Writes the bits in the device's layout and returns the codes.
-    pub fn write(&self, to: &mut [u8]) -> &CodeTable {
+    /// Writes the bits in the device's layout and returns the codes, if they have such a layout.
+    pub fn write(&self, to: &mut [u8]) -> Option<&CodeTable> {
         let words = to.as_chunks_mut::<4>().0.iter_mut();
         words
             .zip(&self.bits)
             .for_each(|(to, word)| *to = word.to_le_bytes());
-        &self.codes
+        match &self.codes {
+            DenseCodes::Stored(codes) => Some(codes),
+            DenseCodes::Ranks(_) => None,
+        }
     }
 }
 

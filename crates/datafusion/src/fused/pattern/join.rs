@@ -15,6 +15,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -294,8 +295,10 @@ impl<'a> Sides<'a> {
             ));
         }
         let (probe_plan, build_plan) = plans;
-        // a set of keys is made faster than a table of rows
-        if kind.properties().adds_columns && probe_side.is_too_small(probe_plan, build_plan)? {
+        // A set of keys is made faster than a table of rows, and groups are made in any case.
+        let are_rows =
+            kind.properties().adds_columns && !(kind.is_outer() && is_grouped(build_plan));
+        if are_rows && probe_side.is_too_small(probe_plan, build_plan)? {
             return Err(FallbackReason::Join("its build side has more rows".into()));
         }
         Ok(Some(Self {
@@ -306,6 +309,15 @@ impl<'a> Sides<'a> {
             build_plan,
             keys,
         }))
+    }
+}
+
+/// True for groups.
+fn is_grouped(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let plan = without_exchange(plan);
+    match plan.children()[..] {
+        [input] if plan.is::<ProjectionExec>() => is_grouped(input),
+        _ => plan.is::<AggregateExec>(),
     }
 }
 

@@ -21,7 +21,7 @@ use datafusion::physical_plan::repartition::RepartitionExec;
 use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::exchange::without_exchange;
-use super::join::{Join, JoinKey, JoinKind, KeySource, Sides};
+use super::join::{Join, JoinKey, JoinKind, KeptRows, KeySource, Sides};
 use super::probe_side::ProbeSide;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::source::VectileSource;
@@ -155,6 +155,7 @@ impl Relation {
         let keys = sides.keys.iter();
         let keys = keys.map(|(key, build)| Ok((self.over_table(key)?, Arc::clone(build))));
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
+        self.make_inner(sides.kind, &keys);
         let is_conditional = join.filter().is_some() && !sides.kind.is_inner();
         let added = match self
             .join_with_keys(&keys)
@@ -219,6 +220,25 @@ impl Relation {
             last.condition = condition;
         }
         Ok(())
+    }
+
+    /// Makes inner joins of outer ones that have a key of a join of this kind: if it keeps rows with a match, it drops
+    /// those whose key is null, as it is where the outer join had no match.
+    fn make_inner(&mut self, kind: JoinKind, keys: &JoinOn) {
+        if kind.properties().kept != KeptRows::Matched {
+            return;
+        }
+        let is_key = |join: &Join| {
+            let mut columns = keys
+                .iter()
+                .filter_map(|(key, _)| key.downcast_ref::<Column>());
+            columns.any(|column| join.has_column(column.index()))
+        };
+        for join in &mut self.joins {
+            if join.kind.is_outer() && join.condition.is_none() && is_key(join) {
+                join.kind = JoinKind::Inner;
+            }
+        }
     }
 
     /// The join whose build side has all of `keys`, if it is an inner join.

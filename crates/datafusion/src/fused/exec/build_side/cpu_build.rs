@@ -281,7 +281,7 @@ impl BuildSide {
                 Purpose::Values | Purpose::Groups => self.are_all_different(payload),
             };
             let codes = codes_of(is_by_row)?;
-            let error = match row_keys.table(codes.of_rows(), reservation)? {
+            let error = match row_keys.table(codes.of_rows(is_for_device), reservation)? {
                 Ok(table) => return Ok(Table::new(table, packing, values_of(codes, None)?)),
                 Err(error) => error,
             };
@@ -296,7 +296,7 @@ impl BuildSide {
         let is_by_value = lookup.purpose == Purpose::Groups;
         let codes = codes_of(!is_by_value)?;
         let (multimap, order) = match is_by_value {
-            true => (rows_by_key.with(codes.of_rows()), None),
+            true => (rows_by_key.with(codes.of_rows(true)), None),
             false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
         let keys = Arc::clone(&rows_by_key.codes);

@@ -40,11 +40,12 @@ impl PayloadCodes {
         Numbered::by_value(rows.iter().filter_map(columns), types).map(Self::ByValue)
     }
 
-    /// The code of each row.
-    pub(super) fn of_rows(&self) -> RowCodes<'_> {
+    /// The code of each row, for a table that a device reads or not.
+    pub(super) fn of_rows(&self, is_for_device: bool) -> RowCodes<'_> {
         match self {
             Self::One => RowCodes::One,
-            Self::Rows => RowCodes::Rows,
+            Self::Rows if is_for_device => RowCodes::Rows,
+            Self::Rows => RowCodes::Ranks,
             Self::ByValue(numbered) => RowCodes::Each(&numbered.codes, numbered.count),
         }
     }
