@@ -102,7 +102,7 @@ fn keys_of_rows_and_of_runs_have_their_codes() {
         let encoded = encoded(keys).describe();
         encoded.contains("rle(")
     });
-    assert_eq!(are_runs.count(), 4);
+    assert_eq!(are_runs.count(), 5);
     for (number, keys) in columns().into_iter().enumerate() {
         for (of, table) in tables.iter().enumerate() {
             let lookup = Lookup {
