@@ -12,7 +12,7 @@ use vectile_scan::object::ReadBuffers;
 use vectile_scan::{ContainerFormat, Fetch, FileContainer, RowGroupData};
 
 use crate::error;
-use crate::footer::{Footer, footer};
+use crate::footer::{Footer, footer, known_footer};
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
 
@@ -29,6 +29,11 @@ impl FileContext<'_> {
     pub(crate) async fn footer(&self, object: &ObjectMeta) -> Result<Footer> {
         let footer = footer(self.format, self.store, object, self.footers).await;
         footer.inspect_err(|error| self.listings.note(self.format, &object.location, error))
+    }
+
+    /// The footer of `object`, if the cache has it.
+    pub(crate) fn known_footer(&self, object: &ObjectMeta) -> Option<Footer> {
+        known_footer(self.format, self.store, object, self.footers)
     }
 
     /// Opens `object`. Takes its metadata from the cache unless the file has changed.

@@ -53,13 +53,14 @@ fn is_dynamic(conjunct: &Arc<dyn PhysicalExpr>) -> bool {
     conjunct.is::<DynamicFilterPhysicalExpr>()
 }
 
-/// Lowers `predicate`, whose columns are those of the file. `role` applies to the query's own filters.
+/// Lowers `predicate`, whose columns are those of the file. `role` applies to the query's own filters. Also returns those
+/// of its conjuncts that zone maps cannot answer in full.
 pub(crate) fn filters(
     predicate: Option<&Arc<dyn PhysicalExpr>>,
     file: Arc<dyn Container>,
     role: Role,
-) -> Result<Filters> {
-    let mut exact = Vec::new();
+) -> Result<(Filters, Vec<Arc<dyn PhysicalExpr>>)> {
+    let (mut exact, mut tests) = (Vec::new(), Vec::new());
     let mut dynamic: Vec<Box<dyn DynamicFilter>> = Vec::new();
     for conjunct in predicate.into_iter().flat_map(split_conjunction) {
         match is_dynamic(conjunct) {
@@ -68,10 +69,17 @@ pub(crate) fn filters(
                 tracking: DynamicFilterTracking::classify(conjunct),
                 schema: Arc::clone(file.schema()),
             })),
-            false => exact.push(lower(conjunct, file.schema())?),
+            false => {
+                let node = lower(conjunct, file.schema())?;
+                if node.stage() != Stage::Encoded {
+                    tests.push(Arc::clone(conjunct));
+                }
+                exact.push(node);
+            }
         }
     }
-    Filters::try_new(file, exact, role, dynamic).map_err(error::scan)
+    let filters = Filters::try_new(file, exact, role, dynamic).map_err(error::scan)?;
+    Ok((filters, tests))
 }
 
 /// Appends how each conjunct of `predicate` is evaluated, for `EXPLAIN`.

@@ -53,7 +53,7 @@ pub(crate) async fn footer(
     object: &ObjectMeta,
     cache: Option<&Arc<FileMetadataCache>>,
 ) -> Result<Footer> {
-    let known = || cache.and_then(|cache| cached(format, store, object, cache.as_ref()));
+    let known = || known_footer(format, store, object, cache);
     if let Some(footer) = known() {
         return Ok(footer);
     }
@@ -85,14 +85,14 @@ pub(crate) async fn footer(
     Ok(footer)
 }
 
-/// The footer of this version of a file in the cache.
-fn cached(
+/// The footer of this version of a file, if it is in the cache.
+pub(crate) fn known_footer(
     format: &dyn ContainerFormat,
     store: &Arc<dyn ObjectStore>,
     object: &ObjectMeta,
-    cache: &FileMetadataCache,
+    cache: Option<&Arc<FileMetadataCache>>,
 ) -> Option<Footer> {
-    let entry = cache.get(&object.location)?;
+    let entry = cache?.get(&object.location)?;
     let is_same = entry.is_valid_for(object) && entry.meta.e_tag == object.e_tag;
     let cached: &CachedFooter = entry.file_metadata.as_any().downcast_ref()?;
     let is_same = is_same

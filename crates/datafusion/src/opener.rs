@@ -11,10 +11,10 @@ use datafusion::datasource::physical_plan::{FileOpenFuture, FileOpener};
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::simplifier::PhysicalExprSimplifier;
 use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction_opt};
 use datafusion::physical_expr_adapter::rewrite::rewrite_input_file_name_in_projection;
 use datafusion::physical_expr_adapter::{
     PhysicalExprAdapterFactory, replace_columns_with_literals,
@@ -31,6 +31,7 @@ use vectile_scan::{
 use crate::error;
 use crate::file::{FileContext, ScanFile};
 use crate::filters::filters;
+use crate::footer::Footer;
 use crate::listing::Listings;
 use crate::memory::Reserved;
 use crate::metrics::ScanMetrics;
@@ -110,21 +111,18 @@ impl VectileOpener {
         // adapting them to a file may add a cast to each column
         let levels = 2 * stack::levels(self.predicate.iter().chain(projected));
         let exprs = stack::with_room(levels, || self.with_partition_values(&file))?;
-        if stack::with_room(levels, || self.is_pruned(&exprs, &file))? {
+        let object = &file.object_meta;
+        let Some(footer) = self.footer(&file, &exprs, levels).await? else {
             self.metrics.files.add_pruned(1);
             return Ok(None);
-        }
-        self.metrics.files.add_matched(1);
-        let object = &file.object_meta;
-        let source = FileContext {
-            format: self.format,
-            store: &self.store,
-            footers: self.footers.as_ref(),
-            listings: &self.listings,
         };
-        let footer = source.footer(object).await?;
         let options = ReadOptions::default().with_verify_checksums(self.verify_checksums);
-        let opened = source.opened(&footer, object, options);
+        let opened = self.source().opened(&footer, object, options);
+        let row_groups = row_groups_of(opened.as_ref(), file.range.as_ref());
+        if row_groups.is_empty() {
+            self.metrics.files.add_matched(1);
+            return Ok(None);
+        }
         let container: Arc<dyn Container> = Arc::clone(&opened) as _;
         let adapted = || self.adapted_to(exprs, container.schema());
         let exprs = stack::with_room(levels, adapted)?;
@@ -133,7 +131,13 @@ impl VectileOpener {
             false => Role::Prune,
         };
         let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
-        let filters = stack::with_room(levels, filters)?;
+        let (filters, tests) = stack::with_room(levels, filters)?;
+        let left = || self.row_groups(row_groups, opened.as_ref(), &filters, &tests);
+        let Some(row_groups) = stack::with_room(levels, left)? else {
+            self.metrics.files.add_pruned(1);
+            return Ok(None);
+        };
+        self.metrics.files.add_matched(1);
         let opened = match self.chunks(footer.chunks, object).await? {
             Some(chunks) => {
                 let keeps = self.fits_cache(opened.as_ref(), object, &exprs, &filters);
@@ -142,8 +146,6 @@ impl VectileOpener {
             None => opened,
         };
         let container: Arc<dyn Container> = Arc::clone(&opened) as _;
-        let row_groups = || self.row_groups(opened.as_ref(), &filters, &exprs, file.range.as_ref());
-        let row_groups = stack::with_room(levels, row_groups)?;
         let output = Arc::new(self.projection.project_schema(self.table.table_schema())?);
         let projection =
             Projection::try_new(&exprs.projection, container.schema(), Arc::clone(&output))?;
@@ -176,6 +178,33 @@ impl VectileOpener {
         scan.metrics = Arc::new(self.metrics.clone());
         scan.spawn = Arc::new(|work| Box::new(SpawnedTask::spawn(work)));
         Ok(Some((scanned, scan)))
+    }
+
+    /// The metadata of a file; `None` if statistics known without it exclude the file. If the cache has the metadata, it
+    /// is left to zone maps to exclude the file, as they are tested anyway.
+    async fn footer(
+        &self,
+        file: &PartitionedFile,
+        exprs: &Exprs,
+        levels: usize,
+    ) -> Result<Option<Footer>> {
+        let (source, object) = (self.source(), &file.object_meta);
+        if let Some(known) = source.known_footer(object) {
+            return Ok(Some(known));
+        }
+        match stack::with_room(levels, || self.is_pruned(exprs, file))? {
+            true => Ok(None),
+            false => source.footer(object).await.map(Some),
+        }
+    }
+
+    fn source(&self) -> FileContext<'_> {
+        FileContext {
+            format: self.format,
+            store: &self.store,
+            footers: self.footers.as_ref(),
+            listings: &self.listings,
+        }
     }
 
     /// The chunks of a file in the runtime's cache; `None` if it is off. They are of the version that was listed,
@@ -283,23 +312,28 @@ impl VectileOpener {
         })
     }
 
-    /// The row groups to scan, in order.
+    /// Those of `row_groups` to scan, in order; `None` if zone maps exclude all row groups of the file. `tests` are the
+    /// conjuncts that the zone tests of `filters` do not cover.
     fn row_groups(
         &self,
+        mut row_groups: Vec<usize>,
         file: &dyn FileContainer,
         filters: &Filters,
-        exprs: &Exprs,
-        range: Option<&FileRange>,
-    ) -> Result<Vec<usize>> {
-        let mut row_groups: Vec<usize> = (0..file.num_row_groups())
-            .filter(|&i| in_range(file, i, range))
-            .collect();
-        let count = row_groups.len();
-        row_groups.retain(|&row_group| !filters.exclude(row_group));
-        if let Some(predicate) = exprs.predicate.as_ref().filter(|_| filters.has_tests()) {
-            let kept = pruning::row_groups(predicate, file, &self.metrics.pruning_errors);
-            row_groups.retain(|&row_group| kept.get(row_group) != Some(&false));
+        tests: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Option<Vec<usize>>> {
+        let tests = conjunction_opt(tests.iter().cloned());
+        let kept =
+            tests.map(|tests| pruning::row_groups(&tests, file, &self.metrics.pruning_errors));
+        let excludes = |row_group: usize| {
+            let kept = kept.as_ref().and_then(|kept| kept.get(row_group));
+            filters.exclude(row_group) || kept == Some(&false)
+        };
+        let mut all = 0..file.num_row_groups();
+        if all.all(|row_group| excludes(row_group) || filters.exclude_now(row_group)) {
+            return Ok(None);
         }
+        let count = row_groups.len();
+        row_groups.retain(|&row_group| !excludes(row_group));
         let covered = row_groups
             .iter()
             .filter(|&&row_group| filters.cover(row_group))
@@ -310,12 +344,15 @@ impl VectileOpener {
         if let Some(order) = &self.order {
             order.apply(&mut row_groups, file)?;
         }
-        Ok(row_groups)
+        Ok(Some(row_groups))
     }
 }
 
-/// A row group belongs to the byte range that contains its first byte.
-fn in_range(file: &dyn FileContainer, row_group: usize, range: Option<&FileRange>) -> bool {
-    let start = file.row_group_start(row_group) as i64;
-    range.is_none_or(|range| (range.start..range.end).contains(&start))
+/// The row groups of a byte range: those whose first byte it contains.
+fn row_groups_of(file: &dyn FileContainer, range: Option<&FileRange>) -> Vec<usize> {
+    let is_within = |&row_group: &usize| {
+        let start = file.row_group_start(row_group) as i64;
+        range.is_none_or(|range| (range.start..range.end).contains(&start))
+    };
+    (0..file.num_row_groups()).filter(is_within).collect()
 }

@@ -29,7 +29,9 @@ use datafusion::physical_plan::filter_pushdown::{
 };
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, replace_children_if_necessary,
+};
 
 use crate::stack;
 
@@ -121,6 +123,25 @@ impl PhysicalOptimizerRule for ProvenFilterPushdown {
 }
 
 impl ProvenFilterPushdown {
+    /// `node` with `children`. Dynamic filters change no properties of a plan.
+    fn with_children(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let node = Arc::clone(node);
+        let are_new =
+            (node.children().into_iter().zip(&children)).any(|(old, new)| !Arc::ptr_eq(old, new));
+        match self.phase {
+            FilterPushdownPhase::Post if are_new => {
+                let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+                node.replace_children(children, options)
+            }
+            FilterPushdownPhase::Post => Ok(node),
+            FilterPushdownPhase::Pre => replace_children_if_necessary(node, children),
+        }
+    }
+
     /// Offers `filters` to `node` and the nodes below it. A filter that may not pass is withheld from the node, which
     /// might otherwise accept it with another meaning.
     fn push_down(
@@ -182,7 +203,7 @@ impl ProvenFilterPushdown {
             }
         }
 
-        let new = replace_children_if_necessary(Arc::clone(node), children)?;
+        let new = self.with_children(node, children)?;
         let result = ChildPushdownResult {
             parent_filters,
             self_filters,

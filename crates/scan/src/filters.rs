@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::conjunct::{Conjunct, Role, RowGroupFilters};
 use crate::container::Container;
 use crate::error::Result;
-use crate::node::{Node, Stage};
+use crate::node::Node;
 
 /// A filter that changes while a scan runs, as the operator that consumes its rows learns more.
 pub trait DynamicFilter: Send + Sync {
@@ -130,13 +130,6 @@ impl Filters {
     /// Returns true if there are exact filters, and they select every row of the row group.
     pub fn cover(&self, row_group: usize) -> bool {
         !self.exact.is_empty() && self.exact.iter().all(|conjunct| conjunct.covers(row_group))
-    }
-
-    /// Returns true if zone maps cannot answer a part of the exact filters.
-    pub fn has_tests(&self) -> bool {
-        self.exact
-            .iter()
-            .any(|conjunct| conjunct.node.stage() != Stage::Encoded)
     }
 
     /// Returns true if exact filters are to be evaluated on rows of the row group.

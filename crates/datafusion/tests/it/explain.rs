@@ -57,6 +57,23 @@ async fn counts_what_was_pruned_and_decoded() {
 }
 
 #[tokio::test]
+async fn counts_files_that_zone_maps_exclude() {
+    let fixture = Fixture::new().await;
+    // both are outside of the bounds of all row groups; the prefix is no zone test of Vectile's own
+    for filter in ["id < 0", "name LIKE 'ö%'"] {
+        let sql = format!("SELECT id, name FROM packed WHERE {filter}");
+        let (plan, rows) = fixture.executed(&sql).await;
+        assert_eq!(rows, 0, "{filter}");
+        assert!(
+            metric(&plan, "files_ranges_pruned_statistics") > 0,
+            "{filter}"
+        );
+        assert_eq!(metric(&plan, "row_groups_pruned_statistics"), 0, "{filter}");
+        assert_eq!(metric(&plan, "bytes_scanned"), 0, "{filter}");
+    }
+}
+
+#[tokio::test]
 async fn zone_maps_of_dictionaries_and_fields_prune() {
     let fixture = Fixture::empty();
     let path = fixture.path("packed.vectile");
