@@ -56,7 +56,7 @@ const ROWS_PER_PROBE_ROW: usize = 1;
 /// Fewest filters of a probe side, its joins with filtered tables among them, that are expected to leave few rows.
 const LEAST_FILTERS: usize = 2;
 
-/// A probe side is joined for its keys with tables that have at most one row for so many of its own.
+/// A table is small beside a probe side that has at least so many rows for each of its own.
 const ROWS_PER_DIMENSION_ROW: usize = 8;
 
 /// Reduces what the groups below joins are computed of, by the keys of the other side.
@@ -128,13 +128,21 @@ fn reduced(relation: &Relation, index: usize) -> Result<Option<Plan>> {
     else {
         return Ok(None);
     };
-    if let Some(plan) = reduced_by_probe_side(relation, join)? {
+    let by_others = |most_rows| {
+        let others = joins.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != index);
+        let mut plans = others.map(|(_, other)| reduced_by(join, other, most_rows));
+        plans.find_map(Result::transpose).transpose()
+    };
+    let rows = num_rows(&relation.config).unwrap_or(0);
+    // keys of a small table come without reading the probe side once more
+    if let Some(plan) = by_others(rows / ROWS_PER_DIMENSION_ROW)? {
         return Ok(Some(plan));
     }
-    let others = joins.iter().enumerate();
-    let others = others.filter(|(other, _)| *other != index);
-    let mut plans = others.map(|(_, other)| reduced_by(join, other));
-    plans.find_map(Result::transpose).transpose()
+    match reduced_by_probe_side(relation, join)? {
+        Some(plan) => Ok(Some(plan)),
+        None => by_others(usize::MAX),
+    }
 }
 
 /// The plan of a join's build side without rows whose keys no row of the probe side has; `None` if that is not possible,
@@ -166,9 +174,9 @@ fn joins_large_tables(plan: &Plan) -> Result<bool> {
     })
 }
 
-/// The plan of a join's build side without rows whose keys `other` lacks; `None` if that is not possible, or does not
-/// pay.
-fn reduced_by(join: &Join, other: &Join) -> Result<Option<Plan>> {
+/// The plan of a join's build side without rows whose keys `other` lacks; `None` if that is not possible, does not pay,
+/// or takes more than `most_rows` to be read.
+fn reduced_by(join: &Join, other: &Join, most_rows: usize) -> Result<Option<Plan>> {
     if other.kind.properties().kept != KeptRows::Matched {
         return Ok(None);
     }
@@ -177,6 +185,7 @@ fn reduced_by(join: &Join, other: &Join) -> Result<Option<Plan>> {
             if let (Some(column), Some(of_other)) = (column_of(&own.build), column_of(&key.build))
                 && is_alike((&join.plan, &own.build), (&other.plan, &key.build))?
                 && let Some(reducer) = Reducer::of(&other.plan, of_other)?
+                && reducer.rows <= most_rows
                 && let Some(reduced) = reducer.restrict(&join.plan, column, true)?
             {
                 return Ok(Some(reduced));
@@ -254,7 +263,7 @@ impl Reducer {
         let mut joins = Vec::new();
         for join in &relation.joins {
             if join.kind.properties().kept == KeptRows::Matched
-                && join.first != reduced.first
+                && !std::ptr::eq(join, reduced)
                 && join.keys.iter().all(|key| is_own(&key.probe))
                 && scanned_rows(&join.plan)? <= rows / ROWS_PER_DIMENSION_ROW
                 && is_filtered(&join.plan)?
