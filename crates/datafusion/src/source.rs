@@ -234,6 +234,13 @@ impl VectileSource {
         Ok(self)
     }
 
+    /// Puts out these columns of the table.
+    #[cfg(feature = "gpu")]
+    pub(crate) fn with_columns(mut self, columns: &[usize]) -> Self {
+        self.projection = ProjectionExprs::from_indices(columns, self.table.table_schema());
+        self
+    }
+
     /// Makes a device evaluate the filters.
     #[cfg(feature = "gpu")]
     pub(crate) fn with_device(mut self, device: Arc<dyn ScanDevice>) -> Self {

@@ -84,7 +84,7 @@ impl Fusing<'_> {
     ) -> Result<FusedParts<T::Outputs>, FallbackReason> {
         if self.is_on_cpu {
             // a device keeps the tables of whole build sides
-            reduction::reduce_build_sides(&mut relation.joins)?;
+            reduction::reduce_build_sides(&mut relation)?;
         }
         let table = relation.source.table_schema().clone();
         let schema = table.table_schema();

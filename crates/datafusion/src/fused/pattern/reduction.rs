@@ -8,18 +8,28 @@
 //!
 //! Rows that remain have a match in `part`, so that only its keys are looked up in the groups. Without the reduction, all
 //! groups would be computed. DataFusion's dynamic filters do the same while a hash join runs; a fused node takes none.
+//!
+//! ```text
+//!  lineitem (filtered) ⋈ supplier (filtered) ⋈ groups of lineitem by orderkey
+//!      └───────── keys of those rows ──semi join──▶ lineitem, below its groups
+//! ```
+//!
+//! Build sides are also reduced by the rows of the probe side itself, if its filters are expected to leave few: `EXISTS`
+//! with a condition between both rows looks up groups of all rows of a table. The probe side is then read twice.
 
 use std::sync::Arc;
 
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{JoinType, NullEquality, Result};
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExpr;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::{PhysicalExpr, conjunction, split_conjunction};
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::joins::{HashJoinExec, JoinOn, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 
@@ -27,8 +37,9 @@ use super::exchange::is_exchange;
 use super::files::num_rows;
 use super::fingerprint::PlanIdentity;
 use super::join::{Join, KeptRows};
+use super::relation::Relation;
 use crate::fresh::fresh;
-use crate::source::VectileSource;
+use crate::source::{VectileSource, scan_of as scan_of_table};
 use crate::stack;
 
 type Plan = Arc<dyn ExecutionPlan>;
@@ -38,6 +49,15 @@ const LEAST_ROWS: usize = 1 << 17;
 
 /// A table is reduced by the keys of one with at most one row for so many of its own, as both are read once more.
 const ROWS_PER_KEY: usize = 4;
+
+/// Groups are reduced by the keys of a table with as many rows: computing groups takes several times as long as reading.
+const ROWS_PER_PROBE_ROW: usize = 1;
+
+/// Fewest filters of a probe side, its joins with filtered tables among them, that are expected to leave few rows.
+const LEAST_FILTERS: usize = 2;
+
+/// A table is small beside a probe side that has at least so many rows for each of its own.
+const ROWS_PER_DIMENSION_ROW: usize = 8;
 
 /// Reduces what the groups below joins are computed of, by the keys of the other side.
 pub(crate) fn reduce_groups(plan: Plan) -> Result<Plan> {
@@ -86,21 +106,11 @@ fn drops_unmatched(join: &HashJoinExec) -> [bool; 2] {
     }
 }
 
-/// Reduces the build sides of `joins`, which have one probe side, by the keys of each other.
-pub(crate) fn reduce_build_sides(joins: &mut [Join]) -> Result<()> {
-    for reduced in 0..joins.len() {
-        let Some(join) = joins.get(reduced) else {
-            continue;
-        };
-        // a null key, or any row, of the build side may decide about all rows
-        if join.kind.properties().is_null_aware {
-            continue;
-        }
-        let others = joins.iter().enumerate();
-        let others = others.filter(|(other, _)| *other != reduced);
-        let mut plans = others.map(|(_, other)| reduced_by(join, other));
-        if let Some(plan) = plans.find_map(Result::transpose).transpose()?
-            && let Some(join) = joins.get_mut(reduced)
+/// Reduces the build sides of a relation by the keys of its own rows, or by the keys of each other.
+pub(crate) fn reduce_build_sides(relation: &mut Relation) -> Result<()> {
+    for index in 0..relation.joins.len() {
+        if let Some(plan) = reduced(relation, index)?
+            && let Some(join) = relation.joins.get_mut(index)
         {
             join.plan = plan;
         }
@@ -108,9 +118,65 @@ pub(crate) fn reduce_build_sides(joins: &mut [Join]) -> Result<()> {
     Ok(())
 }
 
-/// The plan of a join's build side without rows whose keys `other` lacks; `None` if that is not possible, or does not
-/// pay.
-fn reduced_by(join: &Join, other: &Join) -> Result<Option<Plan>> {
+/// The plan of a build side without rows that have no match; `None` if that is not possible, or does not pay.
+fn reduced(relation: &Relation, index: usize) -> Result<Option<Plan>> {
+    let joins = &relation.joins;
+    // a null key, or any row, of the build side may decide about all rows
+    let Some(join) = joins
+        .get(index)
+        .filter(|join| !join.kind.properties().is_null_aware)
+    else {
+        return Ok(None);
+    };
+    let by_others = |most_rows| {
+        let others = joins.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != index);
+        let mut plans = others.map(|(_, other)| reduced_by(join, other, most_rows));
+        plans.find_map(Result::transpose).transpose()
+    };
+    let rows = num_rows(&relation.config).unwrap_or(0);
+    // keys of a small table come without reading the probe side once more
+    if let Some(plan) = by_others(rows / ROWS_PER_DIMENSION_ROW)? {
+        return Ok(Some(plan));
+    }
+    match reduced_by_probe_side(relation, join)? {
+        Some(plan) => Ok(Some(plan)),
+        None => by_others(usize::MAX),
+    }
+}
+
+/// The plan of a join's build side without rows whose keys no row of the probe side has; `None` if that is not possible,
+/// or does not pay: it does for groups, tables of rows, and joins of large tables.
+fn reduced_by_probe_side(relation: &Relation, join: &Join) -> Result<Option<Plan>> {
+    let always = join.reads_matches() || joins_large_tables(&join.plan)?;
+    if !always && !join.plan.exists(|node| Ok(node.is::<AggregateExec>()))? {
+        return Ok(None);
+    }
+    let own = relation.source.table_schema().table_schema().fields().len();
+    for key in &join.keys {
+        if let (Some(column), Some(of_build)) = (column_of(&key.probe), column_of(&key.build))
+            && column < own
+            && key.probe.data_type(&relation.schema)? == key.build.data_type(&join.plan.schema())?
+            && let Some(reducer) = Reducer::of_probe_side(relation, join, column)?
+            && let Some(reduced) = reducer.restrict(&join.plan, of_build, always)?
+        {
+            return Ok(Some(reduced));
+        }
+    }
+    Ok(None)
+}
+
+/// True if both sides of some join read many rows.
+fn joins_large_tables(plan: &Plan) -> Result<bool> {
+    plan.exists(|node| match node.downcast_ref::<HashJoinExec>() {
+        Some(join) => Ok(scanned_rows(join.left())?.min(scanned_rows(join.right())?) >= LEAST_ROWS),
+        None => Ok(false),
+    })
+}
+
+/// The plan of a join's build side without rows whose keys `other` lacks; `None` if that is not possible, does not pay,
+/// or takes more than `most_rows` to be read.
+fn reduced_by(join: &Join, other: &Join, most_rows: usize) -> Result<Option<Plan>> {
     if other.kind.properties().kept != KeptRows::Matched {
         return Ok(None);
     }
@@ -119,6 +185,7 @@ fn reduced_by(join: &Join, other: &Join) -> Result<Option<Plan>> {
             if let (Some(column), Some(of_other)) = (column_of(&own.build), column_of(&key.build))
                 && is_alike((&join.plan, &own.build), (&other.plan, &key.build))?
                 && let Some(reducer) = Reducer::of(&other.plan, of_other)?
+                && reducer.rows <= most_rows
                 && let Some(reduced) = reducer.restrict(&join.plan, column, true)?
             {
                 return Ok(Some(reduced));
@@ -146,6 +213,8 @@ struct Reducer {
     column: usize,
     /// Rows that have to be read for it.
     rows: usize,
+    /// Fewest rows, for each of its own, of a table for which it pays.
+    rows_per_row: usize,
 }
 
 impl Reducer {
@@ -161,6 +230,7 @@ impl Reducer {
                     plan: Arc::clone(plan),
                     column,
                     rows: scanned_rows(plan)?,
+                    rows_per_row: ROWS_PER_KEY,
                 }),
                 // it is read twice, and must have the same rows both times
                 false => None,
@@ -171,24 +241,48 @@ impl Reducer {
             let children = plan.children();
             let below = children.get(input).map(|below| Self::of(below, origin));
             let mut parts = vec![whole, below.transpose()?.flatten()];
-            if let Some(join) = plan.downcast_ref::<HashJoinExec>()
-                && let Some(other) = children.get(1 - input)
-            {
-                // the join drops rows without a match: those that remain have a key of the other side
-                let keys = join.on().iter().map(|(left, right)| match input {
-                    0 => (left, right),
-                    _ => (right, left),
-                });
-                for (own, key) in keys.filter(|(own, _)| column_of(own) == Some(origin)) {
-                    if let Some(key_column) = column_of(key)
-                        && is_alike((children[input], own), (other, key))?
-                    {
-                        parts.push(Self::of(other, key_column)?);
-                    }
+            // a join drops rows without a match: those that remain have a key of the other side
+            for (other, key) in equal_columns(plan, input, origin)? {
+                if let Some(other) = children.get(other) {
+                    parts.push(Self::of(other, key)?);
                 }
             }
             Ok(parts.into_iter().flatten().min_by_key(|part| part.rows))
         })
+    }
+
+    /// The values of a column in the rows that `relation` reads, without those that its filters and its joins with small
+    /// filtered tables drop; `None` if there may be many, or others the next time. `reduced` is a join of the relation.
+    fn of_probe_side(relation: &Relation, reduced: &Join, column: usize) -> Result<Option<Self>> {
+        let rows = num_rows(&relation.config).unwrap_or(0);
+        let table = relation.source.table_schema().table_schema().fields().len();
+        let is_own = |expr: &Arc<dyn PhysicalExpr>| {
+            let columns = collect_columns(expr);
+            columns.iter().all(|column| column.index() < table)
+        };
+        let mut joins = Vec::new();
+        for join in &relation.joins {
+            if join.kind.properties().kept == KeptRows::Matched
+                && !std::ptr::eq(join, reduced)
+                && join.keys.iter().all(|key| is_own(&key.probe))
+                && scanned_rows(&join.plan)? <= rows / ROWS_PER_DIMENSION_ROW
+                && is_filtered(&join.plan)?
+                && is_repeatable(&join.plan)?
+            {
+                joins.push(join);
+            }
+        }
+        let filters = relation.filters().of_table;
+        if filters.len() + joins.len() < LEAST_FILTERS {
+            return Ok(None);
+        }
+        let plan = probe_keys(relation, filters, &joins, column)?;
+        Ok(is_repeatable(&plan)?.then_some(Self {
+            plan,
+            column: 0,
+            rows,
+            rows_per_row: ROWS_PER_PROBE_ROW,
+        }))
     }
 
     /// `plan` without rows whose value of a column is no key, restricted where its table is read; `None` if that is not
@@ -200,7 +294,7 @@ impl Reducer {
             }
             if plan.is::<DataSourceExec>() {
                 let rows = scan_of(plan).and_then(num_rows).unwrap_or(0);
-                let pays = always && rows >= LEAST_ROWS && rows / ROWS_PER_KEY >= self.rows;
+                let pays = always && rows >= LEAST_ROWS && rows / self.rows_per_row >= self.rows;
                 return pays.then(|| self.semi_join(plan, column)).transpose();
             }
             let Some((input, column)) = origin(plan, column) else {
@@ -211,11 +305,20 @@ impl Reducer {
                 return Ok(None);
             };
             let always = always || plan.is::<AggregateExec>();
-            match self.restrict(child, column, always)? {
-                Some(below) => *child = below,
-                None => return Ok(None),
+            if let Some(below) = self.restrict(child, column, always)? {
+                *child = below;
+                return replaced(plan, children).map(Some);
             }
-            replaced(plan, children).map(Some)
+            // rows of the other side are dropped as well if they match no others
+            for (other, of_other) in equal_columns(plan, input, column)? {
+                if let Some(child) = children.get_mut(other)
+                    && let Some(below) = self.restrict(child, of_other, always)?
+                {
+                    *child = below;
+                    return replaced(plan, children).map(Some);
+                }
+            }
+            Ok(None)
         })
     }
 
@@ -224,22 +327,97 @@ impl Reducer {
         let column_of = |plan: &Plan, column: usize| -> Arc<dyn PhysicalExpr> {
             Arc::new(Column::new(plan.schema().field(column).name(), column))
         };
-        let on = vec![(column_of(scan, column), column_of(&self.plan, self.column))];
-        // operators keep state while they run, such as the files that are left to be read
-        let keys = fresh(&self.plan)?;
-        let joined = HashJoinExec::try_new(
-            Arc::clone(scan),
-            keys,
-            on,
-            None,
-            &JoinType::LeftSemi,
-            None,
-            PartitionMode::Auto,
-            NullEquality::NullEqualsNothing,
-            false,
-        )?;
-        Ok(Arc::new(joined))
+        let on = (column_of(&self.plan, self.column), column_of(scan, column));
+        semi_join(Arc::clone(scan), &self.plan, vec![on])
     }
+}
+
+/// The inputs of a join, and their columns, which equal a column of `input` in rows of the join. The join has such a
+/// column of `input`, see [`origin`].
+fn equal_columns(plan: &Plan, input: usize, column: usize) -> Result<Vec<(usize, usize)>> {
+    let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
+        return Ok(Vec::new());
+    };
+    let mut equal = Vec::new();
+    for (left, right) in join.on() {
+        let (own, other) = match input {
+            0 => ((join.left(), left), (join.right(), right)),
+            _ => ((join.right(), right), (join.left(), left)),
+        };
+        if column_of(own.1) == Some(column)
+            && is_alike(own, other)?
+            && let Some(of_other) = column_of(other.1)
+        {
+            equal.push((1 - input, of_other));
+        }
+    }
+    Ok(equal)
+}
+
+/// A plan of the values of a column in those rows of a relation's table that pass `filters` and have a match in each of
+/// `joins`.
+fn probe_keys(
+    relation: &Relation,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+    joins: &[&Join],
+    column: usize,
+) -> Result<Plan> {
+    let source = &relation.source;
+    let predicate = source.filter().filter(|_| source.evaluates_filters());
+    let of_scan = predicate.iter().flat_map(split_conjunction);
+    let of_scan: Vec<_> = of_scan.collect();
+    let filters: Vec<_> = filters
+        .into_iter()
+        .filter(|filter| !of_scan.contains(&filter))
+        .collect();
+    let keys = joins.iter().flat_map(|join| &join.keys);
+    let used = keys.map(|key| &key.probe).chain(&filters);
+    let used = used.flat_map(collect_columns).map(|column| column.index());
+    let mut columns: Vec<usize> = used.chain([column]).collect();
+    columns.sort_unstable();
+    columns.dedup();
+    let mut plan = scan_of_table(&relation.config, source.fresh().with_columns(&columns));
+    let own = |expr: &Arc<dyn PhysicalExpr>| {
+        let renumbered = Arc::clone(expr).transform_up(|expr| {
+            let Some(column) = expr.downcast_ref::<Column>() else {
+                return Ok(Transformed::no(expr));
+            };
+            let index = columns.iter().position(|used| *used == column.index());
+            let column = Column::new(column.name(), index.unwrap_or_default());
+            Ok(Transformed::yes(Arc::new(column) as _))
+        });
+        renumbered.data()
+    };
+    if !filters.is_empty() {
+        let filters = filters.iter().map(own).collect::<Result<Vec<_>>>()?;
+        plan = Arc::new(FilterExec::try_new(conjunction(filters), plan)?);
+    }
+    for join in joins {
+        let keys = join.keys.iter();
+        let keys = keys.map(|key| Ok((Arc::clone(&key.build), own(&key.probe)?)));
+        plan = semi_join(plan, &join.plan, keys.collect::<Result<_>>()?)?;
+    }
+    let field = source.table_schema().table_schema().field(column);
+    let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), column));
+    let key = ProjectionExpr::new(own(&key)?, field.name().clone());
+    Ok(Arc::new(ProjectionExec::try_new([key], plan)?))
+}
+
+/// The rows of a plan with a match in another one, which is much smaller. `on` are pairs of the other's key and its own.
+fn semi_join(plan: Plan, other: &Plan, on: JoinOn) -> Result<Plan> {
+    // operators keep state while they run, such as the files that are left to be read
+    let joined = HashJoinExec::try_new(
+        fresh(other)?,
+        plan,
+        on,
+        None,
+        &JoinType::RightSemi,
+        None,
+        PartitionMode::CollectLeft,
+        NullEquality::NullEqualsNothing,
+        false,
+    )?;
+    Ok(Arc::new(joined))
 }
 
 fn replaced(plan: &Plan, children: Vec<Plan>) -> Result<Plan> {
