@@ -1,11 +1,16 @@
 //! Filters the rows of a row group.
 
+use std::ops::Bound;
+
+use arrow::array::{ArrayData, ArrayRef, make_array};
+use arrow::datatypes::DataType;
 use vectile_encodings::{Predicate, Selection};
-use vectile_pipeline::{Code, Error, Expr, Filter, Lookup, Op, Result};
+use vectile_pipeline::{Bounds, Code, Error, Expr, Filter, Lookup, Op, Result};
 
 use crate::batch::for_each_batch;
 use crate::logic::is_true;
 use crate::program::Program;
+use crate::reader::Reader;
 use crate::row_group::RowGroup;
 
 /// Keeps the selected rows for which `filter` is true.
@@ -52,6 +57,7 @@ pub(crate) fn apply(
             *selection = some;
         }
         Filter::Expr(expr) => apply_expr(expr, row_group, selection)?,
+        Filter::Matched(lookup) if is_range_filter(*lookup, row_group, selection)? => {}
         Filter::Matched(lookup) | Filter::Unmatched(lookup) => {
             let is_unmatched = Expr::Unmatched(Code::Lookup(*lookup));
             let expr = match filter {
@@ -62,6 +68,75 @@ pub(crate) fn apply(
         }
     }
     Ok(())
+}
+
+/// The most values that are tested one by one, in several ranges.
+const MOST_VALUES: i128 = 1024;
+
+/// Keeps the selected rows with a match by a test of the encoded values, if the keys are a few ranges of integers.
+/// Returns false if they are not.
+fn is_range_filter(
+    lookup: usize,
+    row_group: RowGroup<'_>,
+    selection: &mut Selection,
+) -> Result<bool> {
+    let lookup = row_group.lookups.get(lookup);
+    let Some(Lookup { column, key_table }) = lookup else {
+        return Ok(false);
+    };
+    let (column, reader) = (
+        row_group.columns.get(*column),
+        row_group.readers.get(*column),
+    );
+    let of = reader.and_then(Reader::integer_type);
+    let (Some(column), Some(of), Some(ranges)) = (column, of, key_table.ranges()) else {
+        return Ok(false);
+    };
+    let Bounds(least, greatest) = Bounds::of(of);
+    let ranges = ranges.iter().map(|(first, last)| {
+        let (first, last) = (i128::from(*first), i128::from(*last));
+        (first.max(least), last.min(greatest))
+    });
+    let ranges: Vec<(i128, i128)> = ranges.filter(|(first, last)| first <= last).collect();
+    let values = |values: &[i128]| integers_of(column.data_type(), values);
+    let predicate = match ranges[..] {
+        [] => {
+            *selection = Selection::none(0, selection.rows());
+            return Ok(true);
+        }
+        [(first, last)] => Predicate::Range {
+            low: Bound::Included(values(&[first])?),
+            high: Bound::Included(values(&[last])?),
+            negated: false,
+        },
+        _ => {
+            let count = ranges.iter().map(|(first, last)| last - first + 1);
+            if count.sum::<i128>() > MOST_VALUES {
+                return Ok(false);
+            }
+            let all = ranges.iter().flat_map(|(first, last)| *first..=*last);
+            Predicate::In {
+                values: values(&all.collect::<Vec<_>>())?,
+                negated: false,
+            }
+        }
+    };
+    column.filter(&predicate, selection)?;
+    Ok(true)
+}
+
+/// An array of values of a type that is stored as integers.
+fn integers_of(data_type: &DataType, values: &[i128]) -> Result<ArrayRef> {
+    let unknown = || Error::Internal(format!("integers of type {data_type}"));
+    let width = data_type.primitive_width().ok_or_else(unknown)?;
+    let bytes = values.iter().map(|value| value.to_le_bytes());
+    let bytes = bytes.flat_map(|bytes| bytes.into_iter().take(width));
+    let data = ArrayData::builder(data_type.clone())
+        .len(values.len())
+        .add_buffer(bytes.collect())
+        .align_buffers(true);
+    let data = data.build().map_err(vectile_encodings::Error::from)?;
+    Ok(make_array(data))
 }
 
 /// Keeps the selected rows for which `expr` is true.

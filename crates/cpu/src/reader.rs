@@ -102,9 +102,10 @@ impl<'a> Reader<'a> {
 
     /// The runs of the column, if there are some and they are not many.
     pub fn runs(&self) -> Option<&'a Rle<Sequence>> {
-        let sequence = match self.column.layout().values {
-            Stored::Integers { offsets, .. } => offsets,
-            Stored::Dictionary { codes, .. } => codes,
+        let sequence = match (self.column.layout().values, &self.source) {
+            (Stored::Integers { offsets, .. }, Source::Integers { .. }) => offsets,
+            (Stored::Dictionary { codes, .. }, Source::Entries { .. }) => codes,
+            (Stored::Dictionary { codes, .. }, _) if self.is_text() => codes,
             _ => return None,
         };
         match sequence {

@@ -21,6 +21,9 @@ fn random(row: usize) -> i64 {
 fn tables() -> Vec<Arc<KeyTable>> {
     let few: Vec<i64> = (0..200).map(|key| key * 3).collect();
     let apart: Vec<i64> = (0..3000).map(|key| key * 300 + 5).collect();
+    let close: Vec<i64> = (300..900).collect();
+    let in_ranges: Vec<i64> = (0..9).chain(100..164).chain([700, 2000]).collect();
+    let in_large: Vec<i64> = (-5..9).chain(1000..2700).collect();
     let wide: Vec<i64> = (-100..100).map(|key| key << 40).collect();
     let many: Vec<i64> = (0..300_000)
         .map(|key| random(key) & 0xfff_ffff_ffff)
@@ -30,7 +33,7 @@ fn tables() -> Vec<Arc<KeyTable>> {
     many.dedup();
     let none = Vec::new();
     let mut tables = Vec::new();
-    for keys in [few, apart, wide, many, none] {
+    for keys in [few, apart, close, in_ranges, in_large, wide, many, none] {
         let keys: ArrayRef = Arc::new(Int64Array::from(keys));
         let chunks = KeyChunks::new(&[keys], 1).unwrap();
         for codes in [RowCodes::Set, RowCodes::Rows, RowCodes::Ranks] {

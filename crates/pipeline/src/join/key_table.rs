@@ -36,6 +36,8 @@ pub struct KeyTable {
     len: usize,
     /// The share of probed rows that match. Computed lazily.
     share: OnceLock<f64>,
+    /// A few ranges of consecutive keys, if there are no others. Computed lazily.
+    ranges: OnceLock<Option<Vec<(i64, i64)>>>,
     /// The copies of the table on devices.
     device: DeviceCopies,
 }
@@ -139,6 +141,7 @@ impl KeyTable {
             count,
             len,
             share: OnceLock::new(),
+            ranges: OnceLock::new(),
             device: Mutex::default(),
         })
     }
@@ -197,6 +200,7 @@ impl KeyTable {
             count: layout.count,
             len,
             share: OnceLock::new(),
+            ranges: OnceLock::new(),
             device,
         }
     }
@@ -348,6 +352,16 @@ impl KeyTable {
         dense.may_have_key_within(low, high)
     }
 
+    /// The keys as a few ranges of consecutive integers, from the first to the last of each. `None` if they are no integers
+    /// in host memory, in a dense table, or more ranges.
+    pub fn ranges(&self) -> Option<&[(i64, i64)]> {
+        let ranges = || match &self.keys {
+            Keys::Integers(dense) => dense.ranges(MOST_RANGES),
+            _ => None,
+        };
+        self.ranges.get_or_init(ranges).as_deref()
+    }
+
     /// Looks values up: the code of each, `None` for nulls and values that are no keys.
     ///
     /// # Errors
@@ -383,6 +397,9 @@ impl fmt::Debug for KeyTable {
         write!(f, "KeyTable({keys} keys, {codes} codes)")
     }
 }
+
+/// The most ranges of keys that are worth a test of values instead of a lookup.
+const MOST_RANGES: usize = 4;
 
 /// Codes of dense tables with at most this many bytes are in the first two caches of a core.
 const CACHED_CODES: u64 = 1 << 18;
@@ -730,6 +747,30 @@ mod tests {
                 check(&values, &[1, len / 2, len + 1]);
             }
         }
+    }
+
+    #[test]
+    fn few_ranges_of_keys_are_found() {
+        let ranges = |keys: &[i64]| {
+            let table = KeyTable::set(&numbers(keys.to_vec())).unwrap();
+            table.ranges().map(<[_]>::to_vec)
+        };
+        assert_eq!(ranges(&[]), Some(vec![]));
+        assert_eq!(ranges(&[7]), Some(vec![(7, 7)]));
+        assert_eq!(ranges(&Vec::from_iter(-40..200)), Some(vec![(-40, 199)]));
+        let several: Vec<i64> = (0..32)
+            .chain([64])
+            .chain(96..161)
+            .chain([i64::from(u16::MAX)])
+            .collect();
+        let expected = vec![(0, 31), (64, 64), (96, 160), (65_535, 65_535)];
+        assert_eq!(ranges(&several), Some(expected));
+        assert_eq!(ranges(&[1, 3, 5, 7, 9]), None);
+        let last = i64::MAX - 3;
+        assert_eq!(
+            ranges(&Vec::from_iter(last..=i64::MAX)),
+            Some(vec![(last, i64::MAX)])
+        );
     }
 
     #[test]

@@ -76,6 +76,32 @@ impl PerfectHashTable {
         self
     }
 
+    /// The keys as ranges of consecutive integers, from the first to the last of each; `None` if there are more than `most`.
+    pub(super) fn ranges(&self, most: usize) -> Option<Vec<(i64, i64)>> {
+        let key = |index: usize| self.first.wrapping_add_unsigned(index as u64);
+        let (mut ranges, mut start) = (Vec::new(), None);
+        // no bit is set behind the last key, and there is such a bit
+        for (at, word) in self.bits.iter().enumerate() {
+            if *word == start.map_or(0, |_| u32::MAX) {
+                continue;
+            }
+            for index in at * 32..at * 32 + 32 {
+                match (start, word >> (index % 32) & 1) {
+                    (None, 1) => start = Some(index),
+                    (Some(first), 0) => {
+                        ranges.push((key(first), key(index - 1)));
+                        start = None;
+                    }
+                    _ => {}
+                }
+            }
+            if ranges.len() > most {
+                return None;
+            }
+        }
+        Some(ranges)
+    }
+
     /// False if no integer from `low` to `high` is a key; true if some is, or if they are too many to look at.
     pub fn may_have_key_within(&self, low: i64, high: i64) -> bool {
         let last = i128::from(self.first) + i128::from(self.range) - 1;

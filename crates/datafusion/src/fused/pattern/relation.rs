@@ -155,7 +155,9 @@ impl Relation {
         let keys = sides.keys.iter();
         let keys = keys.map(|(key, build)| Ok((self.over_table(key)?, Arc::clone(build))));
         let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
-        self.make_inner(sides.kind, &keys);
+        if !sides.is_mark {
+            self.make_inner(sides.kind, &keys);
+        }
         let is_conditional = join.filter().is_some() && !sides.kind.is_inner();
         let added = match self
             .join_with_keys(&keys)
