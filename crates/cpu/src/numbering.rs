@@ -165,7 +165,6 @@ impl<T: Combination> Hashed<T> {
         for key in keys {
             key.add_digits(batch, mask, vectors, readers, &mut combinations)?;
         }
-        let hashes: [u64; VECTOR_LEN] = std::array::from_fn(|row| combinations[row].hash());
         let Self { table, found } = self;
         table.reserve(found.len() + VECTOR_LEN, |group| {
             found[group as usize].hash()
@@ -182,7 +181,7 @@ impl<T: Combination> Hashed<T> {
             }
             let next = found.len() as u32;
             let is_equal = |group: u32| found[group as usize] == combination;
-            let group = table.find_or_add(hashes[row], next, is_equal);
+            let group = table.find_or_add(combination.hash(), next, is_equal);
             if group == next {
                 found.push(combination);
             }
