@@ -125,7 +125,7 @@ impl Execution {
             selection: &selection,
             most,
         };
-        let groups = run.aggregated(&keys, aggregates, &memory)?;
+        let groups = run.aggregated(&keys, aggregates, ascending.is_none(), &memory)?;
         Ok(groups.partial(ascending))
     }
 
@@ -304,10 +304,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// The groups, which may come several times if they `may_repeat`.
     fn aggregated(
         mut self,
         keys: &[GroupKey],
         aggregates: &[Aggregate],
+        may_repeat: bool,
         memory: &Memory<'_>,
     ) -> Result<RowGroupGroups> {
         let readers = self.program.row_group().readers;
@@ -320,7 +322,11 @@ impl<'a> Run<'a> {
         let (keys, combinations) = Key::all(keys, readers, &mut self.program, few)?;
         // their codes differ between row groups
         let has_entries = keys.iter().any(Key::has_entries);
-        let mut numbering = Numbering::new(combinations);
+        let rows = match self.combiner.is_empty() {
+            true => self.selection.count(),
+            false => self.most,
+        };
+        let mut numbering = Numbering::new(combinations, rows, may_repeat);
         let mut arguments = Vec::new();
         for aggregate in aggregates {
             arguments.push(self.argument(aggregate, numbering.len())?);
