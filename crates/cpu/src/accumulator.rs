@@ -280,6 +280,11 @@ impl Accumulator {
         Ok(())
     }
 
+    /// True if the order in which values are added does not matter.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self.state, State::FloatSum(_))
+    }
+
     /// True for values of single precision.
     pub fn is_single(&self) -> bool {
         matches!(self.state, State::Extreme { of: Type::F32, .. })

@@ -322,14 +322,18 @@ impl<'a> Run<'a> {
         let (keys, combinations) = Key::all(keys, readers, &mut self.program, few)?;
         // their codes differ between row groups
         let has_entries = keys.iter().any(Key::has_entries);
-        let rows = match self.combiner.is_empty() {
-            true => self.selection.count(),
-            false => self.most,
-        };
-        let mut numbering = Numbering::new(combinations, rows, may_repeat);
+        let mut numbering = Numbering::new(combinations);
         let mut arguments = Vec::new();
         for aggregate in aggregates {
             arguments.push(self.argument(aggregate, numbering.len())?);
+        }
+        // sums of floats would depend on it
+        let is_exact = |of: &Argument| of.accumulator.is_exact();
+        if may_repeat && arguments.iter().all(is_exact) {
+            numbering.let_repeat(match self.combiner.is_empty() {
+                true => self.selection.count(),
+                false => self.most,
+            });
         }
         let counts = self.accumulate(&keys, &mut numbering, &mut arguments, memory)?;
         let singles = arguments.iter().map(|of| of.accumulator.is_single());

@@ -91,19 +91,27 @@ impl Numbering {
         of_rows.clamp(FEW_COMBINATIONS, u32::MAX.into())
     }
 
-    /// No groups yet of `rows` rows. If they `may_repeat`, groups that are not few may come several times.
-    pub fn new(combinations: Combinations, rows: usize, may_repeat: bool) -> Self {
-        let all = if may_repeat { rows } else { 0 };
+    /// No groups yet.
+    pub fn new(combinations: Combinations) -> Self {
         let form = match combinations {
             Combinations::Some(count) if count <= MOST_DIRECT => Form::Direct(count as usize),
             Combinations::Some(count) => Form::Array {
                 groups: vec![0; count as usize],
                 found: Vec::new(),
             },
-            Combinations::Long => Form::Hashed(Hashed::of(all)),
-            Combinations::Wide => Form::Wide(Hashed::of(all)),
+            Combinations::Long => Form::Hashed(Hashed::default()),
+            Combinations::Wide => Form::Wide(Hashed::default()),
         };
         Self { form }
+    }
+
+    /// Lets groups come several times, if that is faster: those of `rows` rows are numbered, and merged afterwards.
+    pub fn let_repeat(&mut self, rows: usize) {
+        match &mut self.form {
+            Form::Direct(_) | Form::Array { .. } => {}
+            Form::Hashed(hashed) => hashed.sample.all = rows,
+            Form::Wide(hashed) => hashed.sample.all = rows,
+        }
     }
 
     /// Number of groups so far; those without rows count too if there are few combinations.
@@ -188,17 +196,6 @@ impl Numbering {
 }
 
 impl<T: Combination> Hashed<T> {
-    /// No groups of `all` rows, or of 0 if they must be different.
-    fn of(all: usize) -> Self {
-        Self {
-            sample: Sample {
-                all,
-                ..Sample::default()
-            },
-            ..Self::default()
-        }
-    }
-
     fn number(
         &mut self,
         keys: &[Key<'_>],
