@@ -130,7 +130,7 @@ dispatched! {
             let bit = key.wrapping_sub(first) & 31;
             let smaller = (*word as u32 & ((1u32 << bit) - 1)).count_ones();
             let is_missing = (*word >> bit & 1) - 1;
-            *rank = *rank + i64::from(smaller) | is_missing;
+            *rank = (*rank + i64::from(smaller)) | is_missing;
         }
     }
 }
