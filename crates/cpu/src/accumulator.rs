@@ -6,7 +6,7 @@ use vectile_pipeline::{Aggregate, Domain, Error, Result, Type};
 use crate::masked;
 use crate::partial::{TotalValues, Totals};
 use crate::primitives::{rank_of, ranks_of};
-use crate::vector::{ALL, Kind, Mask, Values, Vector, count, for_each_row};
+use crate::vector::{ALL, Kind, Mask, Values, Vector, both, count, for_each_row};
 
 /// Sums of a group, which rows take turns to add to: an addition need not wait for that of the row before.
 const LANES: usize = 4;
@@ -148,13 +148,18 @@ impl Accumulator {
         of_state + if self.is_nullable { 8 } else { 0 }
     }
 
-    /// Adds a vector's rows. `vector` has the values of the argument.
+    /// True if the number of values of each group is its number of rows.
+    pub fn counts_rows(&self) -> bool {
+        !self.is_nullable
+    }
+
+    /// Adds a vector's rows, but only those that are in `met`, if set. `vector` has the values of the argument.
     ///
     /// # Errors
     ///
     /// [`Error::Internal`] if the values are of another kind.
-    pub fn add(&mut self, vector: &Vector, rows: &Rows<'_>) -> Result<()> {
-        let valid = vector.valid.unwrap_or(ALL);
+    pub fn add(&mut self, vector: &Vector, met: Option<&Mask>, rows: &Rows<'_>) -> Result<()> {
+        let valid = both(vector.valid.as_ref(), met).unwrap_or(ALL);
         let valid = |mask: &Mask| std::array::from_fn(|word| mask[word] & valid[word]);
         match rows {
             Rows::Masks(masks) => self.add_groups(&vector.values, masks, valid),
@@ -273,6 +278,11 @@ impl Accumulator {
             _ => return Err(mismatch()),
         }
         Ok(())
+    }
+
+    /// True if the order in which values are added does not matter.
+    pub fn is_exact(&self) -> bool {
+        !matches!(self.state, State::FloatSum(_))
     }
 
     /// True for values of single precision.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Aggregate, Code, Error, Expr, GroupKey, Literal, Number, Numbers, Output, Pipeline, Result,
+    Aggregate, Code, Error, Expr, GroupKey, Literal, Number, Numbers, Op, Output, Pipeline, Result,
     Rows, Total, Type,
 };
 
@@ -13,6 +13,7 @@ use crate::batch::{Batch, for_each_batch};
 use crate::combiner::{Combiner, conjuncts};
 use crate::filter::{add_tests, apply};
 use crate::group::{Key, KeyType};
+use crate::logic::is_true;
 use crate::masked::{MOST_MASKS, by_group};
 use crate::memory::Memory;
 use crate::merge::Merger;
@@ -124,7 +125,7 @@ impl Execution {
             selection: &selection,
             most,
         };
-        let groups = run.aggregated(&keys, aggregates, &memory)?;
+        let groups = run.aggregated(&keys, aggregates, ascending.is_none(), &memory)?;
         Ok(groups.partial(ascending))
     }
 
@@ -245,7 +246,7 @@ fn part_of(
     keys: &[Key<'_>],
     numbering: &Numbering,
     counts: Vec<u64>,
-    arguments: Vec<(Option<Register>, Accumulator)>,
+    arguments: Vec<Argument>,
 ) -> Part {
     let with_rows = counts.iter().enumerate();
     let with_rows = with_rows.filter(|(_, rows)| **rows > 0);
@@ -260,7 +261,7 @@ fn part_of(
     }
     let words = low.into_iter().chain(high).chain([nulls]).collect();
     let totals = arguments.into_iter();
-    let totals = totals.map(|(_, accumulator)| accumulator.totals(found.as_deref()));
+    let totals = totals.map(|of| of.accumulator.totals(found.as_deref()));
     let totals = totals.collect();
     let rows = match &found {
         Some(found) => found.iter().map(|group| counts[*group]).collect(),
@@ -273,8 +274,24 @@ fn part_of(
     }
 }
 
-fn int(value: i128) -> Expr {
-    Expr::Literal(Literal::Int(value, Type::I64))
+/// What an accumulator adds of each row.
+struct Argument {
+    /// `None` if values are not read.
+    value: Option<Register>,
+    /// If set, only rows for which it is true are added.
+    condition: Option<Register>,
+    accumulator: Accumulator,
+}
+
+/// The condition and the value of an expression that is null unless the condition is true.
+fn only_when(expr: &Expr) -> Option<(&Expr, &Expr)> {
+    let Expr::Op(Op::Case, operands) = expr else {
+        return None;
+    };
+    match &operands[..] {
+        [when, then] | [when, then, Expr::Literal(Literal::Null(_))] => Some((when, then)),
+        _ => None,
+    }
 }
 
 /// The aggregation of a row group's selected rows.
@@ -287,10 +304,12 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// The groups, which may come several times if they `may_repeat`.
     fn aggregated(
         mut self,
         keys: &[GroupKey],
         aggregates: &[Aggregate],
+        may_repeat: bool,
         memory: &Memory<'_>,
     ) -> Result<RowGroupGroups> {
         let readers = self.program.row_group().readers;
@@ -308,8 +327,17 @@ impl<'a> Run<'a> {
         for aggregate in aggregates {
             arguments.push(self.argument(aggregate, numbering.len())?);
         }
+        // sums of floats would depend on it
+        let is_exact = |of: &Argument| of.accumulator.is_exact();
+        if may_repeat && arguments.iter().all(is_exact) {
+            numbering.let_repeat(match self.combiner.is_empty() {
+                true => self.selection.count(),
+                false => self.most,
+            });
+        }
         let counts = self.accumulate(&keys, &mut numbering, &mut arguments, memory)?;
-        let singles = arguments.iter().map(|(_, of)| of.is_single()).collect();
+        let singles = arguments.iter().map(|of| of.accumulator.is_single());
+        let singles = singles.collect();
         let part = part_of(&keys, &numbering, counts, arguments);
         Ok(RowGroupGroups {
             keys: keys.iter().map(Key::key_type).collect(),
@@ -319,42 +347,48 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The register of an aggregate's argument, if values are read, and its accumulator for `groups` groups.
-    fn argument(
-        &mut self,
-        aggregate: &Aggregate,
-        groups: usize,
-    ) -> Result<(Option<Register>, Accumulator)> {
+    /// An aggregate's argument, and its accumulator for `groups` groups.
+    fn argument(&mut self, aggregate: &Aggregate, groups: usize) -> Result<Argument> {
         let program = &mut self.program;
-        let (register, domain, is_nullable) = match aggregate.argument() {
-            None => (None, None, false),
-            // values are not read
-            Some(Expr::Column(column)) if matches!(aggregate, Aggregate::Count(_)) => {
-                let missing = || Error::Internal(format!("there is no column {column}"));
-                let readers = program.row_group().readers;
-                match readers.get(*column).ok_or_else(missing)?.is_nullable() {
-                    true => {
-                        let is_null = Expr::is_null(Expr::Column(*column));
-                        let valid = Expr::case(vec![(!is_null, int(1))], None);
-                        let register = program.add(&valid)?;
-                        (Some(register), Some(program.domain(register)), true)
-                    }
-                    false => (None, None, false),
-                }
-            }
-            Some(expr) => {
-                add_tests(program, expr, self.selection)?;
-                let mut register = program.add(expr)?;
-                let is_count = matches!(aggregate, Aggregate::Count(_));
-                if !is_count && program.domain(register).of == Type::Bool {
-                    register = program.add(&Expr::cast(expr.clone(), Type::I8))?;
-                }
-                let is_nullable = program.is_nullable(register);
-                (Some(register), Some(program.domain(register)), is_nullable)
-            }
+        let accumulator = |domain, is_nullable| {
+            Accumulator::new(aggregate, domain, is_nullable, groups, self.most)
         };
-        let accumulator = Accumulator::new(aggregate, domain, is_nullable, groups, self.most)?;
-        Ok((register, accumulator))
+        let Some(expr) = aggregate.argument() else {
+            return Ok(Argument {
+                value: None,
+                condition: None,
+                accumulator: accumulator(None, false)?,
+            });
+        };
+        if let (Aggregate::Count(_), Expr::Column(column)) = (aggregate, expr) {
+            // values are not read
+            let missing = || Error::Internal(format!("there is no column {column}"));
+            let readers = program.row_group().readers;
+            let is_nullable = readers.get(*column).ok_or_else(missing)?.is_nullable();
+            let is_null = Expr::is_null(Expr::Column(*column));
+            let condition = is_nullable.then(|| program.add(&!is_null)).transpose()?;
+            return Ok(Argument {
+                value: None,
+                condition,
+                accumulator: accumulator(None, is_nullable)?,
+            });
+        }
+        add_tests(program, expr, self.selection)?;
+        let (condition, expr) = match only_when(expr) {
+            Some((condition, value)) => (Some(program.add(condition)?), value),
+            None => (None, expr),
+        };
+        let mut value = program.add(expr)?;
+        let is_count = matches!(aggregate, Aggregate::Count(_));
+        if !is_count && program.domain(value).of == Type::Bool {
+            value = program.add(&Expr::cast(expr.clone(), Type::I8))?;
+        }
+        let is_nullable = condition.is_some() || program.is_nullable(value);
+        Ok(Argument {
+            value: Some(value),
+            condition,
+            accumulator: accumulator(Some(program.domain(value)), is_nullable)?,
+        })
     }
 
     /// Adds the selected rows, combined with their matches, to the accumulators. Returns the number of rows of each group.
@@ -362,7 +396,7 @@ impl<'a> Run<'a> {
         &mut self,
         keys: &[Key<'_>],
         numbering: &mut Numbering,
-        arguments: &mut [(Option<Register>, Accumulator)],
+        arguments: &mut [Argument],
         memory: &Memory<'_>,
     ) -> Result<Vec<u64>> {
         let Self {
@@ -383,8 +417,10 @@ impl<'a> Run<'a> {
         let mut vectors = program.vectors();
         let mut numbers = [0u32; VECTOR_LEN];
         let none = Vector::new(Kind::Bool);
-        let of_groups = arguments.iter().map(|(_, of)| of.bytes_per_group());
+        let of_groups = arguments.iter().map(|of| of.accumulator.bytes_per_group());
         let bytes_per_group = of_groups.sum::<usize>() + size_of::<u64>();
+        let needs_rows =
+            !numbering.is_exact() || arguments.iter().any(|of| of.accumulator.counts_rows());
         let mut masks = Vec::new();
         let mut add = |batch: Batch<'_>, mask: &Mask| {
             program.run(batch, mask, &mut vectors)?;
@@ -399,8 +435,10 @@ impl<'a> Run<'a> {
                 memory.reserve(bytes * 2)?;
             }
             if groups > counts.len() {
-                counts.resize(groups, 0);
-                arguments.iter_mut().for_each(|(_, of)| of.grow(groups));
+                // else a group's rows are not counted, but there are some
+                counts.resize(groups, if needs_rows { 0 } else { 1 });
+                let all = arguments.iter_mut();
+                all.for_each(|of| of.accumulator.grow(groups));
             }
             let rows = match groups <= MOST_MASKS {
                 true => {
@@ -411,6 +449,7 @@ impl<'a> Run<'a> {
                 false => accumulator::Rows::Numbers(mask, &numbers),
             };
             match rows {
+                _ if !needs_rows => {}
                 accumulator::Rows::Masks(masks) => {
                     let pairs = counts.iter_mut().zip(masks);
                     pairs.for_each(|(rows, mask)| *rows += count(mask) as u64);
@@ -419,9 +458,15 @@ impl<'a> Run<'a> {
                     for_each_row(mask, |row| counts[groups[row] as usize] += 1);
                 }
             }
-            for (register, accumulator) in arguments.iter_mut() {
-                let argument = register.map_or(&none, |register| &vectors[register]);
-                accumulator.add(argument, &rows)?;
+            for Argument {
+                value,
+                condition,
+                accumulator,
+            } in arguments.iter_mut()
+            {
+                let met = condition.map(|condition| is_true(&vectors[condition]));
+                let value = value.map_or(&none, |value| &vectors[value]);
+                accumulator.add(value, met.transpose()?.as_ref(), &rows)?;
             }
             Ok(())
         };

@@ -3,13 +3,14 @@
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::SequenceReader;
+use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Bounds, Error, Expr, GroupKey, Result, Type};
 
 use crate::batch::Batch;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::table::hashed;
-use crate::vector::{ALL, Kind, Mask, Values, Vector, has_row};
+use crate::vector::{ALL, Kind, Mask, Values, Vector, halves, has_row};
 
 /// Decimals of 38 digits. Other values have no digit.
 const DECIMALS: Bounds = Bounds(-(10i128.pow(38)), 10i128.pow(38));
@@ -66,7 +67,6 @@ pub(crate) enum Combinations {
 
 /// An unsigned integer that can be the number of a combination.
 pub(crate) trait Combination: Copy + Default + PartialEq + PartialOrd {
-    fn of_code(code: u32) -> Self;
     fn of_int(difference: i64) -> Self;
     fn of_wide(difference: i128) -> Self;
     /// Adds a digit times its weight.
@@ -81,14 +81,12 @@ pub(crate) trait Combination: Copy + Default + PartialEq + PartialOrd {
 macro_rules! combination {
     ($native:ty, |$value:ident| $hash:expr) => {
         impl Combination for $native {
-            fn of_code(code: u32) -> Self {
-                code as Self
-            }
-
+            #[inline(always)]
             fn of_int(difference: i64) -> Self {
                 difference as u64 as Self
             }
 
+            #[inline(always)]
             fn of_wide(difference: i128) -> Self {
                 difference as Self
             }
@@ -248,7 +246,11 @@ impl<'a> Key<'a> {
         self.values.wrapping_add(self.is_nullable.into())
     }
 
-    /// Adds the key's part of the combinations of a batch's rows that pass; those of others are arbitrary, but possible.
+    /// Adds the key's part of the combinations of a batch's rows that pass; those of others are arbitrary.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for digits that stand for no value.
     pub fn add_digits<T: Combination>(
         &self,
         batch: Batch<'_>,
@@ -257,81 +259,46 @@ impl<'a> Key<'a> {
         readers: &[Reader<'_>],
         combinations: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        let mut digits = [T::default(); VECTOR_LEN];
-        let pairs = digits.iter_mut();
-        let valid = match &self.digits {
+        let digit = |valid| Digit {
+            mask,
+            valid,
+            null: T::of_wide(self.values as i128),
+            weight: T::of_wide(self.weight as i128),
+        };
+        let most = match &self.digits {
             Digits::Value {
                 register, first, ..
             } => {
                 let vector = &vectors[*register];
+                let digit = digit(vector.valid.as_ref());
                 match &vector.values {
-                    Values::Int(values) => {
-                        let first = *first as i64;
-                        pairs
-                            .zip(values.iter())
-                            .for_each(|(digit, x)| *digit = T::of_int(x.wrapping_sub(first)));
+                    Values::Int(values) => add_ints(&digit, *first as i64, values, combinations),
+                    Values::Wide(values) => add_wide(&digit, *first, values, combinations),
+                    Values::Bool(bits) => {
+                        let values: [i64; VECTOR_LEN] =
+                            std::array::from_fn(|row| has_row(bits, row).into());
+                        add_ints(&digit, *first as i64, &values, combinations)
                     }
-                    Values::Wide(values) => pairs
-                        .zip(values.iter())
-                        .for_each(|(digit, x)| *digit = T::of_wide(x.wrapping_sub(*first))),
-                    Values::Bool(bits) => pairs.enumerate().for_each(|(row, digit)| {
-                        *digit = T::of_code(u32::from(has_row(bits, row)));
-                    }),
                     _ => return Err(Error::Internal("a key of another kind".into())),
                 }
-                vector.valid
             }
             Digits::Dictionary { column, codes, .. } => {
+                let mut of_rows = [0; VECTOR_LEN];
                 if let Some(codes) = codes {
-                    let mut of_rows = [0; VECTOR_LEN];
                     batch.integers(codes, &mut of_rows)?;
-                    pairs
-                        .zip(&of_rows)
-                        .for_each(|(digit, code)| *digit = T::of_code(*code as u32));
                 }
-                readers[*column].valid(batch)
+                let valid = readers[*column].valid(batch);
+                add_ints(&digit(valid.as_ref()), 0, &of_rows, combinations)
             }
         };
-        self.check(&mut digits, mask, valid.as_ref())?;
-        if let Some(valid) = valid {
-            let null = T::of_wide(self.values as i128);
-            let rows = digits.iter_mut().enumerate();
-            rows.for_each(|(row, digit)| {
-                if !has_row(&valid, row) {
-                    *digit = null;
-                }
-            });
-        }
-        let weight = T::of_wide(self.weight as i128);
-        let pairs = combinations.iter_mut().zip(&digits);
-        pairs.for_each(|(combination, digit)| combination.add(*digit, weight));
-        Ok(())
-    }
-
-    /// Replaces digits that stand for no value. Rows that do not pass, or are null, may have any.
-    fn check<T: Combination>(
-        &self,
-        digits: &mut [T; VECTOR_LEN],
-        mask: &Mask,
-        valid: Option<&Mask>,
-    ) -> Result<()> {
-        let last = T::of_wide(self.values.wrapping_sub(1) as i128);
-        let is_unknown = |digit: &T| *digit > last;
-        if self.values == 0 || !digits.iter().fold(false, |any, x| any | is_unknown(x)) {
-            return Ok(());
-        }
-        let valid = valid.unwrap_or(&ALL);
-        for (row, digit) in digits.iter_mut().enumerate() {
-            if !is_unknown(digit) {
-                continue;
+        match most > T::of_wide(self.values.wrapping_sub(1) as i128) {
+            true => {
+                let digit = most.word();
+                let reason = format!("a key with the code {digit}, which has no value");
+                Err(Error::Unsupported(reason))
             }
-            if has_row(mask, row) && has_row(valid, row) {
-                let reason = format!("a key with the code {}, which has no value", digit.word());
-                return Err(Error::Unsupported(reason));
-            }
-            *digit = T::default();
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// True if the key's values are indices of entries.
@@ -385,6 +352,78 @@ impl<'a> Key<'a> {
             }
         }
         (low, high)
+    }
+}
+
+/// How the digits of a batch's rows are added to combinations.
+struct Digit<'a, T> {
+    /// Rows that pass.
+    mask: &'a Mask,
+    /// `None` if no row is null.
+    valid: Option<&'a Mask>,
+    /// The digit for null.
+    null: T,
+    weight: T,
+}
+
+impl<T: Combination> Digit<'_, T> {
+    /// Adds the digits of `values`. Returns the largest of rows that pass and are not null.
+    #[inline(always)]
+    fn add<V: Copy>(
+        &self,
+        values: &[V; VECTOR_LEN],
+        digit: impl Fn(V) -> T,
+        combinations: &mut [T; VECTOR_LEN],
+    ) -> T {
+        let mut most = [T::default(); BITS];
+        let all = combinations.as_chunks_mut::<BITS>().0.iter_mut();
+        let all = all.zip(values.as_chunks::<BITS>().0);
+        let masks = halves(self.mask).zip(halves(self.valid.unwrap_or(&ALL)));
+        for ((mask, valid), (combinations, values)) in masks.zip(all) {
+            for lane in 0..BITS {
+                let digit = digit(values[lane]);
+                // all lanes do the same, whether they are null or pass
+                let is_known = mask & valid & 1 << lane != 0;
+                let known = if is_known { digit } else { T::default() };
+                most[lane] = if known > most[lane] {
+                    known
+                } else {
+                    most[lane]
+                };
+                let digit = match valid & 1 << lane != 0 {
+                    true => digit,
+                    false => self.null,
+                };
+                combinations[lane].add(digit, self.weight);
+            }
+        }
+        let larger = |a, b| if a > b { a } else { b };
+        most.into_iter().fold(T::default(), larger)
+    }
+}
+
+/// Rows whose digits are added at once: those of half a word.
+const BITS: usize = u32::BITS as usize;
+
+dispatched! {
+    fn add_ints<T: Combination>(
+        digit: &Digit<'_, T>,
+        first: i64,
+        values: &[i64; VECTOR_LEN],
+        combinations: &mut [T; VECTOR_LEN],
+    ) -> T {
+        digit.add(values, |value| T::of_int(value.wrapping_sub(first)), combinations)
+    }
+}
+
+dispatched! {
+    fn add_wide<T: Combination>(
+        digit: &Digit<'_, T>,
+        first: i128,
+        values: &[i128; VECTOR_LEN],
+        combinations: &mut [T; VECTOR_LEN],
+    ) -> T {
+        digit.add(values, |value| T::of_wide(value.wrapping_sub(first)), combinations)
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::hint::black_box;
 
 use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::DataType;
 use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{VECTOR_LEN, dispatched};
@@ -13,7 +14,7 @@ use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, T
 use crate::batch::Batch;
 use crate::gather::{Integer, Table};
 use crate::reader::{Reader, widened};
-use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of};
+use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of, mask_of_pairs};
 
 /// Hash tables of more slots are not in the second cache of a core.
 const CACHED_SLOTS: usize = 1 << 16;
@@ -129,7 +130,7 @@ dispatched! {
             let bit = key.wrapping_sub(first) & 31;
             let smaller = (*word as u32 & ((1u32 << bit) - 1)).count_ones();
             let is_missing = (*word >> bit & 1) - 1;
-            *rank = *rank + i64::from(smaller) | is_missing;
+            *rank = (*rank + i64::from(smaller)) | is_missing;
         }
     }
 }
@@ -187,9 +188,26 @@ dispatched! {
     }
 }
 
+/// The bits of codes. Codes without a bit have arbitrary ones.
+fn bits_of(bits: &BooleanBuffer, codes: &[i64; VECTOR_LEN]) -> Mask {
+    let first = bits.offset() as i64;
+    let mut bytes = [0; VECTOR_LEN];
+    bytes_of_bits(first, codes, &mut bytes);
+    Table::new(bits.values()).replace(0, &mut bytes);
+    is_set(first, codes, &bytes)
+}
+
 dispatched! {
-    fn is_set(flags: &[i64; VECTOR_LEN]) -> Mask {
-        mask_of(flags, |flag| flag != 0)
+    /// The index of the byte that has the bit of each code.
+    fn bytes_of_bits(first: i64, codes: &[i64; VECTOR_LEN], bytes: &mut [i64; VECTOR_LEN]) {
+        let pairs = bytes.iter_mut().zip(codes);
+        pairs.for_each(|(byte, code)| *byte = code.wrapping_add(first) >> 3);
+    }
+}
+
+dispatched! {
+    fn is_set(first: i64, codes: &[i64; VECTOR_LEN], bytes: &[i64; VECTOR_LEN]) -> Mask {
+        mask_of_pairs(codes, bytes, |code, byte| byte >> (code.wrapping_add(first) & 7) & 1 == 1)
     }
 }
 
@@ -250,14 +268,9 @@ impl<'a> TextKeys<'a> {
     }
 }
 
-/// The most booleans that are kept as bytes, for each row group anew.
-const MOST_FLAGS: usize = 1 << 14;
-
 /// The values of a payload column.
 pub(crate) struct Payload {
     values: ArrayRef,
-    /// Few booleans as bytes, which can be gathered; empty for others.
-    flags: Vec<u8>,
     domain: Domain,
 }
 
@@ -277,15 +290,7 @@ impl Payload {
             (_, Some((low, high))) => Bounds(low, high),
         };
         let domain = Domain { of, bounds };
-        let flags = values.as_boolean_opt().into_iter();
-        let flags = flags.filter(|bits| bits.len() <= MOST_FLAGS);
-        let flags = flags.flat_map(|bits| bits.values().iter().map(u8::from));
-        let flags = flags.collect();
-        Ok(Self {
-            values,
-            flags,
-            domain,
-        })
+        Ok(Self { values, domain })
     }
 
     /// Type and bounds of the values.
@@ -318,16 +323,7 @@ impl Payload {
             let bits = values
                 .as_boolean_opt()
                 .ok_or_else(|| mismatch(values.data_type()))?;
-            if self.flags.is_empty() {
-                let bits = bits.values();
-                *mask = mask_of(codes, |code| {
-                    (code as usize) < bits.len() && bits.value(code as usize)
-                });
-                return Ok(());
-            }
-            let mut flags = [0; VECTOR_LEN];
-            Table::new(&self.flags).gather(0, codes, 0, &mut flags);
-            *mask = is_set(&flags);
+            *mask = bits_of(bits.values(), codes);
             return Ok(());
         }
         let data = values.to_data();

@@ -3,7 +3,8 @@
 //! ```text
 //!  combinations of keys:  few ─▶ a group each, whether it occurs or not
 //!                some per row ─▶ an array from combinations to groups, in the order in which they occur
-//!                        more ─▶ a hash table
+//!                        more ─▶ a hash table, until rows turn out to have hardly any group in common:
+//!                                then each is a group, and merging finds out which are the same
 //! ```
 
 use vectile_encodings::VECTOR_LEN;
@@ -13,7 +14,7 @@ use crate::batch::Batch;
 use crate::group::{Combination, Combinations, Key};
 use crate::reader::Reader;
 use crate::table::Table;
-use crate::vector::{Mask, Vector, for_each_row};
+use crate::vector::{Mask, Vector, count, for_each_row};
 
 /// Up to this many combinations have a group each.
 const MOST_DIRECT: u64 = 1 << 12;
@@ -41,11 +42,45 @@ enum Form {
     Wide(Hashed<u128>),
 }
 
+/// Fewest rows that tell if rows have hardly any group in common.
+const LEAST_SAMPLE: usize = 1 << 13;
+
+/// The sample is at least one row of so many: rows may be in an order in which groups come again late.
+const SAMPLED: usize = 8;
+
 #[derive(Default)]
 struct Hashed<T> {
     table: Table,
     /// The combination of each group.
     found: Vec<T>,
+    sample: Sample,
+}
+
+/// Tells if rows have hardly any group in common.
+#[derive(Default)]
+struct Sample {
+    /// All rows, or 0 if groups must be different.
+    all: usize,
+    /// Rows so far.
+    rows: usize,
+    /// True if the table is no longer used.
+    is_distinct: bool,
+}
+
+impl Sample {
+    /// Counts rows, after which there are `groups` groups. Returns true if the table should be given up.
+    fn ends(&mut self, rows: usize, groups: usize) -> bool {
+        let before = self.rows;
+        self.rows += rows;
+        let size = LEAST_SAMPLE.max(self.all / SAMPLED);
+        if self.all == 0 || before >= size || self.rows < size {
+            return false;
+        }
+        // of n random rows of g groups, n² / 2g repeat one before: here g is more than the number of rows
+        let repeated = (self.rows - groups) as u128;
+        self.is_distinct = repeated * 2 * self.all as u128 <= (self.rows as u128).pow(2);
+        self.is_distinct
+    }
 }
 
 impl Numbering {
@@ -68,6 +103,15 @@ impl Numbering {
             Combinations::Wide => Form::Wide(Hashed::default()),
         };
         Self { form }
+    }
+
+    /// Lets groups come several times, if that is faster: those of `rows` rows are numbered, and merged afterwards.
+    pub fn let_repeat(&mut self, rows: usize) {
+        match &mut self.form {
+            Form::Direct(_) | Form::Array { .. } => {}
+            Form::Hashed(hashed) => hashed.sample.all = rows,
+            Form::Wide(hashed) => hashed.sample.all = rows,
+        }
     }
 
     /// Number of groups so far; those without rows count too if there are few combinations.
@@ -165,11 +209,16 @@ impl<T: Combination> Hashed<T> {
         for key in keys {
             key.add_digits(batch, mask, vectors, readers, &mut combinations)?;
         }
-        let hashes: [u64; VECTOR_LEN] = std::array::from_fn(|row| combinations[row].hash());
-        let Self { table, found } = self;
-        table.reserve(found.len() + VECTOR_LEN, |group| {
-            found[group as usize].hash()
-        });
+        let Self {
+            table,
+            found,
+            sample,
+        } = self;
+        if !sample.is_distinct {
+            table.reserve(found.len() + VECTOR_LEN, |group| {
+                found[group as usize].hash()
+            });
+        }
         // rows that follow each other often have one key
         let mut last = (T::default(), None);
         for_each_row(mask, |row| {
@@ -181,14 +230,63 @@ impl<T: Combination> Hashed<T> {
                 return;
             }
             let next = found.len() as u32;
-            let is_equal = |group: u32| found[group as usize] == combination;
-            let group = table.find_or_add(hashes[row], next, is_equal);
+            let group = match sample.is_distinct {
+                true => next,
+                false => {
+                    let is_equal = |group: u32| found[group as usize] == combination;
+                    table.find_or_add(combination.hash(), next, is_equal)
+                }
+            };
             if group == next {
                 found.push(combination);
             }
             numbers[row] = group;
             last = (combination, Some(group));
         });
+        if sample.ends(count(mask), found.len()) {
+            *table = Table::default();
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns true if `all` rows with random keys below `keys` are taken for distinct, and how many rows tell.
+    fn is_distinct(all: usize, keys: u64) -> (bool, usize) {
+        let mut sample = Sample {
+            all,
+            ..Sample::default()
+        };
+        let mut found = std::collections::HashSet::new();
+        let mut state = 1u64;
+        for _ in 0..all.div_ceil(VECTOR_LEN) {
+            for _ in 0..VECTOR_LEN {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                found.insert((state >> 20) % keys);
+            }
+            if sample.ends(VECTOR_LEN, found.len()) {
+                return (true, sample.rows);
+            }
+        }
+        (false, sample.rows)
+    }
+
+    #[test]
+    fn rows_with_few_groups_in_common_are_told() {
+        let all = 1 << 18;
+        assert_eq!(is_distinct(all, 1 << 40), (true, all / SAMPLED));
+        assert_eq!(is_distinct(all, 2 * all as u64), (true, all / SAMPLED));
+        for keys in [100, 1 << 14, all as u64 / 2] {
+            assert_eq!(is_distinct(all, keys), (false, all));
+        }
+        // too few to tell, or groups must be different
+        assert!(!is_distinct(LEAST_SAMPLE - 1024, 1 << 40).0);
+        let mut sample = Sample::default();
+        assert!(!sample.ends(1 << 20, 1 << 20));
     }
 }

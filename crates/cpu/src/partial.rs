@@ -173,9 +173,7 @@ impl Part {
         let of = hashes.iter().map(|hash| (hash % PARTITIONS as u64) as u8);
         let of: Vec<u8> = of.collect();
         drop(hashes);
-        let mut counts = [0; PARTITIONS];
-        of.iter().for_each(|part| counts[usize::from(*part)] += 1);
-        let scatter = Scatter { of, counts };
+        let scatter = Scatter::new(&of);
         let mut parts: Vec<Self> = scatter
             .column(self.rows)
             .map(|rows| Self {
@@ -246,21 +244,43 @@ impl Part {
     }
 }
 
-/// The part of each group.
+/// The groups of each part.
 struct Scatter {
-    of: Vec<u8>,
-    counts: [usize; PARTITIONS],
+    /// The groups of the first part, then of the next.
+    groups: Vec<u32>,
+    /// The end of each part among them.
+    ends: [usize; PARTITIONS],
 }
 
 impl Scatter {
+    /// `of` has the part of each group.
+    fn new(of: &[u8]) -> Self {
+        let mut ends = [0; PARTITIONS];
+        of.iter().for_each(|part| ends[usize::from(*part)] += 1);
+        let mut before = 0;
+        for end in &mut ends {
+            before += std::mem::replace(end, before);
+        }
+        let mut groups = vec![0; of.len()];
+        for (group, part) in of.iter().enumerate() {
+            let end = &mut ends[usize::from(*part)];
+            groups[*end] = group as u32;
+            *end += 1;
+        }
+        Self { groups, ends }
+    }
+
     /// The parts of a column, which may be left out.
     fn column<T: Copy>(&self, column: Vec<T>) -> impl Iterator<Item = Vec<T>> {
-        let is_there = !column.is_empty();
-        let size = |count: usize| if is_there { count } else { 0 };
-        let mut parts = self.counts.map(|count| Vec::with_capacity(size(count)));
-        let pairs = self.of.iter().zip(column);
-        pairs.for_each(|(part, value)| parts[usize::from(*part)].push(value));
-        parts.into_iter()
+        let mut start = 0;
+        self.ends.iter().map(move |end| {
+            let groups = self.groups[start..*end].iter();
+            start = *end;
+            match column.is_empty() {
+                true => Vec::new(),
+                false => groups.map(|group| column[*group as usize]).collect(),
+            }
+        })
     }
 }
 

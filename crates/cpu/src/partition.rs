@@ -6,6 +6,7 @@ use arrow::array::{
     ArrayRef, BooleanArray, Decimal128Array, Int8Array, Int16Array, Int32Array, Int64Array,
     UInt8Array, UInt16Array, UInt32Array, UInt64Array, new_null_array,
 };
+use arrow::buffer::NullBuffer;
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, GroupTotals, Groups, Result, Type};
 
@@ -180,7 +181,12 @@ fn array(key: &OutputKey, index: usize, part: &Part) -> Result<ArrayRef> {
     let is_valid = |group: usize| nulls.get(group).is_none_or(|nulls| nulls >> index & 1 == 0);
     let words = low.iter().enumerate();
     match key {
-        OutputKey::Integers(of) => Ok(integers(*of, low, high, is_valid)),
+        OutputKey::Integers(of) => {
+            let is_null = |nulls: &u64| nulls >> index & 1 == 1;
+            let has_nulls = nulls.iter().any(is_null);
+            let valid = has_nulls.then(|| nulls.iter().map(|nulls| !is_null(nulls)).collect());
+            Ok(integers(*of, low, high, valid))
+        }
         OutputKey::Entries(entries) if entries.is_empty() => {
             Ok(new_null_array(entries.data_type(), low.len()))
         }
@@ -193,19 +199,18 @@ fn array(key: &OutputKey, index: usize, part: &Part) -> Result<ArrayRef> {
 }
 
 /// An array of the Arrow type of a machine type.
-fn integers(of: Type, low: &[u64], high: &[u64], is_valid: impl Fn(usize) -> bool) -> ArrayRef {
-    let words = low.iter().enumerate();
+fn integers(of: Type, low: &[u64], high: &[u64], nulls: Option<NullBuffer>) -> ArrayRef {
     macro_rules! array {
-        ($array:ty, $native:ty) => {
-            Arc::new(<$array>::from_iter(words.map(|(group, word)| {
-                is_valid(group).then_some(*word as $native)
-            })))
-        };
+        ($array:ty, $native:ty) => {{
+            let values: Vec<$native> = low.iter().map(|word| *word as $native).collect();
+            Arc::new(<$array>::new(values.into(), nulls))
+        }};
     }
     match of {
-        Type::Bool => Arc::new(BooleanArray::from_iter(
-            words.map(|(group, word)| is_valid(group).then_some(*word != 0)),
-        )),
+        Type::Bool => {
+            let bits = low.iter().map(|word| *word != 0);
+            Arc::new(BooleanArray::new(bits.collect(), nulls))
+        }
         Type::I8 => array!(Int8Array, i8),
         Type::I16 => array!(Int16Array, i16),
         Type::I32 => array!(Int32Array, i32),
@@ -213,12 +218,15 @@ fn integers(of: Type, low: &[u64], high: &[u64], is_valid: impl Fn(usize) -> boo
         Type::U16 => array!(UInt16Array, u16),
         Type::U32 => array!(UInt32Array, u32),
         Type::U64 => array!(UInt64Array, u64),
-        Type::I128 => Arc::new(Decimal128Array::from_iter(words.map(|(group, word)| {
-            let upper = high
-                .get(group)
-                .map_or(*word as i64 >> 63, |word| *word as i64);
-            is_valid(group).then_some(i128::from(upper) << 64 | i128::from(*word))
-        }))),
+        Type::I128 => {
+            let wide = low.iter().enumerate().map(|(group, word)| {
+                let sign = || *word as i64 >> 63;
+                let upper = high.get(group).map_or_else(sign, |word| *word as i64);
+                i128::from(upper) << 64 | i128::from(*word)
+            });
+            let values: Vec<i128> = wide.collect();
+            Arc::new(Decimal128Array::new(values.into(), nulls))
+        }
         Type::I64 | Type::F32 | Type::F64 => array!(Int64Array, i64),
     }
 }
