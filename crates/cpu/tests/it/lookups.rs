@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use vectile_cpu::Execution;
 use vectile_encodings::{Column, EncodeOptions, encode};
 use vectile_pipeline::{
-    Aggregate, Code, Expr, Filter, KeyChunks, KeyTable, Literal, Lookup, Number, Output, Pipeline,
-    RowCodes, Type,
+    Aggregate, Arithmetic, Code, Comparison, Expr, Filter, KeyChunks, KeyTable, Literal, Lookup,
+    Number, Output, Pipeline, RowCodes, Type,
 };
 
 const ROWS: usize = 9 * 1024 + 77;
@@ -154,9 +154,9 @@ fn conditions_hold_for_rows_of_runs() {
     let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS as i64));
     for keys in columns() {
         let odd = Expr::compare(
-            vectile_pipeline::Comparison::Less,
+            Comparison::Less,
             Expr::arithmetic(
-                vectile_pipeline::Arithmetic::Remainder,
+                Arithmetic::Remainder,
                 Expr::Column(0),
                 Expr::Literal(Literal::Int(7, Type::I64)),
             ),
@@ -192,6 +192,31 @@ fn conditions_hold_for_rows_of_runs() {
             assert_eq!(found.collect::<Vec<_>>(), expected);
         }
     }
+}
+
+/// Runs of values other than integers are tested row by row.
+#[test]
+fn conditions_on_runs_of_floats_hold_for_their_rows() {
+    let keys: ArrayRef = Arc::new(Float64Array::from_iter_values(
+        (0..ROWS).map(|row| (random(row / 40).rem_euclid(50)) as f64 / 3.0),
+    ));
+    let filter = Expr::compare(
+        Comparison::Less,
+        Expr::arithmetic(Arithmetic::Add, Expr::Column(0), Expr::Column(0)),
+        Expr::cast(Expr::Literal(Literal::Int(9, Type::I64)), Type::F64),
+    );
+    let pipeline = Pipeline {
+        columns: vec![DataType::Float64],
+        lookups: vec![],
+        matches: vec![],
+        filter: Filter::Expr(filter),
+        output: Output::Aggregates(vec![Aggregate::CountRows]),
+    };
+    let found = totals(&[Arc::clone(&keys)], pipeline);
+    let of = keys.as_primitive::<Float64Type>().values();
+    let expected = of.iter().filter(|value| **value + **value < 9.0).count();
+    assert!(expected > 0 && expected < ROWS);
+    assert!(matches!(found[0], Some(Number::Int(count)) if count == expected as i128));
 }
 
 /// Text is looked up by the codes of its runs.

@@ -509,7 +509,19 @@ async fn keys_of_few_rows_restrict_what_exists() {
          AND CAST(a.k AS INT) IN (SELECT CAST(x.k AS INT) FROM pairs x JOIN pairs y ON x.k = y.k AND x.s < y.s)"
             .to_owned(),
     ];
-    for sql in exists.iter().flatten().chain(&further) {
+    // marks of rows without a match in an outer join
+    let left =
+        "SELECT count(*), sum(a.v), sum(a.k) FROM pairs a LEFT JOIN some ON id = a.v AND id > 50";
+    let marked = [
+        "id IN (SELECT v FROM pairs WHERE v < 70) OR a.o = 1",
+        "c NOT IN (SELECT v FROM pairs WHERE v IS NOT NULL) OR a.o = 1",
+        "EXISTS (SELECT 1 FROM pairs b WHERE b.v = id) OR a.o = 1",
+        "EXISTS (SELECT 1 FROM pairs b WHERE b.v = id AND b.s > a.s) OR c IS NULL",
+        "id IN (SELECT v FROM pairs WHERE v < 70)",
+        "EXISTS (SELECT 1 FROM pairs b WHERE b.v = id AND b.s > a.s)",
+    ]
+    .map(|test| format!("{left} WHERE {test}"));
+    for sql in exists.iter().flatten().chain(&further).chain(&marked) {
         fixture.run("SET vectile.fuse = true").await.unwrap();
         let fused = fixture.answer(sql).await;
         fixture.run("SET vectile.fuse = false").await.unwrap();

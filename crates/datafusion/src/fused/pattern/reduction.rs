@@ -288,13 +288,27 @@ impl Reducer {
     /// `plan` without rows whose value of a column is no key, restricted where its table is read; `None` if that is not
     /// possible, or does not pay: it does below groups, and if `always`.
     fn restrict(&self, plan: &Plan, column: usize, always: bool) -> Result<Option<Plan>> {
+        self.restrict_below(plan, column, always.then_some(0))
+    }
+
+    /// As [`restrict`](Self::restrict), where `saved` are rows of which some need not be joined or grouped then, beside
+    /// those of the table that the column is of. `None` if it does not pay.
+    fn restrict_below(
+        &self,
+        plan: &Plan,
+        column: usize,
+        saved: Option<usize>,
+    ) -> Result<Option<Plan>> {
         stack::grown(|| {
             if plan.fetch().is_some() {
                 return Ok(None);
             }
             if plan.is::<DataSourceExec>() {
-                let rows = scan_of(plan).and_then(num_rows).unwrap_or(0);
-                let pays = always && rows >= LEAST_ROWS && rows / self.rows_per_row >= self.rows;
+                let own = scan_of(plan).and_then(num_rows).unwrap_or(0);
+                let pays = saved.is_some_and(|saved| {
+                    let rows = own.max(Some(saved).filter(|rows| *rows < usize::MAX).unwrap_or(0));
+                    rows >= LEAST_ROWS && rows / self.rows_per_row >= self.rows
+                });
                 return pays.then(|| self.semi_join(plan, column)).transpose();
             }
             let Some((input, column)) = origin(plan, column) else {
@@ -304,15 +318,18 @@ impl Reducer {
             let Some(child) = children.get_mut(input) else {
                 return Ok(None);
             };
-            let always = always || plan.is::<AggregateExec>();
-            if let Some(below) = self.restrict(child, column, always)? {
+            let saved = match plan.is::<AggregateExec>() {
+                true => saved.max(Some(scanned_rows(plan)?)),
+                false => saved,
+            };
+            if let Some(below) = self.restrict_below(child, column, saved)? {
                 *child = below;
                 return replaced(plan, children).map(Some);
             }
             // rows of the other side are dropped as well if they match no others
             for (other, of_other) in equal_columns(plan, input, column)? {
                 if let Some(child) = children.get_mut(other)
-                    && let Some(below) = self.restrict(child, of_other, always)?
+                    && let Some(below) = self.restrict_below(child, of_other, saved)?
                 {
                     *child = below;
                     return replaced(plan, children).map(Some);
