@@ -61,7 +61,7 @@ pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
-pub use options::{GpuMode, GpuTuning, TableOptions, VectileOptions};
+pub use options::{FuseMode, GpuMode, GpuTuning, TableOptions, VectileOptions};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
 pub use plan_cache::physical_plan;
 #[cfg(feature = "gpu")]

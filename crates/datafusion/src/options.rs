@@ -52,6 +52,42 @@ impl FromStr for GpuMode {
     }
 }
 
+/// Controls which aggregates of Vectile tables run as programs on the CPU, where no GPU runs them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FuseMode {
+    /// Those that read many rows, more than they make tables of for joins: they are expected to be faster.
+    #[default]
+    Auto,
+    /// All for which there is a program.
+    On,
+    /// None: DataFusion's operators run all.
+    Off,
+}
+
+impl fmt::Display for FuseMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::On => "on",
+            Self::Off => "off",
+        })
+    }
+}
+
+impl FromStr for FuseMode {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "on" | "true" => Ok(Self::On),
+            "off" | "false" => Ok(Self::Off),
+            _ => Err(()),
+        }
+    }
+}
+
 /// A type of setting: how its values are written in SQL.
 trait SettingValue: Sized {
     /// Parses a value, which is trimmed and in lower case; `None` if it is malformed.
@@ -75,7 +111,7 @@ macro_rules! setting_values {
     };
 }
 
-setting_values!(bool, usize, GpuMode);
+setting_values!(bool, usize, FuseMode, GpuMode);
 
 /// A number of bytes: digits, with an optional unit `K`, `M`, `G` or `T`.
 impl SettingValue for Option<u64> {
@@ -177,9 +213,10 @@ settings! {
         |rows: &usize| *rows > 0, "a positive integer";
     keep_plans: bool, "keep_plans", true,
         "If true, the session caches the plan of a query for when it runs again.";
-    fuse: bool, "fuse", false,
-        "If true, programs over encoded vectors run aggregates of Vectile tables, with their joins, on the CPU, where no \
-         GPU does.";
+    fuse: FuseMode, "fuse", FuseMode::Auto,
+        "Controls which aggregates of Vectile tables run, with their joins, as programs over encoded vectors on the CPU, \
+         where no GPU runs them: `auto`, those of large tables, which are expected to be faster; `on`, all for which there \
+         is a program; `off`, none.";
     gpu: GpuMode, "gpu", GpuMode::Auto,
         "Controls which queries run on the GPU: `auto`, those expected to be faster there; `on`, all for which there \
          is a kernel; `off`, none; `require`, all, and others fail.";

@@ -64,6 +64,8 @@ pub(crate) enum FallbackReason {
         /// Bytes that fit.
         limit: u64,
     },
+    /// The query reads few rows, for which a program costs more than it saves.
+    FewRows(usize),
     /// A key has so many values that reading results would take longer than aggregating on all cores.
     ManyGroups {
         /// Values of the key.
@@ -132,6 +134,7 @@ impl fmt::Display for FallbackReason {
             Self::TooLarge { bytes, limit } => {
                 write!(f, "{bytes} bytes do not fit {limit} of device memory")
             }
+            Self::FewRows(rows) => write!(f, "a program pays for more than {rows} rows"),
             Self::ManyGroups { values, most } => {
                 write!(f, "{values} values of a key are more groups than {most}")
             }

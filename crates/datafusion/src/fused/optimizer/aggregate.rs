@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_pipeline::Output;
@@ -23,7 +25,7 @@ use crate::fused::pattern::eager::before_join;
 use crate::fused::pattern::files::num_rows;
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
-use crate::options::GpuMode;
+use crate::options::{FuseMode, GpuMode};
 
 /// Groups of a relation.
 pub(super) struct GroupTarget<'a> {
@@ -103,6 +105,14 @@ impl Fusing<'_> {
         };
         if !partial.group_expr().is_single() {
             return Err(FallbackReason::GroupingSets);
+        }
+        let is_auto = self.is_on_cpu && self.options.fuse == FuseMode::Auto;
+        if let Some(extreme) = partial.aggr_expr().iter().find(|of| is_extreme_float(of))
+            && is_auto
+        {
+            let name = extreme.name();
+            let reason = format!("{name}, for whose NaNs DataFusion has another order");
+            return Err(FallbackReason::Aggregate(reason));
         }
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::AnyGroups);
@@ -208,6 +218,12 @@ impl Fusing<'_> {
         }
         self.node(plan)
     }
+}
+
+/// True for the smallest or the largest of floats.
+fn is_extreme_float(function: &AggregateFunctionExpr) -> bool {
+    let of = function.fun().inner();
+    (of.is::<Min>() || of.is::<Max>()) && function.field().data_type().is_floating()
 }
 
 /// Functions with DataFusion's expressions for them.

@@ -25,7 +25,7 @@ use crate::fused::exec::prewarm::PrewarmCandidate;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::pattern::aggregates::Aggregates;
-use crate::options::{GpuMode, VectileOptions};
+use crate::options::{FuseMode, GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::source::{GpuNote, VectileSource, scan_of};
 use crate::stack;
@@ -82,7 +82,8 @@ impl<'a> Fusing<'a> {
         let options = VectileOptions::of(config);
         let is_off = options.gpu == GpuMode::Off;
         let has_none = is_off || matches!(gpu.opened(), Some(Err(_)));
-        let is_on_cpu = has_none && options.fuse && options.gpu != GpuMode::Require;
+        let may_run_programs = options.fuse != FuseMode::Off;
+        let is_on_cpu = has_none && may_run_programs && options.gpu != GpuMode::Require;
         (!is_off || is_on_cpu).then_some(Self {
             gpu,
             session,

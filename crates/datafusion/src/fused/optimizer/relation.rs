@@ -4,9 +4,11 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema};
+use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::physical_expr::{PhysicalExpr, conjunction};
 use datafusion::physical_plan::ExecutionPlanProperties;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use vectile_gpu::coded_columns;
 use vectile_pipeline::{Expr, Output, Pipeline};
 
@@ -26,6 +28,7 @@ use crate::fused::pattern::files::{num_bytes, num_rows};
 use crate::fused::pattern::join::KeySource;
 use crate::fused::pattern::reduction;
 use crate::fused::pattern::relation::Relation;
+use crate::options::FuseMode;
 
 /// An operator over a relation, whose outputs a kernel computes.
 pub(super) trait FusionTarget {
@@ -83,6 +86,9 @@ impl Fusing<'_> {
         mut relation: Relation,
     ) -> Result<FusedParts<T::Outputs>, FallbackReason> {
         if self.is_on_cpu {
+            if T::IS_AGGREGATED && self.options.fuse == FuseMode::Auto {
+                check_size(&relation)?;
+            }
             // a device keeps the tables of whole build sides
             reduction::reduce_build_sides(&mut relation)?;
         }
@@ -180,6 +186,37 @@ impl Fusing<'_> {
             build_side.plan = self.lenient(Joins::Large).operators(plan)?.data;
         }
         Ok(build_sides)
+    }
+}
+
+/// Fewest rows to read for which a program is expected to be faster than DataFusion's operators.
+const LEAST_ROWS: usize = 1 << 19;
+
+/// A table has at least this many rows for each that a table is made of for a join.
+const ROWS_PER_BUILD_ROW: usize = 2;
+
+/// An error unless a program for `relation` is expected to be faster than DataFusion's operators: it makes tables of all
+/// rows of build sides, where dynamic filters may leave few.
+fn check_size(relation: &Relation) -> Result<(), FallbackReason> {
+    let rows = num_rows(&relation.config).unwrap_or(0);
+    let (mut all, mut build_rows) = (rows, 0usize);
+    for join in &relation.joins {
+        let own = reduction::scanned_rows(&join.plan)?;
+        all = all.saturating_add(own);
+        // groups are made in any case, and a set of keys is made faster than a table of rows
+        let is_grouped = join.plan.exists(|node| Ok(node.is::<AggregateExec>()))?;
+        if join.kind.properties().adds_columns && !is_grouped {
+            build_rows = build_rows.saturating_add(own);
+        }
+    }
+    if all < LEAST_ROWS {
+        return Err(FallbackReason::FewRows(all));
+    }
+    match build_rows.saturating_mul(ROWS_PER_BUILD_ROW) > rows {
+        true => Err(FallbackReason::Join(
+            "its build sides have many rows".into(),
+        )),
+        false => Ok(()),
     }
 }
 

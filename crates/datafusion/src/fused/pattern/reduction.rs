@@ -305,10 +305,13 @@ impl Reducer {
             }
             if plan.is::<DataSourceExec>() {
                 let own = scan_of(plan).and_then(num_rows).unwrap_or(0);
-                let pays = saved.is_some_and(|saved| {
-                    let rows = own.max(Some(saved).filter(|rows| *rows < usize::MAX).unwrap_or(0));
-                    rows >= LEAST_ROWS && rows / self.rows_per_row >= self.rows
-                });
+                let is_much = |rows: usize| {
+                    let is_known = (LEAST_ROWS..usize::MAX).contains(&rows);
+                    is_known && rows / self.rows_per_row >= self.rows
+                };
+                // a small table is reduced by as small a one: others would have to be read for little
+                let is_small = self.rows <= own;
+                let pays = saved.is_some_and(|saved| is_much(own) || is_small && is_much(saved));
                 return pays.then(|| self.semi_join(plan, column)).transpose();
             }
             let Some((input, column)) = origin(plan, column) else {
@@ -510,7 +513,7 @@ fn is_filtered(plan: &Plan) -> Result<bool> {
 }
 
 /// Rows of all tables that a plan reads; `usize::MAX` if they are not known.
-fn scanned_rows(plan: &Plan) -> Result<usize> {
+pub(crate) fn scanned_rows(plan: &Plan) -> Result<usize> {
     let mut rows = 0usize;
     plan.apply(|node| {
         if node.children().is_empty() {
