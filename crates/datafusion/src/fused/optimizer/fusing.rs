@@ -209,10 +209,18 @@ impl<'a> Fusing<'a> {
         }
     }
 
-    /// Records in the scan why it, or the operator that reads it, is not fused; `None` if no GPU may be present.
+    /// Records in the scan why it, or the operator that reads it, is not fused; `None` if no GPU may be present. What has
+    /// no program is not on the GPU because that failed.
     fn with_note(&self, source: &VectileSource, reason: &FallbackReason) -> Option<VectileSource> {
-        let may_be_there = self.gpu.may_be_there() && !self.is_on_cpu;
-        may_be_there.then(|| {
+        let failed = match self.gpu.opened() {
+            Some(Err(failed)) if self.is_on_cpu && self.options.gpu != GpuMode::Off => {
+                Some(FallbackReason::NoDevice(failed))
+            }
+            _ => None,
+        };
+        let is_of_gpu = !self.is_on_cpu || failed.is_some();
+        let reason = failed.as_ref().unwrap_or(reason);
+        (self.gpu.may_be_there() && is_of_gpu).then(|| {
             source.clone().with_gpu_note(GpuNote {
                 reason: reason.to_string().into(),
                 is_of_cost: reason.is_of_cost(),

@@ -32,6 +32,7 @@ use super::exec::fused_nodes::as_fused;
 use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
 use super::pattern::reduction::reduce_groups;
 use crate::nullable;
+use crate::options::GpuMode;
 use crate::pushdown::Rule;
 
 /// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
@@ -138,8 +139,10 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         // This rule fuses no operators, whose CPU plans would need later rules.
         match Fusing::new(&self.gpu, self.end.clone(), &Arc::default(), config) {
             // Scans evaluate filters on the CPU without a program.
-            Some(fusing) if fusing.is_on_cpu => Ok(plan),
+            Some(fusing) if fusing.options.gpu == GpuMode::Off => Ok(plan),
             Some(mut fusing) => {
+                // without a device, they note why
+                fusing.is_on_cpu = false;
                 fusing.is_opened = plan.exists(|node| Ok(node.is::<PrewarmExec>()))?;
                 Ok(fusing.scans(plan)?.data)
             }
