@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use datafusion::common::tree_node::TreeNode;
-use datafusion::datasource::physical_plan::FileScanConfig;
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_pipeline::Output;
@@ -22,9 +23,10 @@ use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggregationPlan};
 use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
-use crate::fused::pattern::files::num_rows;
+use crate::fused::pattern::files::{bytes_per_value, num_rows};
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
+use crate::fused::types::is_text;
 use crate::options::{FuseMode, GpuMode};
 
 /// Groups of a relation.
@@ -107,12 +109,8 @@ impl Fusing<'_> {
             return Err(FallbackReason::GroupingSets);
         }
         let is_auto = self.is_on_cpu && self.options.fuse == FuseMode::Auto;
-        if let Some(extreme) = partial.aggr_expr().iter().find(|of| is_extreme_float(of))
-            && is_auto
-        {
-            let name = extreme.name();
-            let reason = format!("{name}, for whose NaNs DataFusion has another order");
-            return Err(FallbackReason::Aggregate(reason));
+        if is_auto {
+            check_values(&partial, &relation)?;
         }
         if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::AnyGroups);
@@ -220,10 +218,41 @@ impl Fusing<'_> {
     }
 }
 
-/// True for the smallest or the largest of floats.
-fn is_extreme_float(function: &AggregateFunctionExpr) -> bool {
-    let of = function.fun().inner();
-    (of.is::<Min>() || of.is::<Max>()) && function.field().data_type().is_floating()
+/// Text of more bytes on average, as Arrow arrays, is not expected to be in a dictionary.
+const MOST_TEXT_BYTES: usize = 32;
+
+/// An error if a program would compute another value than DataFusion's operators, or is expected to find text without a
+/// dictionary at run time, for which there is no program.
+fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), FallbackReason> {
+    let is_extreme = |function: &AggregateFunctionExpr| {
+        let of = function.fun().inner();
+        of.is::<Min>() || of.is::<Max>()
+    };
+    let mut read = Vec::new();
+    for function in partial.aggr_expr().iter().filter(|of| is_extreme(of)) {
+        if function.field().data_type().is_floating() {
+            let name = function.name();
+            let reason = format!("{name}, for whose NaNs DataFusion has another order");
+            return Err(FallbackReason::Aggregate(reason));
+        }
+        read.extend(function.expressions());
+    }
+    let keys = partial.group_expr().expr().iter();
+    read.extend(keys.map(|(key, _)| Arc::clone(key)));
+    let table = relation.source.table_schema().table_schema();
+    for expr in read {
+        let expr = relation.over_table(&expr)?;
+        if let Some(column) = expr.downcast_ref::<Column>()
+            && let Some(field) = table.fields().get(column.index())
+            && is_text(field.data_type())
+        {
+            let bytes = bytes_per_value(&relation.config, column.index());
+            if bytes.is_none_or(|bytes| bytes > MOST_TEXT_BYTES) {
+                return Err(FallbackReason::GroupKey(format!("{column}, long text")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Functions with DataFusion's expressions for them.

@@ -34,6 +34,19 @@ pub(crate) fn num_values(config: &FileScanConfig, column: usize) -> Option<u128>
     high.abs_diff(low).checked_add(1)
 }
 
+/// Mean bytes of a column's values as Arrow arrays, if known for all files. `column` is an index in the table's schema.
+pub(crate) fn bytes_per_value(config: &FileScanConfig, column: usize) -> Option<usize> {
+    let (mut bytes, mut rows) = (0usize, 0usize);
+    for file in config.file_groups.iter().flat_map(|group| group.iter()) {
+        // byte ranges of one file have the numbers of the whole file
+        let statistics = file.statistics.as_ref()?;
+        let of_column = statistics.column_statistics.get(column)?;
+        bytes = bytes.saturating_add(*of_column.byte_size.get_value()?);
+        rows = rows.saturating_add(*statistics.num_rows.get_value()?);
+    }
+    Some(bytes / rows.max(1))
+}
+
 /// Rows of the files of a scan, if known for all of them.
 pub(crate) fn num_rows(config: &FileScanConfig) -> Option<usize> {
     let mut rows: usize = 0;
