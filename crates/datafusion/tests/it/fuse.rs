@@ -177,6 +177,58 @@ async fn a_setting_switches_programs_off() {
 
 /// A program takes its memory from the pool. If there is too little, the operators take less or fail.
 #[tokio::test]
+async fn auto_is_for_large_tables_and_short_keys() {
+    let fixture = fixture().await;
+    for (table, rows) in [("small", 3000), ("few", 290_000), ("large", 600_000)] {
+        let rows = format!(
+            "SELECT value AS id, value % 7 AS k, value * 7919 * 104729 AS hash, value / 3.0 AS f, \
+             'x' || (value % 5) AS short, 'a rather long text of a page ' || value AS long \
+             FROM generate_series(1, {rows})"
+        );
+        fixture.make(table, &rows).await;
+    }
+    fixture.run("SET vectile.fuse = auto").await.unwrap();
+    for (sql, is_fused) in [
+        ("SELECT k, count(*), sum(id) FROM large GROUP BY k", true),
+        (
+            "SELECT short, max(id), sum(f) FROM large GROUP BY short",
+            true,
+        ),
+        (
+            "SELECT a.k, sum(b.id) FROM large a JOIN small b ON a.id = b.id GROUP BY a.k",
+            true,
+        ),
+        ("SELECT k, count(*), sum(id) FROM small GROUP BY k", false),
+        (
+            "SELECT long, count(*) FROM large GROUP BY long ORDER BY 2 LIMIT 3",
+            false,
+        ),
+        ("SELECT k, min(long) FROM large GROUP BY k", false),
+        ("SELECT k, min(f) FROM large GROUP BY k", false),
+        (
+            "SELECT hash, count(*) FROM large GROUP BY hash ORDER BY 2, 1 LIMIT 3",
+            false,
+        ),
+        // a table of half as many rows as are read
+        (
+            "SELECT a.k, sum(b.f) FROM large a JOIN few b ON a.id = b.id GROUP BY a.k",
+            true,
+        ),
+        (
+            "SELECT a.k, sum(b.id) FROM few a JOIN large b ON a.id = b.id JOIN few c ON a.id = c.id GROUP BY a.k, c.k",
+            false,
+        ),
+    ] {
+        let plan = fixture.plan(sql).await;
+        assert_eq!(
+            plan.contains("FusedAggregateExec"),
+            is_fused,
+            "{sql}\n{plan}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn too_little_memory_is_left_to_operators() {
     let whole = fixture().await;
     let runtime = RuntimeEnvBuilder::new()

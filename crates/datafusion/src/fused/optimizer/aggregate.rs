@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::functions_aggregate::min_max::{Max, Min};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
@@ -23,7 +24,7 @@ use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggregationPlan};
 use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
-use crate::fused::pattern::files::{bytes_per_value, num_rows};
+use crate::fused::pattern::files::{bytes_per_value, num_rows, num_values};
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::types::is_text;
@@ -221,35 +222,54 @@ impl Fusing<'_> {
 /// Text of more bytes on average, as Arrow arrays, is not expected to be in a dictionary.
 const MOST_TEXT_BYTES: usize = 32;
 
-/// An error if a program would compute another value than DataFusion's operators, or is expected to find text without a
-/// dictionary at run time, for which there is no program.
+/// Ids that are spread over more integers, for each row, are expected to be nearly as many groups as rows.
+const INTEGERS_PER_ROW: u64 = 4;
+
+/// An error if a program would compute another value than DataFusion's operators, is expected to find text without a
+/// dictionary at run time, for which there is no program, or so many groups that operators are faster.
 fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), FallbackReason> {
     let is_extreme = |function: &AggregateFunctionExpr| {
         let of = function.fun().inner();
         of.is::<Min>() || of.is::<Max>()
     };
-    let mut read = Vec::new();
+    let table = relation.source.table_schema().table_schema();
+    // the column of the table that `expr` is
+    let column_of = |expr: &Arc<dyn PhysicalExpr>| -> Result<_, FallbackReason> {
+        let expr = relation.over_table(expr)?;
+        let column = expr.downcast_ref::<Column>().map(Column::index);
+        Ok(column.filter(|column| *column < table.fields().len()))
+    };
+    let config = &relation.config;
+    let check_text = |column: usize| {
+        let field = table.field(column);
+        let bytes = bytes_per_value(config, column);
+        match is_text(field.data_type()) && bytes.is_none_or(|bytes| bytes > MOST_TEXT_BYTES) {
+            true => Err(FallbackReason::GroupKey(format!(
+                "{}, long text",
+                field.name()
+            ))),
+            false => Ok(()),
+        }
+    };
     for function in partial.aggr_expr().iter().filter(|of| is_extreme(of)) {
         if function.field().data_type().is_floating() {
             let name = function.name();
             let reason = format!("{name}, for whose NaNs DataFusion has another order");
             return Err(FallbackReason::Aggregate(reason));
         }
-        read.extend(function.expressions());
+        for argument in function.expressions() {
+            column_of(&argument)?.map_or(Ok(()), check_text)?;
+        }
     }
-    let keys = partial.group_expr().expr().iter();
-    read.extend(keys.map(|(key, _)| Arc::clone(key)));
-    let table = relation.source.table_schema().table_schema();
-    for expr in read {
-        let expr = relation.over_table(&expr)?;
-        if let Some(column) = expr.downcast_ref::<Column>()
-            && let Some(field) = table.fields().get(column.index())
-            && is_text(field.data_type())
-        {
-            let bytes = bytes_per_value(&relation.config, column.index());
-            if bytes.is_none_or(|bytes| bytes > MOST_TEXT_BYTES) {
-                return Err(FallbackReason::GroupKey(format!("{column}, long text")));
-            }
+    let most = (num_rows(config).unwrap_or(0) as u64).saturating_mul(INTEGERS_PER_ROW);
+    for (key, _) in partial.group_expr().expr() {
+        let Some(column) = column_of(key)? else {
+            continue;
+        };
+        check_text(column)?;
+        let values = num_values(config, column).unwrap_or(0);
+        if values > most.into() {
+            return Err(FallbackReason::ManyGroups { values, most });
         }
     }
     Ok(())
