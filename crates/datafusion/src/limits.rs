@@ -88,8 +88,8 @@ pub(crate) fn replace_rules(rules: &mut Vec<Rule>) {
     }
 }
 
-/// The name of DataFusion's last rule, which checks plans.
-pub(crate) const CHECK: &str = "SanityCheckPlan";
+/// The name of DataFusion's last rule.
+const CHECK: &str = "SanityCheckPlan";
 
 /// The name of [`UnlimitedOrderedGroups`].
 const ORDERED_GROUPS: &str = "unlimited_ordered_groups";

@@ -40,7 +40,6 @@ use self::environment::PlanningEnvironment;
 use self::query::Query;
 use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
-use crate::limits::CHECK;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
 
@@ -156,11 +155,10 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     }
 }
 
-/// Applies the rules behind [`RecordPlan`] to `plan`, except DataFusion's check, which it passed when it was new.
+/// Applies the rules behind [`RecordPlan`] to `plan`.
 fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dyn ExecutionPlan>> {
     let rules = state.physical_optimizers().iter();
-    let last = rules.skip_while(|rule| rule.name() != RECORD_PLAN).skip(1);
-    let mut last = last.filter(|rule| rule.name() != CHECK);
+    let mut last = rules.skip_while(|rule| rule.name() != RECORD_PLAN).skip(1);
     last.try_fold(plan, |plan, rule| rule.optimize_with_context(plan, state))
 }
 

@@ -609,3 +609,19 @@ async fn a_file_may_be_replaced_while_a_query_is_planned() {
         session.is_planned(sql).await;
     }
 }
+
+/// A plan that DataFusion's last check refuses is not taken from the cache unchecked.
+#[tokio::test]
+async fn refused_plans_are_refused_again() {
+    let session = Session::new().await;
+    let sql = "SELECT f.v AS o0, d.k AS o1, \
+               (CASE WHEN ((CASE WHEN (f.name < 'a') THEN f.v ELSE NULL END) < 57) THEN d.k ELSE NULL END) AS o4 \
+               FROM t f LEFT JOIN (SELECT * FROM t i WHERE i.k = 3 AND i.id < 100) d ON f.k = d.k \
+               ORDER BY d.k DESC NULLS LAST, f.v ASC NULLS LAST, \
+               (CASE WHEN ((CASE WHEN (f.name < 'a') THEN f.v ELSE NULL END) < 57) THEN d.k ELSE NULL END) \
+               ASC NULLS LAST";
+    for _ in 0..3 {
+        let error = session.run(sql).await.unwrap_err().to_string();
+        assert!(error.contains("SanityCheckPlan"), "{error}");
+    }
+}
