@@ -60,8 +60,8 @@ impl Execution {
 
     /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
     /// `reserve` with the bytes for groups before they become more, and with the same bytes while it examines matches, of
-    /// which a row may have very many, so that an error can end the run. `ascending` is the index of a group key of which each row group is expected to have no smaller value than those
-    /// before: then merging is faster.
+    /// which a row may have very many, so that an error can end the run. `ascending` is the index of a group key of which
+    /// each row group is expected to have no smaller value than those before: then merging is faster.
     ///
     /// # Errors
     ///
@@ -274,7 +274,7 @@ fn part_of(
     }
 }
 
-/// What an accumulator adds of each row.
+/// The value of each row that an accumulator adds.
 struct Argument {
     /// `None` if values are not read.
     value: Option<Register>,

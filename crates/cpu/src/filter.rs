@@ -57,7 +57,7 @@ pub(crate) fn apply(
             *selection = some;
         }
         Filter::Expr(expr) => apply_expr(expr, row_group, selection)?,
-        Filter::Matched(lookup) if is_range_filter(*lookup, row_group, selection)? => {}
+        Filter::Matched(lookup) if filter_by_ranges(*lookup, row_group, selection)? => {}
         Filter::Matched(lookup) | Filter::Unmatched(lookup) => {
             let is_unmatched = Expr::Unmatched(Code::Lookup(*lookup));
             let expr = match filter {
@@ -75,7 +75,7 @@ const MOST_VALUES: i128 = 1024;
 
 /// Keeps the selected rows with a match by a test of the encoded values, if the keys are a few ranges of integers.
 /// Returns false if they are not.
-fn is_range_filter(
+fn filter_by_ranges(
     lookup: usize,
     row_group: RowGroup<'_>,
     selection: &mut Selection,

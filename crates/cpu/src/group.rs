@@ -10,7 +10,7 @@ use crate::batch::Batch;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::table::hashed;
-use crate::vector::{ALL, Kind, Mask, Values, Vector, halves, has_row};
+use crate::vector::{ALL, HALF, Kind, Mask, Values, Vector, halves, has_row};
 
 /// Decimals of 38 digits. Other values have no digit.
 const DECIMALS: Bounds = Bounds(-(10i128.pow(38)), 10i128.pow(38));
@@ -375,12 +375,12 @@ impl<T: Combination> Digit<'_, T> {
         digit: impl Fn(V) -> T,
         combinations: &mut [T; VECTOR_LEN],
     ) -> T {
-        let mut most = [T::default(); BITS];
-        let all = combinations.as_chunks_mut::<BITS>().0.iter_mut();
-        let all = all.zip(values.as_chunks::<BITS>().0);
+        let mut most = [T::default(); HALF];
+        let all = combinations.as_chunks_mut::<HALF>().0.iter_mut();
+        let all = all.zip(values.as_chunks::<HALF>().0);
         let masks = halves(self.mask).zip(halves(self.valid.unwrap_or(&ALL)));
         for ((mask, valid), (combinations, values)) in masks.zip(all) {
-            for lane in 0..BITS {
+            for lane in 0..HALF {
                 let digit = digit(values[lane]);
                 // all lanes do the same, whether they are null or pass
                 let is_known = mask & valid & 1 << lane != 0;
@@ -401,9 +401,6 @@ impl<T: Combination> Digit<'_, T> {
         most.into_iter().fold(T::default(), larger)
     }
 }
-
-/// Rows whose digits are added at once: those of half a word.
-const BITS: usize = u32::BITS as usize;
 
 dispatched! {
     fn add_ints<T: Combination>(

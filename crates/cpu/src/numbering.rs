@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_few_groups_in_common_are_told() {
+    fn rows_with_few_groups_in_common_are_recognized() {
         let all = 1 << 18;
         assert_eq!(is_distinct(all, 1 << 40), (true, all / SAMPLED));
         assert_eq!(is_distinct(all, 2 * all as u64), (true, all / SAMPLED));

@@ -4,7 +4,7 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Error, KNOWN_DAYS, Result, Type};
 
-use crate::vector::{Mask, Values, for_each_row, halves, mask_of, mask_of_pairs};
+use crate::vector::{HALF, Mask, Values, for_each_row, halves, mask_of, mask_of_pairs};
 
 /// Compares two vectors of one kind.
 pub(crate) fn compare(comparison: Comparison, a: &Values, b: &Values) -> Result<Mask> {
@@ -204,15 +204,12 @@ dispatched! {
     }
 }
 
-/// Rows whose values are blended at once: those of half a word.
-const BLENDED: usize = u32::BITS as usize;
-
 #[inline(always)]
 fn blend<T: Copy>(mask: &Mask, values: &[T; VECTOR_LEN], out: &mut [T; VECTOR_LEN]) {
-    let values = values.as_chunks::<BLENDED>().0.iter();
-    let parts = out.as_chunks_mut::<BLENDED>().0.iter_mut().zip(values);
+    let values = values.as_chunks::<HALF>().0.iter();
+    let parts = out.as_chunks_mut::<HALF>().0.iter_mut().zip(values);
     for (word, (out, values)) in halves(mask).zip(parts) {
-        for lane in 0..BLENDED {
+        for lane in 0..HALF {
             // copied or not, all lanes do the same
             out[lane] = if word >> lane & 1 == 1 {
                 values[lane]

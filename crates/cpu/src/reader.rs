@@ -114,8 +114,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A reader of the values of `runs`, which are those of the column: each is a row. None of them is null, as nulls are
-    /// not told by runs.
+    /// A reader of the values of `runs`, which are those of the column: each is a row. None of them is null, as runs do
+    /// not say which rows are.
     pub fn of_runs(&self, runs: &'a Rle<Sequence>) -> Self {
         let values = runs.run_values();
         Self {

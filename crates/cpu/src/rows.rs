@@ -15,7 +15,7 @@ use crate::filter::add_tests;
 use crate::program::{Program, Register};
 use crate::reader::narrowed;
 use crate::row_group::RowGroup;
-use crate::vector::{Kind, Mask, Values, Vector, for_each_row};
+use crate::vector::{Kind, Mask, Values, Vector, for_each_row, has_row};
 
 /// Computes `outputs` for the selected rows, in their order.
 ///
@@ -86,10 +86,6 @@ enum CollectedValues {
     Bool(Vec<bool>),
 }
 
-fn bit(mask: &Mask, row: usize) -> bool {
-    mask[row / 64] >> (row % 64) & 1 == 1
-}
-
 impl Collected {
     /// Has room for `count` rows.
     fn new(kind: Kind, is_nullable: bool, count: usize) -> Self {
@@ -117,14 +113,14 @@ impl Collected {
                 for_each_row(mask, |row| all.push(values[row]));
             }
             (CollectedValues::Bool(all), Values::Bool(values)) => {
-                for_each_row(mask, |row| all.push(bit(values, row)));
+                for_each_row(mask, |row| all.push(has_row(values, row)));
             }
             _ => return Err(Error::Internal("rows of another kind".into())),
         }
         if let Some(all) = &mut self.valid {
             let valid = vector.valid.as_ref();
             for_each_row(mask, |row| {
-                all.push(valid.is_none_or(|valid| bit(valid, row)));
+                all.push(valid.is_none_or(|valid| has_row(valid, row)));
             });
         }
         Ok(())

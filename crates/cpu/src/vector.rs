@@ -104,6 +104,9 @@ pub(crate) fn has_row(mask: &Mask, row: usize) -> bool {
     mask[row / 64] >> (row % 64) & 1 == 1
 }
 
+/// Rows of half a word of a mask.
+pub(crate) const HALF: usize = u32::BITS as usize;
+
 /// A mask in halves of words: as many rows as there are bits share the processor's registers.
 #[inline(always)]
 pub(crate) fn halves(mask: &Mask) -> impl Iterator<Item = u32> {

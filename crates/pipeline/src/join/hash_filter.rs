@@ -1,4 +1,4 @@
-//! A filter of hashes: most keys that are not in a table are told by a bit.
+//! A Bloom filter with one hash function (B. Bloom, 1970): a bit shows of most keys that they are not in a table.
 
 /// The most keys with a filter, whose bits fit the second cache of a core.
 const MOST_KEYS: usize = 1 << 18;

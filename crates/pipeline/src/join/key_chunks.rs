@@ -36,7 +36,7 @@ pub enum RowCodes<'a> {
     One,
     /// The row's number.
     Rows,
-    /// The row's number, which may be told by the rank of its key if keys ascend. Devices do not read such tables.
+    /// The row's number. Tables may use the rank of the key instead if keys ascend; devices do not read such tables.
     Ranks,
     /// A code for each row, and the number of codes; each code is below it.
     Each(&'a [u32], u32),

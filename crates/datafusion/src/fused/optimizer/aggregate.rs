@@ -240,16 +240,10 @@ fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), Fall
         Ok(column.filter(|column| *column < table.fields().len()))
     };
     let config = &relation.config;
-    let check_text = |column: usize| {
-        let field = table.field(column);
+    let is_long_text = |column: usize| {
         let bytes = bytes_per_value(config, column);
-        match is_text(field.data_type()) && bytes.is_none_or(|bytes| bytes > MOST_TEXT_BYTES) {
-            true => Err(FallbackReason::GroupKey(format!(
-                "{}, long text",
-                field.name()
-            ))),
-            false => Ok(()),
-        }
+        let is_long = bytes.is_none_or(|bytes| bytes > MOST_TEXT_BYTES);
+        is_text(table.field(column).data_type()) && is_long
     };
     for function in partial.aggr_expr().iter().filter(|of| is_extreme(of)) {
         if function.field().data_type().is_floating() {
@@ -258,7 +252,10 @@ fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), Fall
             return Err(FallbackReason::Aggregate(reason));
         }
         for argument in function.expressions() {
-            column_of(&argument)?.map_or(Ok(()), check_text)?;
+            if column_of(&argument)?.is_some_and(is_long_text) {
+                let reason = format!("{} of long text", function.name());
+                return Err(FallbackReason::Aggregate(reason));
+            }
         }
     }
     let most = (num_rows(config).unwrap_or(0) as u64).saturating_mul(INTEGERS_PER_ROW);
@@ -266,7 +263,9 @@ fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), Fall
         let Some(column) = column_of(key)? else {
             continue;
         };
-        check_text(column)?;
+        if is_long_text(column) {
+            return Err(FallbackReason::GroupKey(format!("{key}, long text")));
+        }
         let values = num_values(config, column).unwrap_or(0);
         if values > most.into() {
             return Err(FallbackReason::ManyGroups { values, most });

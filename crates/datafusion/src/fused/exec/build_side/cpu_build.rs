@@ -296,7 +296,7 @@ impl BuildSide {
         let is_by_value = lookup.purpose == Purpose::Groups;
         let codes = codes_of(!is_by_value)?;
         let (multimap, order) = match is_by_value {
-            true => (rows_by_key.with(codes.of_rows(true)), None),
+            true => (rows_by_key.with(codes.of_rows(is_for_device)), None),
             false => (rows_by_key.coded_by_index(), Some(rows_by_key.rows())),
         };
         let keys = Arc::clone(&rows_by_key.codes);
