@@ -4,7 +4,8 @@ use vectile_encodings::layout::SequenceReader;
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::Result;
 
-use crate::vector::{Mask, for_each_row};
+use crate::row_list::push_rows;
+use crate::vector::Mask;
 
 /// If at most one row of this many is selected, rows are picked before they are computed on.
 const PICKED: usize = 6;
@@ -69,25 +70,6 @@ impl<'a> Batch<'a> {
         }
         mask
     }
-
-    /// Calls `visit` with each vector of the batch, and the mask of its rows whose bit is set in `mask`, which is over the
-    /// batch.
-    pub fn for_each_mask(self, mask: &Mask, mut visit: impl FnMut(usize, &Mask)) {
-        let rows = match self {
-            Self::Vector(vector) => return visit(vector, mask),
-            Self::Rows(rows, _) => rows,
-        };
-        let mut at = 0;
-        for rows in by_vector(rows) {
-            let mut of_vector = [0; VECTOR_LEN / 64];
-            for row in rows {
-                let row = *row as usize % VECTOR_LEN;
-                of_vector[row / 64] |= (mask[at / 64] >> (at % 64) & 1) << (row % 64);
-                at += 1;
-            }
-            visit(rows[0] as usize / VECTOR_LEN, &of_vector);
-        }
-    }
 }
 
 /// The rows of each vector.
@@ -108,12 +90,9 @@ pub(crate) fn for_each_batch(
         }
         return Ok(());
     }
-    let mut rows = Vec::with_capacity(2 * VECTOR_LEN);
+    let mut rows = Vec::new();
     for vector in vectors {
-        let first = vector * VECTOR_LEN;
-        for_each_row(&selection.mask(vector), |row| {
-            rows.push((first + row) as u32)
-        });
+        push_rows(&selection.mask(vector), (vector * VECTOR_LEN) as u32, &mut rows);
         if let Some((full, rest)) = rows.split_at_checked(VECTOR_LEN) {
             run(Batch::Rows(full, &[]), &first_rows(VECTOR_LEN))?;
             let rest = rest.len();
@@ -138,6 +117,7 @@ pub(crate) fn first_rows(count: usize) -> Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::for_each_row;
 
     /// Batches have each selected row once, whether few or many are selected.
     #[test]
@@ -163,14 +143,6 @@ mod tests {
                         for_each_row(mask, |row| found.push(rows[row] as usize));
                         let of_rows = batch.mask(|vector| selection.mask(vector));
                         assert_eq!(of_rows, *mask);
-                        let mut back = Selection::none(0, selection.rows());
-                        batch.for_each_mask(mask, |vector, mask| back.or_mask(vector, mask));
-                        let all = rows.iter().map(|row| *row as usize);
-                        let bit = |row: usize| {
-                            back.mask(row / VECTOR_LEN)[row % VECTOR_LEN / 64] >> (row % 64) & 1
-                        };
-                        assert!(all.clone().all(|row| bit(row) == 1));
-                        assert_eq!(back.count(), rows.len());
                     }
                 }
                 Ok(())

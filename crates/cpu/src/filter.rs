@@ -7,11 +7,12 @@ use arrow::datatypes::DataType;
 use vectile_encodings::{Predicate, Selection};
 use vectile_pipeline::{Bounds, Code, Error, Expr, Filter, Lookup, Op, Result};
 
-use crate::batch::for_each_batch;
+use crate::batch::{Batch, for_each_batch};
 use crate::logic::is_true;
 use crate::program::Program;
 use crate::reader::Reader;
 use crate::row_group::RowGroup;
+use crate::vector::Mask;
 
 /// Keeps the selected rows for which `filter` is true.
 ///
@@ -139,17 +140,20 @@ fn integers_of(data_type: &DataType, values: &[i128]) -> Result<ArrayRef> {
     Ok(make_array(data))
 }
 
+/// Testing so many runs takes as long as testing a row, for which all runs of its vector are decoded as well.
+const RUNS_FOR_A_ROW: usize = 4;
+
 /// Keeps the selected rows for which `expr` is true.
 fn apply_expr(expr: &Expr, row_group: RowGroup<'_>, selection: &mut Selection) -> Result<()> {
     if let Some(column) = only_column(expr, row_group.lookups)
         && let Some(reader) = row_group.readers.get(column)
         && (!reader.is_nullable() || is_match(expr))
         && let Some(runs) = reader.runs()
-        && selection.count() > runs.num_runs()
+        && let mut passing = runs.runs_of(selection)
+        && passing.count() < RUNS_FOR_A_ROW * selection.count()
     {
         let of_runs = reader.of_runs(runs);
         let program = Program::new(row_group).over_runs(column, &of_runs);
-        let mut passing = Selection::all(0, runs.num_runs());
         keep(expr, program, &mut passing)?;
         runs.keep_runs(&passing, selection)?;
         if let Some(column) = row_group
@@ -207,14 +211,23 @@ fn keep<'a>(expr: &Expr, program: Program<'a>, selection: &mut Selection) -> Res
     let condition = program.add(expr)?;
     let mut vectors = program.vectors();
     let mut passing = Selection::none(0, selection.rows());
+    // a bit for each selected row, if batches are picked rows
+    let mut kept: Vec<Mask> = Vec::new();
     for_each_batch(selection, |batch, mask| {
         program.run(batch, mask, &mut vectors)?;
         let met = is_true(&vectors[condition])?;
         let met = std::array::from_fn(|word| mask[word] & met[word]);
-        batch.for_each_mask(&met, |vector, mask| passing.or_mask(vector, mask));
+        match batch {
+            Batch::Vector(vector) => passing.or_mask(vector, &met),
+            Batch::Rows(..) => kept.push(met),
+        }
         Ok(())
     })?;
-    *selection = passing;
+    match kept.is_empty() {
+        true => *selection = passing,
+        // all batches but the last are full
+        false => selection.keep_bits(kept.as_flattened().iter().copied()),
+    }
     Ok(())
 }
 

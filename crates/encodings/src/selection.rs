@@ -7,6 +7,7 @@ use arrow::buffer::BooleanBuffer;
 
 use crate::VECTOR_LEN;
 use crate::masks::{self, Mask, for_each_bit};
+use crate::simd;
 
 const WORDS: usize = VECTOR_LEN / 64;
 
@@ -132,6 +133,20 @@ impl Selection {
         self.clear_tail();
     }
 
+    /// Adds a range of the covered rows.
+    pub fn add_range(&mut self, rows: Range<usize>) {
+        let rows = rows.start..rows.end.min(self.rows);
+        let words = self.words.as_flattened_mut().iter_mut().enumerate();
+        let words = words.take(rows.end.div_ceil(64)).skip(rows.start / 64);
+        for (word, bits) in words {
+            let first = rows.start.saturating_sub(word * 64);
+            let behind = (word * 64 + 64).saturating_sub(rows.end);
+            // ranges without rows end before their word does
+            let upper = u64::MAX.checked_shl(first as u32).unwrap_or(0);
+            *bits |= upper & u64::MAX.checked_shr(behind as u32).unwrap_or(0);
+        }
+    }
+
     /// Intersects with `other`, which covers the same rows.
     pub fn and(&mut self, other: &Selection) {
         self.combine(other, |a, b| a & b);
@@ -231,14 +246,19 @@ impl Selection {
             }
             None => kept.values(),
         };
-        let mut chunks = kept.bit_chunks().iter_padded();
+        self.keep_bits(kept.bit_chunks().iter_padded());
+    }
+
+    /// Narrows to the selected rows whose bit is set: `kept` has words with a bit for each selected row, in order.
+    pub fn keep_bits(&mut self, kept: impl Iterator<Item = u64>) {
+        let mut kept = kept;
         // unused bits: the lowest `count` of `rest`
         let (mut rest, mut count) = (0u64, 0);
         for word in self.words.as_flattened_mut() {
             let needed = word.count_ones();
             let mut bits = rest;
             if needed > count {
-                let next = chunks.next().unwrap_or(0);
+                let next = kept.next().unwrap_or(0);
                 bits |= next << count;
                 rest = next.checked_shr(needed - count).unwrap_or(0);
                 count += 64 - needed;
@@ -311,6 +331,9 @@ impl Selected<'_> {
 fn deposit(bits: u64, mask: u64) -> u64 {
     if mask == u64::MAX {
         return bits;
+    }
+    if let Some(deposited) = simd::deposit(bits, mask) {
+        return deposited;
     }
     let (mut rest, mut bits, mut out) = (mask, bits, 0);
     while rest != 0 {

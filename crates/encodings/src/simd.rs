@@ -81,6 +81,25 @@ pub fn level() -> Level {
     }
 }
 
+/// Moves the lowest bits of `bits`, in order, to the positions of the bits in `mask`, if the processor has an
+/// instruction for it.
+#[inline(always)]
+pub(crate) fn deposit(bits: u64, mask: u64) -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "bmi2")]
+        fn bmi2(bits: u64, mask: u64) -> u64 {
+            std::arch::x86_64::_pdep_u64(bits, mask)
+        }
+        if is_x86_feature_detected!("bmi2") {
+            // SAFETY: the processor has the instruction.
+            return Some(unsafe { bmi2(bits, mask) });
+        }
+    }
+    let _ = (bits, mask);
+    None
+}
+
 /// Bit `i` of `out` is byte `i`, which is 0 or 1, for bodies of [`dispatched`]. Converts eight at a time: the product
 /// moves byte `k` to bit `56 + k`. Comparing into bytes first leaves a loop that vectorises: a quarter of the time of
 /// shifting each flag into its word.

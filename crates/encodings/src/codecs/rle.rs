@@ -14,7 +14,7 @@ use std::ops::Range;
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::codecs::sequence_codec::{
-    RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting, parse_starts,
+    RUNS_A_BYTE, RunSequence, Runs, Scratch, SequenceCodec, SpareRuns, check_nesting, parse_starts,
 };
 use crate::error::{Error, Result, ensure};
 use crate::masks::Mask;
@@ -24,20 +24,32 @@ use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
 use crate::words::Word;
 
 const PART: &str = "rle";
-/// Rows of a run are stored this many at once.
-const FILLED_AT_ONCE: usize = 16;
 
 /// Writes a run's value to its rows. Rows after it may be overwritten, so runs must come in order.
 #[inline(always)]
 pub(crate) fn fill_run<T: Copy>(out: &mut [T; VECTOR_LEN], rows: Range<usize>, value: T) {
+    // at most a line of the cache at once: runs are mostly of a few rows
+    match size_of::<T>() {
+        8 => fill_run_by::<T, 8>(out, rows, value),
+        _ => fill_run_by::<T, 16>(out, rows, value),
+    }
+}
+
+/// Stores `AT_ONCE` rows at once.
+#[inline(always)]
+fn fill_run_by<T: Copy, const AT_ONCE: usize>(
+    out: &mut [T; VECTOR_LEN],
+    rows: Range<usize>,
+    value: T,
+) {
     let mut rows = rows;
     loop {
         // stores of fixed length: most runs need one, so that the processor predicts the end of the loop
-        match out[rows.start..].first_chunk_mut::<FILLED_AT_ONCE>() {
+        match out[rows.start..].first_chunk_mut::<AT_ONCE>() {
             Some(some) => some.fill(value),
             None => return out[rows].fill(value),
         }
-        rows.start += FILLED_AT_ONCE;
+        rows.start += AT_ONCE;
         if rows.is_empty() {
             return;
         }
@@ -85,6 +97,25 @@ dispatched! {
             next = rows.end;
             let bit = passing[run % VECTOR_LEN / 64] >> (run % 64) & 1;
             fill_run(out, rows, bit as u8);
+        }
+    }
+}
+
+dispatched! {
+    /// Picks the entries of rows of a vector, in which the runs start at `starts`.
+    fn pick_entries<T: Word>(starts: &Mask, entries: &[T], rows: &[u32], out: &mut [T]) {
+        // runs that start before each word
+        let mut before = [0; VECTOR_LEN / 64];
+        let mut all = 0;
+        for (before, starts) in before.iter_mut().zip(starts) {
+            *before = all;
+            all += starts.count_ones() as usize;
+        }
+        for (out, row) in out.iter_mut().zip(rows) {
+            let row = *row as usize % VECTOR_LEN;
+            let up_to = starts[row / 64] << (63 - row % 64);
+            let run = (before[row / 64] + up_to.count_ones() as usize).wrapping_sub(1);
+            *out = entries.get(run).copied().unwrap_or_default();
         }
     }
 }
@@ -204,6 +235,22 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         })
     }
 
+    fn pick<T: Word>(
+        &self,
+        vector: usize,
+        rows: &[u32],
+        reference: T,
+        scratch: &mut Scratch<T>,
+        out: &mut [T],
+    ) -> Result<()> {
+        let Scratch { values, runs, .. } = scratch;
+        let runs = runs.get_or_insert_default();
+        let mut starts = [0; VECTOR_LEN / 64];
+        let entries = self.runs(vector, reference, runs, values, &mut starts)?;
+        pick_entries(&starts, entries, rows, out);
+        Ok(())
+    }
+
     fn in_range(
         &self,
         vector: usize,
@@ -244,7 +291,7 @@ impl<S: RunSequence> RunVectors for Rle<S> {
         let (mut decoded, mut spare) = (Runs::default(), [0; VECTOR_LEN]);
         let mut starts = [0; VECTOR_LEN / 64];
         for vector in 0..self.len.div_ceil(VECTOR_LEN) {
-            let entries = self.runs(vector, &mut decoded, &mut spare, &mut starts)?;
+            let entries = self.runs(vector, 0, &mut decoded, &mut spare, &mut starts)?;
             visit(vector, &starts, entries, bounds(entries))?;
         }
         Ok(())
@@ -264,6 +311,18 @@ impl<S: RunSequence> Rle<S> {
     /// The value of each run.
     pub fn run_values(&self) -> &S {
         &self.values
+    }
+
+    /// The runs of the vectors with a selected row.
+    pub fn runs_of(&self, selection: &Selection) -> Selection {
+        let mut runs = Selection::none(0, self.num_runs());
+        let vectors = self.starts.array_windows();
+        for (vector, [start, end]) in vectors.enumerate() {
+            if !selection.is_vector_empty(vector) {
+                runs.add_range(*start as usize..*end as usize);
+            }
+        }
+        runs
     }
 
     /// Keeps the selected rows whose run is selected in `passing`, which covers all runs.
@@ -291,13 +350,14 @@ impl<S: RunSequence> Rle<S> {
     /// [`for_each_part`](Self::for_each_part), for callers that need all runs of all vectors: the sum of the lengths is
     /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
     /// `spare` receives values that were not decoded together.
-    fn runs<'a>(
+    fn runs<'a, T: Word>(
         &self,
         vector: usize,
-        decoded: &'a mut Runs<u64>,
-        spare: &'a mut [u64; VECTOR_LEN],
+        reference: T,
+        decoded: &'a mut Runs<T>,
+        spare: &'a mut [T; VECTOR_LEN],
         starts: &mut Mask,
-    ) -> Result<&'a [u64]> {
+    ) -> Result<&'a [T]> {
         let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (first, end) = (start(vector), start(vector + 1));
@@ -309,7 +369,7 @@ impl<S: RunSequence> Rle<S> {
         let mut filled = 0;
         while filled < count {
             let run = first + filled;
-            decoded.load(&*self.values, &*self.lengths, run, end, 0)?;
+            decoded.load(&*self.values, &*self.lengths, run, end, reference)?;
             let from = run % VECTOR_LEN;
             let part = from..VECTOR_LEN.min(from + count - filled);
             for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {

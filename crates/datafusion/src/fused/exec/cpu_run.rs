@@ -18,6 +18,7 @@ use vectile_encodings::Column;
 use vectile_pipeline::{Expr, GroupKey, Output, Pipeline};
 use vectile_scan::Fetch;
 
+use super::compute;
 use super::fused_run::FusedRun;
 use super::metrics::GpuMetrics;
 use super::operation::{CollectedRows, Operation};
@@ -26,6 +27,12 @@ use crate::error;
 use crate::file::ScanFile;
 use crate::fused::table::Tables;
 use crate::metrics::ScanMetrics;
+
+/// Row groups of at most so many rows are computed in milliseconds, unless rows have matches.
+const FEW_ROWS: usize = 1 << 19;
+
+/// So many bytes of groups are merged in milliseconds.
+const FEW_BYTES: usize = 1 << 20;
 
 /// A row group to read: a file, its columns in the order of the pipeline, and the index of the row group.
 type RowGroup = (Arc<ScanFile>, Arc<[usize]>, usize);
@@ -122,6 +129,7 @@ impl<O: Operation> FusedRun<O> {
                 // a blocking task is not cancelled by dropping this future
                 let wanted = Arc::new(());
                 let is_wanted = Arc::downgrade(&wanted);
+                let is_short = rows <= FEW_ROWS && pipeline.matches.is_empty();
                 let computed = move || {
                     let partial = computed(&pipeline, &read, rows, ascending, &memory, &is_wanted)?;
                     drop(read);
@@ -129,13 +137,14 @@ impl<O: Operation> FusedRun<O> {
                     memory.try_resize(partial.bytes())?;
                     Ok((partial, memory))
                 };
-                let computed = SpawnedTask::spawn_blocking(computed).join().await;
+                let computed = compute::on_thread(is_short, computed).await;
                 drop(wanted);
-                computed.map_err(error::interrupted).flatten()
+                computed
             });
             async move { task.join().await.map_err(error::interrupted).flatten() }
         });
-        let mut partials = futures::stream::iter(partials).buffered(self.cores().max(1));
+        // more than there are cores: a row group may take longer than those that follow it
+        let mut partials = futures::stream::iter(partials).buffered(2 * self.cores().max(1));
         let mut execution = Execution::new(Arc::clone(&pipeline));
         while let Some((partial, memory)) = partials.try_next().await? {
             execution.add(partial).map_err(error::gpu)?;
@@ -158,23 +167,20 @@ impl<O: Operation> FusedRun<O> {
         operation.collected(&execution, groups, tables, &self.context)
     }
 
-    /// The results of `compute` for each partition, in order. The cores share the partitions.
+    /// The results of `of_each` for each partition, in order. The cores share the partitions.
     async fn of_each<T: Send + 'static>(
         &self,
         partitions: Vec<Partition>,
-        compute: fn(Partition) -> vectile_pipeline::Result<T>,
+        of_each: fn(Partition) -> vectile_pipeline::Result<T>,
     ) -> Result<Vec<T>> {
-        let tasks = partitions
-            .into_iter()
-            .map(|partition| SpawnedTask::spawn_blocking(move || compute(partition)));
-        let mut results = futures::stream::iter(tasks)
-            .map(SpawnedTask::join)
-            .buffered(self.cores().max(1));
-        let mut all = Vec::new();
-        while let Some(result) = results.next().await {
-            all.push(result.map_err(error::interrupted)?.map_err(error::gpu)?);
-        }
-        Ok(all)
+        let tasks = partitions.into_iter().map(|partition| {
+            let is_short = partition.bytes() <= FEW_BYTES;
+            let merge = move || of_each(partition).map_err(error::gpu);
+            let task = SpawnedTask::spawn(async move { compute::on_thread(is_short, merge).await });
+            async move { task.join().await.map_err(error::interrupted).flatten() }
+        });
+        let results = futures::stream::iter(tasks).buffered(self.cores().max(1));
+        results.try_collect().await
     }
 }
 

@@ -5,6 +5,7 @@ mod batch_stream;
 pub(crate) mod build_side;
 pub(crate) mod column_loader;
 pub(crate) mod cpu_fallback;
+mod compute;
 mod cpu_run;
 pub(crate) mod device_build;
 pub(crate) mod fused_aggregate;

@@ -22,6 +22,7 @@ use super::payload::{PayloadCodes, bytes_of};
 use super::{BuildKey, BuildLookup, BuildSide, DUPLICATE_KEYS, too_many, unsupported};
 use crate::error;
 use crate::fused::composite_key::CompositeKey;
+use crate::fused::exec::compute;
 use crate::fused::exec::cpu_fallback::CpuPlan;
 use crate::fused::exec::metrics::GpuMetrics;
 use crate::fused::exec::stage::BuildInput;
@@ -30,6 +31,9 @@ use crate::fused::lowering::probe::{Purpose, missing_value};
 use crate::fused::multimap::RowsByKey;
 use crate::fused::table::Table;
 use crate::stack;
+
+/// Tables of at most so many rows are built in milliseconds.
+const FEW_ROWS: usize = 1 << 17;
 
 impl BuildSide {
     /// Builds the tables from the plan's rows, and puts those with a key into a cache. `has_duplicate_keys` is set if the
@@ -59,7 +63,8 @@ impl BuildSide {
         };
         let is_for_device = cache.is_some();
         let this = self.clone();
-        let build = SpawnedTask::spawn_blocking(move || {
+        let is_short = rows <= FEW_ROWS;
+        let build = move || {
             let mut first = this.keys.len();
             let row_keys = this.row_keys(&batches, threads).and_then(|mut keys| {
                 keys.list_by_key(has_duplicate_keys)?;
@@ -90,7 +95,9 @@ impl BuildSide {
             let tables = tables.collect::<Result<Vec<_>>>();
             drop(reservation);
             tables
-        });
+        };
+        // other build sides are read meanwhile
+        let build = SpawnedTask::spawn(compute::on_thread(is_short, build));
         let tables = build.join().await.map_err(error::interrupted)??;
         Ok((tables, read))
     }
