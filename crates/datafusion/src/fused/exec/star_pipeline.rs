@@ -35,6 +35,41 @@ pub(crate) enum JoinOrder {
     MostDroppedPerTime,
 }
 
+/// Expected share of rows that pass a condition of which nothing is known.
+const UNKNOWN_SHARE: f64 = 0.5;
+
+/// Time of computing a condition, and of testing text, in that of a lookup of a column in a dense table.
+const CONDITION_COST: f64 = 2.0;
+const TEXT_COST: f64 = 4.0;
+
+impl JoinOrder {
+    /// The rank of a filter that keeps a share of rows.
+    fn rank(self, share: f64, cost: f64) -> f64 {
+        match self {
+            Self::MostSelective => share,
+            Self::MostDroppedPerTime => (share - 1.0) / cost,
+        }
+    }
+
+    /// Filters that are tested before those of joins, and others, which are ranked with them: tests of encoded values take
+    /// hardly any time, conditions decode what they read.
+    fn ranked(self, filters: Vec<Filter>) -> (Vec<Filter>, Vec<(f64, Filter)>) {
+        let (mut first, mut ranked) = (Vec::new(), Vec::new());
+        for filter in filters {
+            let cost = match (self, &filter) {
+                (Self::MostDroppedPerTime, Filter::Expr(_)) => CONDITION_COST,
+                (Self::MostDroppedPerTime, Filter::Values(..)) => TEXT_COST,
+                _ => {
+                    first.push(filter);
+                    continue;
+                }
+            };
+            ranked.push((self.rank(UNKNOWN_SHARE, cost), filter));
+        }
+        (first, ranked)
+    }
+}
+
 /// The pipeline of a query, without its key tables.
 #[derive(Clone, Debug)]
 pub(crate) struct StarTemplate {
@@ -236,11 +271,17 @@ impl StarTemplate {
             texts: self.texts(tables),
         };
         // Kernels evaluate conjuncts one by one, so none may be nested in another.
-        let mut filters = match filler.filter(&self.template.filter)? {
+        let filters = match filler.filter(&self.template.filter)? {
             Filter::And(filters) => filters,
             filter => vec![filter],
         };
-        filters.extend(self.join_filters(&filler, order)?);
+        let (mut filters, mut ranked) = order.ranked(filters);
+        ranked.extend(self.join_filters(&filler, order)?);
+        ranked.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+        filters.extend(ranked.into_iter().flat_map(|(_, filter)| match filter {
+            Filter::And(parts) => parts,
+            filter => vec![filter],
+        }));
         filters.extend(self.match_filters(&filler)?);
         for filter in &self.joined_filters {
             filters.push(filler.joined(filter)?);
@@ -337,8 +378,12 @@ impl StarTemplate {
         all
     }
 
-    /// The filters of all joins. Kernels and programs test one after the other.
-    fn join_filters(&self, filler: &TemplateFiller<'_>, order: JoinOrder) -> Result<Vec<Filter>> {
+    /// The filters of all joins, and the rank of each: the least one is tested first.
+    fn join_filters(
+        &self,
+        filler: &TemplateFiller<'_>,
+        order: JoinOrder,
+    ) -> Result<Vec<(f64, Filter)>> {
         let mut filters = Vec::new();
         for (number, dimension) in self.dimensions.iter().enumerate() {
             let is_its = |lookup: &StarLookup| lookup.dimension == number;
@@ -354,19 +399,10 @@ impl StarTemplate {
             };
             if let Some(filter) = filter {
                 let share = dimension.share_kept(table.codes.len());
-                let rank = match order {
-                    JoinOrder::MostSelective => share,
-                    JoinOrder::MostDroppedPerTime => (share - 1.0) / cost(lookup),
-                };
-                filters.push((rank, filter));
+                filters.push((order.rank(share, cost(lookup)), filter));
             }
         }
-        filters.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let filters = filters.into_iter().flat_map(|(_, filter)| match filter {
-            Filter::And(parts) => parts,
-            filter => vec![filter],
-        });
-        Ok(filters.collect())
+        Ok(filters)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::intervals::utils::check_support;
-use datafusion::physical_expr::{conjunction_opt, split_conjunction};
+use datafusion::physical_expr::{PhysicalExpr, conjunction_opt, split_conjunction};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
@@ -79,9 +79,20 @@ fn is_table(plan: &Arc<dyn ExecutionPlan>) -> bool {
     }
 }
 
+/// Expected rows of a scan that pass `filters`; `None` if nothing is known.
+pub(super) fn rows_passing(
+    scan: Arc<dyn ExecutionPlan>,
+    filters: Vec<Arc<dyn PhysicalExpr>>,
+) -> Result<Option<f64>> {
+    match conjunction_opt(filters) {
+        Some(filter) => rows_of(&(Arc::new(FilterExec::try_new(filter, scan)?) as _)),
+        None => rows_of(&scan),
+    }
+}
+
 /// Expected rows of a plan; `None` if nothing is known. DataFusion expects one share of rows for a filter of which it
 /// does not know a part; here, the other parts count as well.
-fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<f64>> {
+pub(super) fn rows_of(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<f64>> {
     let statistics = |plan: &dyn ExecutionPlan| -> Result<Option<f64>> {
         let statistics = StatisticsContext::new().compute(plan, &StatisticsArgs::new())?;
         Ok(statistics.num_rows.get_value().map(|rows| *rows as f64))

@@ -37,6 +37,7 @@ use super::exchange::is_exchange;
 use super::files::num_rows;
 use super::fingerprint::PlanIdentity;
 use super::join::{Join, KeptRows};
+use super::probe_side::{rows_of, rows_passing};
 use super::relation::Relation;
 use crate::fresh::fresh;
 use crate::source::{VectileSource, scan_of as scan_of_table};
@@ -55,6 +56,9 @@ const ROWS_PER_PROBE_ROW: usize = 1;
 
 /// Fewest filters of a probe side, its joins with filtered tables among them, that are expected to leave few rows.
 const LEAST_FILTERS: usize = 2;
+
+/// Few rows of a probe side pass its filters if a build side has so many rows for each of them.
+const ROWS_PER_PASSING_ROW: f64 = 8.0;
 
 /// A table is small beside a probe side that has at least so many rows for each of its own.
 const ROWS_PER_DIMENSION_ROW: usize = 8;
@@ -148,7 +152,8 @@ fn reduced(relation: &Relation, index: usize) -> Result<Option<Plan>> {
 /// The plan of a join's build side without rows whose keys no row of the probe side has; `None` if that is not possible,
 /// or does not pay: it does for groups, tables of rows, and joins of large tables.
 fn reduced_by_probe_side(relation: &Relation, join: &Join) -> Result<Option<Plan>> {
-    let always = join.reads_matches() || joins_large_tables(&join.plan)?;
+    let is_sparse = leaves_few_beside(relation, &join.plan)?;
+    let always = is_sparse || join.reads_matches() || joins_large_tables(&join.plan)?;
     if !always && !join.plan.exists(|node| Ok(node.is::<AggregateExec>()))? {
         return Ok(None);
     }
@@ -157,13 +162,28 @@ fn reduced_by_probe_side(relation: &Relation, join: &Join) -> Result<Option<Plan
         if let (Some(column), Some(of_build)) = (column_of(&key.probe), column_of(&key.build))
             && column < own
             && key.probe.data_type(&relation.schema)? == key.build.data_type(&join.plan.schema())?
-            && let Some(reducer) = Reducer::of_probe_side(relation, join, column)?
+            && let Some(reducer) = Reducer::of_probe_side(relation, join, column, is_sparse)?
             && let Some(reduced) = reducer.restrict(&join.plan, of_build, always)?
         {
             return Ok(Some(reduced));
         }
     }
     Ok(None)
+}
+
+/// True if the filters of a relation's table are expected to leave far fewer rows than a build side has.
+fn leaves_few_beside(relation: &Relation, build: &Plan) -> Result<bool> {
+    if scanned_rows(build)? < LEAST_ROWS {
+        return Ok(false);
+    }
+    let table = relation.source.table_schema().table_schema().fields().len();
+    let columns: Vec<usize> = (0..table).collect();
+    let scan = scan_of_table(
+        &relation.config,
+        relation.source.fresh().with_columns(&columns),
+    );
+    let rows = rows_passing(scan, relation.filters().of_table)?.zip(rows_of(build)?);
+    Ok(rows.is_some_and(|(own, of_build)| own * ROWS_PER_PASSING_ROW <= of_build))
 }
 
 /// True if both sides of some join read many rows.
@@ -253,7 +273,13 @@ impl Reducer {
 
     /// The values of a column in the rows that `relation` reads, without those that its filters and its joins with small
     /// filtered tables drop; `None` if there may be many, or others the next time. `reduced` is a join of the relation.
-    fn of_probe_side(relation: &Relation, reduced: &Join, column: usize) -> Result<Option<Self>> {
+    /// `are_few` says that few rows are expected to pass the filters.
+    fn of_probe_side(
+        relation: &Relation,
+        reduced: &Join,
+        column: usize,
+        are_few: bool,
+    ) -> Result<Option<Self>> {
         let rows = num_rows(&relation.config).unwrap_or(0);
         let table = relation.source.table_schema().table_schema().fields().len();
         let is_own = |expr: &Arc<dyn PhysicalExpr>| {
@@ -273,7 +299,7 @@ impl Reducer {
             }
         }
         let filters = relation.filters().of_table;
-        if filters.len() + joins.len() < LEAST_FILTERS {
+        if !are_few && filters.len() + joins.len() < LEAST_FILTERS {
             return Ok(None);
         }
         let plan = probe_keys(relation, filters, &joins, column)?;
