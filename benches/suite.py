@@ -49,9 +49,10 @@ def ours(options, files, query):
     """Rows and milliseconds of Vectile, or its error."""
     settings = [f"set {name} = '{value}'" for name, _, value in (given.partition("=") for given in options.set)]
     script = "; ".join(["set vectile.gpu = 'off'", *settings, *[query] * options.runs])
-    command = [options.vectile, *sql.command(files, script)]
+    # arguments may not be as long as some scripts
+    command = [options.vectile, *sql.command(files, "--file=-")]
     try:
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=options.limit)
+        done = subprocess.run(command, input=script, capture_output=True, encoding="utf-8", timeout=options.limit)
     except subprocess.TimeoutExpired:
         return {"error": f"took longer than {options.limit:g} s"}
     if done.returncode != 0:

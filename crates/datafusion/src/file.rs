@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::common::Result;
 use datafusion::error::DataFusionError;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
+use datafusion::execution::object_store::ObjectStoreUrl;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::streams::StreamColumn;
 use vectile_file::ReadOptions;
@@ -15,6 +16,14 @@ use crate::error;
 use crate::footer::{Footer, footer, known_footer};
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
+
+/// DataFusion's URL of the file system; locations are relative to its root.
+const LOCAL_FILES: &str = "file:///";
+
+/// True if a store is the file system.
+pub(crate) fn is_local(store: &ObjectStoreUrl) -> bool {
+    store.as_str() == LOCAL_FILES
+}
 
 /// Context for opening files: format, object store and caches.
 pub(crate) struct FileContext<'a> {

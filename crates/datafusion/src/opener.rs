@@ -1,6 +1,7 @@
 //! Opens a file: reads its footer, fits filters and projection to its schema, prunes row groups.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -22,6 +23,7 @@ use datafusion::physical_expr_adapter::{
 use datafusion::physical_optimizer::pruning::FilePruner;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
+use vectile_encodings::VECTOR_LEN;
 use vectile_file::ReadOptions;
 use vectile_scan::object::{Handle, Version};
 use vectile_scan::{
@@ -60,6 +62,8 @@ pub(crate) struct VectileOpener {
     pub(crate) pushdown_filters: bool,
     pub(crate) verify_checksums: bool,
     pub(crate) cache: CacheUse,
+    /// True for files of this machine.
+    pub(crate) is_local: bool,
     pub(crate) batch_size: usize,
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
@@ -81,7 +85,7 @@ impl FileOpener for VectileOpener {
     fn open(&self, file: PartitionedFile) -> Result<FileOpenFuture> {
         let opener = self.clone();
         let open = async move {
-            Ok(match opener.scan(file).await? {
+            Ok(match opener.scan(file, opener.parts()).await? {
                 Some((file, scan)) => {
                     let batches = scan.stream();
                     batches.map_err(move |error| file.error(error)).boxed()
@@ -100,10 +104,21 @@ struct Exprs {
 }
 
 impl VectileOpener {
+    /// Which parts of row groups a byte range has.
+    fn parts(&self) -> Parts {
+        let CacheUse { limit, scan_bytes } = self.cache;
+        let is_kept = scan_bytes <= limit as u64 / 2;
+        match self.is_local && is_kept && self.device.is_none() && self.order.is_none() {
+            true => Parts::Vectors,
+            false => Parts::RowGroups,
+        }
+    }
+
     /// Opens a file and returns it with its scan; `None` if its statistics exclude it.
     pub(crate) async fn scan(
         &self,
         file: PartitionedFile,
+        parts: Parts,
     ) -> Result<Option<(Arc<ScanFile>, Scan)>> {
         let opening = self.metrics.time_opening.clone();
         let _timer = opening.timer();
@@ -118,8 +133,8 @@ impl VectileOpener {
         };
         let options = ReadOptions::default().with_verify_checksums(self.verify_checksums);
         let opened = self.source().opened(&footer, object, options);
-        let row_groups = row_groups_of(opened.as_ref(), file.range.as_ref());
-        if row_groups.is_empty() {
+        let within = parts.within(opened.as_ref(), object.size, file.range.as_ref());
+        if within.is_empty() {
             self.metrics.files.add_matched(1);
             return Ok(None);
         }
@@ -132,7 +147,7 @@ impl VectileOpener {
         };
         let filters = || filters(exprs.predicate.as_ref(), Arc::clone(&container), role);
         let (filters, tests) = stack::with_room(levels, filters)?;
-        let left = || self.row_groups(row_groups, opened.as_ref(), &filters, &tests);
+        let left = || self.row_groups(&within, opened.as_ref(), &filters, &tests);
         let Some(row_groups) = stack::with_room(levels, left)? else {
             self.metrics.files.add_pruned(1);
             return Ok(None);
@@ -172,6 +187,9 @@ impl VectileOpener {
         scan.filters = filters;
         scan.projection = Arc::new(projection);
         scan.row_groups = row_groups;
+        let cut = within.into_iter();
+        let cut = cut.filter_map(|(row_group, vectors)| Some((row_group, vectors?)));
+        scan.vectors = cut.collect();
         scan.batch_size = self.batch_size;
         scan.limit = self.limit;
         scan.memory = Box::new(Reserved(reservation));
@@ -312,11 +330,11 @@ impl VectileOpener {
         })
     }
 
-    /// Those of `row_groups` to scan, in order; `None` if zone maps exclude all row groups of the file. `tests` are the
+    /// Those of the row groups `within` a range to scan, in order; `None` if zone maps exclude all row groups of the file. `tests` are the
     /// conjuncts that the zone tests of `filters` do not cover.
     fn row_groups(
         &self,
-        mut row_groups: Vec<usize>,
+        within: &[(usize, Option<Range<usize>>)],
         file: &dyn FileContainer,
         filters: &Filters,
         tests: &[Arc<dyn PhysicalExpr>],
@@ -332,15 +350,21 @@ impl VectileOpener {
         if all.all(|row_group| excludes(row_group) || filters.exclude_now(row_group)) {
             return Ok(None);
         }
-        let count = row_groups.len();
-        row_groups.retain(|&row_group| !excludes(row_group));
-        let covered = row_groups
-            .iter()
-            .filter(|&&row_group| filters.cover(row_group))
-            .count();
-        self.metrics.row_groups.add_pruned(count - row_groups.len());
-        self.metrics.row_groups.add_matched(row_groups.len());
-        self.metrics.row_groups.add_fully_matched(covered);
+        let mut row_groups: Vec<usize> = Vec::with_capacity(within.len());
+        let counted = &self.metrics.row_groups;
+        for (row_group, vectors) in within {
+            // a row group that is cut counts where its first part is
+            let is_first = usize::from(vectors.as_ref().is_none_or(|of| of.start == 0));
+            if excludes(*row_group) {
+                counted.add_pruned(is_first);
+                continue;
+            }
+            counted.add_matched(is_first);
+            if filters.cover(*row_group) {
+                counted.add_fully_matched(is_first);
+            }
+            row_groups.push(*row_group);
+        }
         if let Some(order) = &self.order {
             order.apply(&mut row_groups, file)?;
         }
@@ -348,11 +372,53 @@ impl VectileOpener {
     }
 }
 
-/// The row groups of a byte range: those whose first byte it contains.
-fn row_groups_of(file: &dyn FileContainer, range: Option<&FileRange>) -> Vec<usize> {
-    let is_within = |&row_group: &usize| {
-        let start = file.row_group_start(row_group) as i64;
-        range.is_none_or(|range| (range.start..range.end).contains(&start))
-    };
-    (0..file.num_row_groups()).filter(is_within).collect()
+/// Which parts of row groups a byte range has. All ranges of a file have the same kind of parts, or rows would be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parts {
+    /// Whole row groups: those whose first byte the range contains.
+    RowGroups,
+    /// Vectors, if there are so few row groups that some threads would have none: a row group's vectors share its bytes
+    /// evenly. The columns of a row group are then read by several scans, so they should be in memory.
+    Vectors,
+}
+
+/// Fewer row groups are cut into vectors.
+const FEW_ROW_GROUPS: usize = 16;
+
+impl Parts {
+    /// The row groups of a range of a file of `size` bytes, and which of their vectors if not all.
+    fn within(
+        self,
+        file: &dyn FileContainer,
+        size: u64,
+        range: Option<&FileRange>,
+    ) -> Vec<(usize, Option<Range<usize>>)> {
+        let count = file.num_row_groups();
+        let Some(range) = range else {
+            return (0..count).map(|row_group| (row_group, None)).collect();
+        };
+        let start_of = |row_group: usize| file.row_group_start(row_group) as i64;
+        if self == Self::RowGroups || count >= FEW_ROW_GROUPS {
+            let is_within =
+                |row_group: &usize| (range.start..range.end).contains(&start_of(*row_group));
+            return (0..count).filter(is_within).map(|of| (of, None)).collect();
+        }
+        let parts = (0..count).map(|row_group| {
+            let vectors = file.rows(row_group).div_ceil(VECTOR_LEN);
+            let start = start_of(row_group);
+            let end = match row_group + 1 < count {
+                true => start_of(row_group + 1),
+                false => size as i64,
+            };
+            let bytes = end.saturating_sub(start).max(1) as i128;
+            // vectors that start before a position
+            let before = |position: i64| {
+                let offset = i128::from(position.saturating_sub(start)).clamp(0, bytes);
+                ((offset * vectors as i128 + bytes - 1) / bytes) as usize
+            };
+            (row_group, before(range.start)..before(range.end))
+        });
+        let parts = parts.filter(|(_, vectors)| !vectors.is_empty());
+        parts.map(|(of, vectors)| (of, Some(vectors))).collect()
+    }
 }

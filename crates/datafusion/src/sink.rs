@@ -35,11 +35,9 @@ use vectile_encodings::Compressor;
 use vectile_file::{Staged, WriteSummary, Writer, WriterOptions, publish};
 
 use crate::error;
+use crate::file::is_local;
 use crate::listing::Listings;
 use crate::options::{TableOptions, VectileOptions};
-
-/// DataFusion's URL of the file system; locations are relative to its root.
-const LOCAL_FILES: &str = "file:///";
 
 /// Writes Vectile files, one for each file of DataFusion's demultiplexer.
 ///
@@ -64,7 +62,7 @@ impl VectileSink {
         session: &VectileOptions,
     ) -> Result<Self> {
         let schema = get_writer_schema(&config);
-        let is_local = config.object_store_url.as_str() == LOCAL_FILES;
+        let is_local = is_local(&config.object_store_url);
         Ok(Self {
             options: options
                 .writer_options(session, &schema)?

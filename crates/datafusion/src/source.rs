@@ -37,6 +37,7 @@ use vectile_file::DEFAULT_ROW_GROUP_ROWS;
 use vectile_scan::ContainerFormat;
 
 use crate::chunk_cache;
+use crate::file::is_local;
 use crate::filters;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
@@ -192,6 +193,7 @@ impl VectileSource {
                 limit: chunk_cache::limit(&self.options, self.memory.as_ref()),
                 scan_bytes: scan_bytes(config),
             },
+            is_local: is_local(&config.object_store_url),
             batch_size: self.batch_size.unwrap_or(8192).max(1),
             limit: config.limit,
             partition,

@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{RecordBatch, UInt64Array};
@@ -117,6 +118,8 @@ pub(crate) struct Group {
     /// Upper bound on the rows that it can yield.
     pub(crate) candidates: usize,
     next_vector: usize,
+    /// The vector behind the last one that is scanned.
+    end_vector: usize,
     /// Rows that have passed the filters and are still to be decoded.
     pub(crate) survivors: Option<Selection>,
     /// True if a row has survived the filters so far.
@@ -130,6 +133,8 @@ pub(crate) struct Group {
 /// A request for a row group.
 pub(crate) struct Request {
     pub(crate) group_filters: RowGroupFilters,
+    /// The vectors to scan; `None`: all.
+    pub(crate) vectors: Option<Range<usize>>,
     /// Columns to read besides those of the conjuncts.
     pub(crate) payload: Vec<usize>,
     /// Covers all of them.
@@ -145,6 +150,7 @@ impl Group {
     pub(crate) async fn load(fetcher: Fetcher, request: Request) -> Result<Option<Self>> {
         let Request {
             group_filters,
+            vectors: part,
             payload,
             reservation,
             selector,
@@ -161,6 +167,9 @@ impl Group {
             generation,
         } = group_filters;
         let rows = fetcher.container.rows(row_group);
+        let all = 0..rows.div_ceil(VECTOR_LEN);
+        let part = part.map_or(all.clone(), |part| part.start..part.end.min(all.end));
+        let of_part = (part.end * VECTOR_LEN).min(rows);
         let mut group = Self {
             row_group,
             rows,
@@ -170,8 +179,9 @@ impl Group {
             vectors: None,
             selected: None,
             batch: None,
-            candidates: rows,
-            next_vector: 0,
+            candidates: of_part.saturating_sub(part.start * VECTOR_LEN),
+            next_vector: part.start,
+            end_vector: part.end,
             survivors: None,
             has_survivors: false,
             reservation,
@@ -211,11 +221,9 @@ impl Group {
                 return Ok(Some(group));
             }
         }
-        let vectors = prune_vectors(&fetcher, row_group, rows, &mut conjuncts).await?;
-        if vectors
-            .as_ref()
-            .is_some_and(|vectors| vectors.count_set_bits() == 0)
-        {
+        let vectors = prune_vectors(&fetcher, row_group, (rows, &part), &mut conjuncts).await?;
+        let is_left = |left: &BooleanBuffer| part.clone().any(|vector| left.value(vector));
+        if part.is_empty() || vectors.as_ref().is_some_and(|left| !is_left(left)) {
             return Ok(None);
         }
         let data = columns_of(&conjuncts, payload);
@@ -267,7 +275,7 @@ impl Group {
     /// Takes the next run of up to `vectors` vectors from the first that is left; `None` at the
     /// end. Rows of vectors that zone maps rule out are not selected.
     pub(crate) fn next_window(&mut self, vectors: usize) -> Option<Selection> {
-        let count = self.rows.div_ceil(VECTOR_LEN);
+        let count = self.end_vector;
         if let Some(left) = &self.vectors {
             while self.next_vector < count && !left.value(self.next_vector) {
                 self.next_vector += 1;
@@ -297,7 +305,7 @@ impl Group {
 
     /// Returns true if rows of the group have been handed out in full.
     pub(crate) fn is_last_window(&self) -> bool {
-        self.next_vector >= self.rows.div_ceil(VECTOR_LEN) && self.survivors.is_none()
+        self.next_vector >= self.end_vector && self.survivors.is_none()
     }
 }
 
@@ -311,11 +319,11 @@ pub(crate) fn columns_of(conjuncts: &[Arc<Conjunct>], payload: Vec<usize>) -> Ve
 }
 
 /// Evaluates the per-vector zone maps, and drops the conjuncts that every remaining vector
-/// satisfies in full.
+/// satisfies in full. Those of a part are counted.
 async fn prune_vectors(
     fetcher: &Fetcher,
     row_group: usize,
-    rows: usize,
+    (rows, part): (usize, &Range<usize>),
     conjuncts: &mut Vec<Arc<Conjunct>>,
 ) -> Result<Option<BooleanBuffer>> {
     let count = rows.div_ceil(VECTOR_LEN);
@@ -328,7 +336,7 @@ async fn prune_vectors(
     zoned.sort_unstable();
     zoned.dedup();
     if count < 2 || zoned.is_empty() {
-        fetcher.metrics.add(Counter::VectorsLeft, count);
+        fetcher.metrics.add(Counter::VectorsLeft, part.len());
         return Ok(None);
     }
     let maps = fetcher.read(row_group, Vec::new(), zoned).await?.zones;
@@ -348,8 +356,10 @@ async fn prune_vectors(
         let decided = (&all & &left).count_set_bits() == left.count_set_bits();
         (!decided).then_some(conjunct)
     }));
-    let matched = left.count_set_bits();
+    let matched = part.clone().filter(|vector| left.value(*vector)).count();
     fetcher.metrics.add(Counter::VectorsLeft, matched);
-    fetcher.metrics.add(Counter::VectorsPruned, count - matched);
-    Ok((matched < count).then_some(left))
+    fetcher
+        .metrics
+        .add(Counter::VectorsPruned, part.len() - matched);
+    Ok((matched < part.len()).then_some(left))
 }

@@ -1,5 +1,7 @@
 //! The description of a scan: rows, columns, and the engine's memory and metrics.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -36,6 +38,8 @@ pub struct Scan {
     pub selector: Option<Arc<dyn Selector>>,
     /// The row groups, in the order to scan them. Those that the container does not have are ignored.
     pub row_groups: Vec<usize>,
+    /// The vectors to scan of row groups of which others scan the rest.
+    pub vectors: HashMap<usize, Range<usize>>,
     /// Approximate rows per batch.
     pub batch_size: usize,
     /// Rows after which to stop.
@@ -56,6 +60,7 @@ impl Scan {
             projection: Arc::new(Columns::all(container.schema())),
             selector: None,
             row_groups: (0..container.num_row_groups()).collect(),
+            vectors: HashMap::new(),
             batch_size: BATCH_ROWS,
             limit: None,
             memory: Box::new(()),
@@ -76,7 +81,7 @@ impl Scan {
         Ok(self)
     }
 
-    /// The row groups that may have rows of the scan, in its order, for callers that read them in another way. Zone
+    /// The row groups that may have rows of the scan, in its order, for callers that read them whole in another way. Zone
     /// maps, dynamic filters and Bloom filters prune as they do when the scan runs.
     ///
     /// # Errors

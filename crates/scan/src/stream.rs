@@ -18,7 +18,8 @@
 //! the stream aborts the task.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -51,6 +52,8 @@ struct Run {
     spawn: Spawn,
     /// Row groups not yet requested.
     queue: VecDeque<usize>,
+    /// The vectors to scan of some row groups.
+    vectors: HashMap<usize, Range<usize>>,
     prefetch: Option<Task<Option<Group>>>,
     group: Option<Group>,
     window: Window,
@@ -90,6 +93,7 @@ impl Run {
         let queued = row_groups.filter(|&i| i < count && !filters.exclude(i));
         Self {
             queue: queued.collect(),
+            vectors: scan.vectors,
             window: Window::new(batch_size),
             survivors_expected: filters.is_empty(),
             output: Output::new(schema, batch_size, scan.limit),
@@ -234,6 +238,7 @@ impl Run {
             self.queue.pop_front();
             let request = Request {
                 group_filters,
+                vectors: self.vectors.get(&row_group).cloned(),
                 payload,
                 reservation,
                 selector,

@@ -23,6 +23,7 @@ use crate::fused::file_rows::FileRowGroup;
 use crate::fused::pattern::fingerprint::file_key;
 use crate::fused::types::is_text;
 use crate::metrics::ScanMetrics;
+use crate::opener::Parts;
 use crate::source::VectileSource;
 
 /// A table scan of a kernel: columns by their index in the table's schema.
@@ -125,7 +126,7 @@ impl Input {
         let concurrency = options.execution.meta_fetch_concurrency.get();
         let files = futures::stream::iter(whole_files(&self.config)).map(async |file| {
             let object = file.object_meta.clone();
-            let Some((file, scan)) = opener.scan(file).await? else {
+            let Some((file, scan)) = opener.scan(file, Parts::RowGroups).await? else {
                 return Ok(None);
             };
             let left = scan.row_groups_left().await;

@@ -56,6 +56,11 @@ pub(crate) struct Lowering<'a> {
     averages: &'a [Average],
     /// True if doubles may be rounded, which kernels can do for small values only.
     pub(super) may_round: bool,
+    /// True if a program runs the pipeline, and no kernel.
+    is_for_program: bool,
+    /// True if the pipeline evaluates expressions over the columns of a build side: for the rows that match, and not for
+    /// all rows of the build side.
+    computes_payload: bool,
 }
 
 /// The columns, lookups and parameters that lowered expressions use.
@@ -66,6 +71,20 @@ pub(crate) struct Needs {
     pub(crate) lookups: Vec<LookupSpec>,
     /// Constants that are known when the query runs, in the order of their indices.
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+/// The most bits of group keys that are values of build sides. Keys of more than 128 bits have no program.
+const MOST_VALUE_BITS: u32 = 96;
+
+/// Bits of integers of at most 64 bits, and of a null; `None` for other types.
+fn bits_of_integer(data_type: &DataType) -> Option<u32> {
+    match Type::of(data_type)? {
+        Type::I8 | Type::U8 => Some(9),
+        Type::I16 | Type::U16 => Some(17),
+        Type::I32 | Type::U32 => Some(33),
+        Type::I64 => Some(65),
+        _ => None,
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -79,7 +98,17 @@ impl<'a> Lowering<'a> {
             tests_text: true,
             averages: &[],
             may_round: false,
+            is_for_program: false,
+            computes_payload: false,
             tests: Vec::new(),
+        }
+    }
+
+    /// For a pipeline that a program runs, if so.
+    pub(crate) fn for_program(self, is_for_program: bool) -> Self {
+        Self {
+            is_for_program,
+            ..self
         }
     }
 
@@ -149,6 +178,55 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// Lowers GROUP BY keys over the columns of build sides to values: a code for equal payload would have to be found for
+    /// all rows of the build side. The result has `None` for keys that need a code, or are others. Kernels group by codes.
+    pub(crate) fn payload_values(
+        &mut self,
+        keys: &[Arc<dyn PhysicalExpr>],
+    ) -> Result<Vec<Option<GroupKey>>> {
+        let mut values = vec![None; keys.len()];
+        if !self.is_for_program {
+            return Ok(values);
+        }
+        let mut left = MOST_VALUE_BITS;
+        for join in 0..self.lookups.num_joins() {
+            let is_of = |key: &&Arc<dyn PhysicalExpr>| self.lookups.join_of(key) == Some(join);
+            let mut bits = Some(0);
+            for key in keys.iter().filter(is_of) {
+                let own = bits_of_integer(&self.type_of(key)?).filter(|_| !is_volatile(key));
+                bits = bits.zip(own).map(|(bits, own)| bits + own);
+            }
+            // if one of them needs a code, it may as well stand for all
+            let Some(bits) = bits.filter(|bits| *bits <= left) else {
+                continue;
+            };
+            left -= bits;
+            for (value, key) in values.iter_mut().zip(keys) {
+                if self.lookups.join_of(key) == Some(join) {
+                    *value = Some(GroupKey::Value(self.computed(key)?));
+                }
+            }
+        }
+        Ok(values)
+    }
+
+    /// Lowers an expression over a build side, which the pipeline evaluates if it can.
+    fn computed(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        let computed = self.try_lower(|trial| {
+            trial.computes_payload = true;
+            let lowered = trial.value(expr)?;
+            trial.computes_payload = false;
+            Ok(lowered)
+        });
+        computed.map_or_else(|| self.value(expr), Ok)
+    }
+
+    /// The join whose build side evaluates `expr`.
+    fn join_evaluating(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        let join = self.lookups.join_of(expr)?;
+        (!self.computes_payload || expr.is::<Column>()).then_some(join)
+    }
+
     /// The table's text column that `expr` is; `None` for other expressions, and over groups.
     pub(super) fn text_of_table(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<&Field> {
         let column = expr.downcast_ref::<Column>()?;
@@ -205,7 +283,7 @@ impl<'a> Lowering<'a> {
     /// Lowers an expression, including its nulls.
     pub(crate) fn value(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
         // The CPU evaluates the payload columns of a build side.
-        if self.lookups.join_of(expr).is_none() {
+        if self.join_evaluating(expr).is_none() {
             if stack::levels([expr]) > MAX_LEVELS {
                 return Err(FallbackReason::TooDeep);
             }
@@ -222,7 +300,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn value_of(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
-        if let Some(join) = self.lookups.join_of(expr) {
+        if let Some(join) = self.join_evaluating(expr) {
             let data_type = self.type_of(expr)?;
             return self.lookups.value(join, expr, &data_type);
         }

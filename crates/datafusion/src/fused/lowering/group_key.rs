@@ -46,8 +46,20 @@ impl Keys {
     ) -> Result<Self, FallbackReason> {
         let mut keys = Self::default();
         let filters = relation.filters().of_table;
-        for (expr, _) in group_by.expr() {
-            let expr = relation.over_table(expr)?;
+        let exprs = group_by.expr().iter();
+        let exprs = exprs.map(|(expr, _)| relation.over_table(expr));
+        let exprs: Vec<_> = exprs.collect::<Result<_, FallbackReason>>()?;
+        let values = lowering.payload_values(&exprs)?;
+        for (expr, value) in exprs.into_iter().zip(values) {
+            if let Some(value) = value {
+                let key = keys.add(value);
+                keys.columns.push(KeyColumn {
+                    key,
+                    payload: None,
+                    list: None,
+                });
+                continue;
+            }
             let column = match keys.column(&expr, lowering) {
                 Ok(column) => column,
                 Err(reason) => match ListedValues::of(&expr, &filters, lowering)? {

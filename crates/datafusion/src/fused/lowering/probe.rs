@@ -96,6 +96,11 @@ impl<'a> Lookups<'a> {
         self.requested
     }
 
+    /// Number of joins.
+    pub(crate) fn num_joins(&self) -> usize {
+        self.joins.len()
+    }
+
     /// The join whose build side has all columns of `expr`; `None` if `expr` has columns of none or of several.
     pub(crate) fn join_of(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
         if self.joins.is_empty() {
