@@ -7,7 +7,8 @@ use vectile_pipeline::Result;
 use crate::row_list::push_rows;
 use crate::vector::Mask;
 
-/// If at most one row of this many is selected, rows are picked before they are computed on.
+/// If at most one row of this many is selected, of vectors with a selected row, rows are picked before they are computed
+/// on.
 const PICKED: usize = 6;
 
 /// At most [`VECTOR_LEN`] rows of a row group. They are the first rows of the vectors that a program computes.
@@ -84,7 +85,7 @@ pub(crate) fn for_each_batch(
     mut run: impl FnMut(Batch<'_>, &Mask) -> Result<()>,
 ) -> Result<()> {
     let vectors = (0..selection.num_vectors()).filter(|vector| !selection.is_vector_empty(*vector));
-    if selection.count() * PICKED > selection.rows() {
+    if selection.count() * PICKED > vectors.clone().count() * VECTOR_LEN {
         for vector in vectors {
             run(Batch::Vector(vector), &selection.mask(vector))?;
         }

@@ -1,5 +1,6 @@
 //! Runs a pipeline over row groups.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use vectile_encodings::{Column, Selection, VECTOR_LEN};
@@ -58,10 +59,10 @@ impl Execution {
         }
     }
 
-    /// Computes the rows or aggregates of a row group. `columns` are those of the pipeline, of `rows` rows each. Calls
+    /// Computes the rows or aggregates of some `rows` of a row group, whose `columns` are those of the pipeline. Calls
     /// `reserve` with the bytes for groups before they become more, and with the same bytes while it examines matches, of
     /// which a row may have very many, so that an error can end the run. `ascending` is the index of a group key of which
-    /// each row group is expected to have no smaller value than those before: then merging is faster.
+    /// each part is expected to have no smaller value than those before: then merging is faster.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Execution {
     pub fn run(
         pipeline: &Pipeline,
         columns: &[Column],
-        rows: usize,
+        rows: Range<usize>,
         ascending: Option<usize>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Partial> {
@@ -78,13 +79,18 @@ impl Execution {
             let reason = format!("{} columns of {}", columns.len(), pipeline.columns.len());
             return Err(Error::Internal(reason));
         }
-        if let Some(other) = columns.iter().find(|column| column.len() != rows) {
-            let reason = format!("a column of {} rows, not {rows}", other.len());
+        let all = columns.first().map_or(rows.end, Column::len);
+        if rows.start > rows.end || rows.end > all {
+            return Err(Error::Internal(format!("rows {rows:?} of {all}")));
+        }
+        if let Some(other) = columns.iter().find(|column| column.len() != all) {
+            let reason = format!("a column of {} rows, not {all}", other.len());
             return Err(Error::Internal(reason));
         }
         let readers = columns.iter().map(Reader::new);
         let readers: Vec<Reader<'_>> = readers.collect::<Result<_>>()?;
-        let mut selection = Selection::all(0, rows);
+        let mut selection = Selection::none(0, all);
+        selection.add_range(rows.clone());
         let memory = Memory::new(reserve);
         let row_group = RowGroup {
             columns,
@@ -118,7 +124,7 @@ impl Execution {
         let combiner = Combiner::new(&pipeline.matches, &conditions, row_group, &selection)?;
         let program = Combiner::program(&pipeline.matches, row_group);
         let most = usize::try_from(pipeline.most_combinations()).unwrap_or(usize::MAX);
-        let most = rows.saturating_mul(most);
+        let most = rows.len().saturating_mul(most);
         let run = Run {
             program,
             combiner,

@@ -48,7 +48,7 @@
 //!     output: Output::Aggregates(vec![Aggregate::Sum(amount)]),
 //! });
 //! let mut execution = Execution::new(Arc::clone(&pipeline));
-//! execution.add(Execution::run(&pipeline, &columns, 4, None, &mut |_| Ok(()))?)?;
+//! execution.add(Execution::run(&pipeline, &columns, 0..4, None, &mut |_| Ok(()))?)?;
 //! assert_eq!(execution.totals()?[0].value, Some(Number::Int(50)));
 //! # Ok::<(), vectile_pipeline::Error>(())
 //! ```

@@ -83,7 +83,7 @@ fn run(
         let partial = Execution::run(
             pipeline,
             &columns,
-            arrays[0].len(),
+            0..arrays[0].len(),
             ascending,
             &mut |bytes| {
                 assert!(bytes > reserved);
@@ -322,7 +322,7 @@ fn keys_of_more_than_128_bits_are_unsupported() {
     let arrays = vec![wide(5_000), wide(5_000), wide(5_000), values(0, 5_000)];
     let columns: Vec<Column> = arrays.iter().map(column).collect();
     let pipeline = pipeline(&[arrays]);
-    let error = Execution::run(&pipeline, &columns, 5_000, None, &mut |_| Ok(())).unwrap_err();
+    let error = Execution::run(&pipeline, &columns, 0..5_000, None, &mut |_| Ok(())).unwrap_err();
     assert!(matches!(error, Error::Unsupported(_)), "{error}");
 }
 

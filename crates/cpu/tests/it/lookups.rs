@@ -74,7 +74,7 @@ fn totals(columns: &[ArrayRef], pipeline: Pipeline) -> Vec<Option<Number>> {
     let encoded: Vec<Column> = columns.iter().map(encoded).collect();
     let pipeline = Arc::new(pipeline);
     let mut execution = Execution::new(Arc::clone(&pipeline));
-    let of = Execution::run(&pipeline, &encoded, ROWS, None, &mut |_| Ok(()));
+    let of = Execution::run(&pipeline, &encoded, 0..ROWS, None, &mut |_| Ok(()));
     execution.add(of.unwrap()).unwrap();
     let totals = execution.totals().unwrap();
     totals.into_iter().map(|total| total.value).collect()

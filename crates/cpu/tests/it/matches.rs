@@ -287,7 +287,7 @@ fn run(pipeline: &Arc<Pipeline>, columns: &[ArrayRef]) -> Result<Execution, Erro
     });
     let columns: Vec<Column> = columns.collect();
     let mut execution = Execution::new(Arc::clone(pipeline));
-    let partial = Execution::run(pipeline, &columns, rows, None, &mut |_| Ok(()))?;
+    let partial = Execution::run(pipeline, &columns, 0..rows, None, &mut |_| Ok(()))?;
     execution.add(partial)?;
     Ok(execution)
 }
@@ -634,7 +634,7 @@ fn a_run_over_many_matches_ends_early() {
         let output = Output::Aggregates(vec![Aggregate::CountRows]);
         let pipeline = pipeline(matches, filter, output);
         let mut calls = 0;
-        let error = Execution::run(&pipeline, &encoded, 2_000, None, &mut |_| {
+        let error = Execution::run(&pipeline, &encoded, 0..2_000, None, &mut |_| {
             calls += 1;
             match calls {
                 3 => Err(Error::Unsupported("cancelled".into())),

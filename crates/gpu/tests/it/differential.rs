@@ -135,7 +135,7 @@ impl<'a> Loaded<'a> {
         for inputs in &self.case.groups {
             let columns: Vec<Column> = inputs.iter().map(support::column).collect();
             let rows = columns.first().map_or(0, Column::len);
-            match vectile_cpu::Execution::run(pipeline, &columns, rows, None, &mut |_| Ok(())) {
+            match vectile_cpu::Execution::run(pipeline, &columns, 0..rows, None, &mut |_| Ok(())) {
                 Ok(partial) => execution.add(partial).expect(context),
                 Err(vectile_pipeline::Error::Unsupported(_)) => return None,
                 Err(error) => panic!("{error}, on the CPU, {context}"),

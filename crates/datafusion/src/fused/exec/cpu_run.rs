@@ -1,10 +1,11 @@
 //! One run of a fused node as a program on the CPU.
 //!
 //! ```text
-//!  open files, build sides ─▶ row groups, some at a time ─▶ program ─▶ merged in their order ─▶ rows
+//!  open files, build sides ─▶ row groups, or parts of them ─▶ program ─▶ merged in their order ─▶ rows
 //!       └──────────────── an error, or too little memory ─▶ the plan of DataFusion's operators
 //! ```
 
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use arrow::array::{Array, ArrayRef};
@@ -13,8 +14,9 @@ use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::stream::{StreamExt, TryStreamExt};
+use tokio::sync::OnceCell;
 use vectile_cpu::{Execution, Partial, Partition};
-use vectile_encodings::Column;
+use vectile_encodings::{Column, VECTOR_LEN};
 use vectile_pipeline::{Expr, GroupKey, Output, Pipeline};
 use vectile_scan::Fetch;
 
@@ -28,7 +30,7 @@ use crate::file::ScanFile;
 use crate::fused::table::Tables;
 use crate::metrics::ScanMetrics;
 
-/// Row groups of at most so many rows are computed in milliseconds, unless rows have matches.
+/// So many rows are computed in milliseconds, unless rows have matches.
 const FEW_ROWS: usize = 1 << 19;
 
 /// So many bytes of groups are merged in milliseconds.
@@ -118,18 +120,27 @@ impl<O: Operation> FusedRun<O> {
             MemoryConsumer::new("VectileProgram").register(self.context.memory_pool());
         // groups of one row group, and of all together
         let merged = reservation.new_empty();
-        let partials = row_groups.iter().cloned().map(|(file, columns, index)| {
+        let partials = parts_of(row_groups).into_iter().map(|part| {
+            let Part {
+                row_group: (file, columns, index),
+                rows,
+                read: once,
+            } = part;
             let memory = reservation.new_empty();
             let pipeline = Arc::clone(&pipeline);
             let task = SpawnedTask::spawn(async move {
-                let bytes = file.file.data_bytes(index, &columns);
-                memory.try_grow(bytes)?;
-                let read = read(&file, index, &columns).await?;
-                let rows = file.file.rows(index);
+                let share = rows.len() as f64 / file.file.rows(index) as f64;
+                let bytes = file.file.data_bytes(index, &columns) as f64 * share;
+                memory.try_grow(bytes as usize)?;
+                let read = once
+                    .get_or_try_init(|| read(&file, index, &columns))
+                    .await?;
+                let read = Arc::clone(read);
+                drop(once);
                 // a blocking task is not cancelled by dropping this future
                 let wanted = Arc::new(());
                 let is_wanted = Arc::downgrade(&wanted);
-                let is_short = rows <= FEW_ROWS && pipeline.matches.is_empty();
+                let is_short = rows.len() <= FEW_ROWS && pipeline.matches.is_empty();
                 let computed = move || {
                     let partial = computed(&pipeline, &read, rows, ascending, &memory, &is_wanted)?;
                     drop(read);
@@ -143,7 +154,7 @@ impl<O: Operation> FusedRun<O> {
             });
             async move { task.join().await.map_err(error::interrupted).flatten() }
         });
-        // more than there are cores: a row group may take longer than those that follow it
+        // more than there are cores: a part may take longer than those that follow it
         let mut partials = futures::stream::iter(partials).buffered(2 * self.cores().max(1));
         let mut execution = Execution::new(Arc::clone(&pipeline));
         while let Some((partial, memory)) = partials.try_next().await? {
@@ -234,8 +245,40 @@ fn is_ascending(column: usize, row_groups: &[RowGroup]) -> bool {
     })
 }
 
+/// Fewer row groups are computed in parts, of at least so many rows, so that all threads have some. Sums of floats are
+/// those of parts, so these do not depend on the number of threads.
+const FEW_ROW_GROUPS: usize = 16;
+const LEAST_PART_ROWS: usize = 32 * VECTOR_LEN;
+
+/// Some rows of a row group.
+struct Part {
+    row_group: RowGroup,
+    rows: Range<usize>,
+    /// The columns, which the first part of the row group reads for all.
+    read: Arc<OnceCell<Arc<Vec<Column>>>>,
+}
+
+/// The parts in which row groups are computed, in order.
+fn parts_of(row_groups: &[RowGroup]) -> Vec<Part> {
+    let parts_of_each = FEW_ROW_GROUPS.div_ceil(row_groups.len().max(1));
+    let mut parts = Vec::with_capacity(row_groups.len());
+    for row_group in row_groups {
+        let (file, _, index) = row_group;
+        let rows = file.file.rows(*index);
+        let of_part = rows.div_ceil(parts_of_each).next_multiple_of(VECTOR_LEN);
+        let of_part = of_part.max(LEAST_PART_ROWS);
+        let read = Arc::new(OnceCell::new());
+        parts.extend((0..rows).step_by(of_part).map(|first| Part {
+            row_group: row_group.clone(),
+            rows: first..rows.min(first + of_part),
+            read: Arc::clone(&read),
+        }));
+    }
+    parts
+}
+
 /// Reads the columns of a row group.
-async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Vec<Column>> {
+async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Arc<Vec<Column>>> {
     let fetch = Fetch {
         row_group,
         data: columns.to_vec(),
@@ -252,15 +295,19 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ve
         let values = read.columns.get_mut(*column).and_then(|slot| slot.clone());
         values.ok_or_else(|| error::missing_column(*column))
     };
-    columns.iter().map(column).collect()
+    columns
+        .iter()
+        .map(column)
+        .collect::<Result<_>>()
+        .map(Arc::new)
 }
 
-/// Runs the program over a row group, whose memory grows by that of its groups. Blocks; a run over many matches ends
+/// Runs the program over rows of a row group, whose memory grows by that of its groups. Blocks; a run over many matches ends
 /// early once nothing else holds `is_wanted`.
 fn computed(
     pipeline: &Pipeline,
     columns: &[Column],
-    rows: usize,
+    rows: Range<usize>,
     ascending: Option<usize>,
     memory: &MemoryReservation,
     is_wanted: &Weak<()>,
