@@ -332,9 +332,10 @@ fn deposit(bits: u64, mask: u64) -> u64 {
     if mask == u64::MAX {
         return bits;
     }
-    if let Some(deposited) = simd::deposit(bits, mask) {
-        return deposited;
-    }
+    simd::deposit(bits, mask).unwrap_or_else(|| deposit_singly(bits, mask))
+}
+
+fn deposit_singly(bits: u64, mask: u64) -> u64 {
     let (mut rest, mut bits, mut out) = (mask, bits, 0);
     while rest != 0 {
         let lowest = rest & rest.wrapping_neg();
@@ -413,6 +414,42 @@ mod tests {
                 .collect();
             let actual: Vec<usize> = selection.to_boolean_buffer().set_indices().collect();
             assert_eq!(actual, expected);
+        }
+    }
+
+    #[test]
+    fn ranges_are_added() {
+        let rows = 3000;
+        for (start, end) in [
+            (0, 0),
+            (0, 1),
+            (63, 65),
+            (64, 128),
+            (100, 100),
+            (1, 2999),
+            (2048, 4000),
+        ] {
+            let mut selection = Selection::none(0, rows);
+            selection.add_range(5..7);
+            selection.add_range(start..end);
+            let expected = BooleanBuffer::collect_bool(rows, |row| {
+                (5..7).contains(&row) || (start..end).contains(&row)
+            });
+            assert_eq!(selection.to_boolean_buffer(), expected, "{start}..{end}");
+        }
+    }
+
+    #[test]
+    fn bits_are_deposited_with_and_without_the_instruction() {
+        for (bits, mask) in [
+            (0b1011, 0xf0f0),
+            (u64::MAX, 0x8000_0001_0000_1001),
+            (7, 0),
+            (5, 1 << 63),
+        ] {
+            let expected = deposit_singly(bits, mask);
+            assert_eq!(deposit(bits, mask), expected);
+            assert_eq!(expected & !mask, 0);
         }
     }
 

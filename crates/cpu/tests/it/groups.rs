@@ -69,6 +69,9 @@ fn pipeline(row_groups: &[Vec<ArrayRef>]) -> Arc<Pipeline> {
     })
 }
 
+/// Rows of a part of a row group. Parts need not begin with a vector.
+const PART: usize = 50_000;
+
 /// Runs the pipeline. If `is_eager`, groups are merged whenever some were added.
 fn run(
     pipeline: &Arc<Pipeline>,
@@ -77,20 +80,19 @@ fn run(
     ascending: Option<usize>,
 ) -> Vec<Groups> {
     let mut execution = Execution::new(Arc::clone(pipeline));
-    for arrays in row_groups {
+    let parts = row_groups.iter().flat_map(|arrays| {
+        let rows = arrays[0].len();
         let columns: Vec<Column> = arrays.iter().map(column).collect();
+        let firsts = (0..rows.max(1)).step_by(PART);
+        firsts.map(move |first| (columns.clone(), first..rows.min(first + PART)))
+    });
+    for (columns, rows) in parts {
         let mut reserved = 0;
-        let partial = Execution::run(
-            pipeline,
-            &columns,
-            0..arrays[0].len(),
-            ascending,
-            &mut |bytes| {
-                assert!(bytes > reserved);
-                reserved = bytes;
-                Ok(())
-            },
-        );
+        let partial = Execution::run(pipeline, &columns, rows, ascending, &mut |bytes| {
+            assert!(bytes > reserved);
+            reserved = bytes;
+            Ok(())
+        });
         execution.add(partial.unwrap()).unwrap();
         assert!(execution.merged_bytes() > 0);
         if is_eager {

@@ -303,6 +303,17 @@ async fn joins_have_the_answers_of_operators() {
         "SELECT sum(CASE WHEN n LIKE '%an%' THEN int ELSE b END) FROM packed JOIN dim ON id = k",
         "SELECT count(*) FROM packed JOIN dim ON id = k WHERE n IS NULL OR p > price * 2 - 1",
         "SELECT extract(year FROM d) AS y, count(*) FROM packed JOIN dim ON id = k GROUP BY y ORDER BY y",
+        "SELECT b, d, count(*), sum(p) FROM packed JOIN dim ON id = k GROUP BY b, d ORDER BY b, d",
+        "SELECT b, d, count(*) FROM packed LEFT JOIN dim ON id = k GROUP BY b, d ORDER BY b, d",
+        "SELECT k, b, count(*) FROM packed LEFT JOIN dim ON id = k GROUP BY k, b ORDER BY k, b LIMIT 50",
+        "SELECT coalesce(b, 7) AS c, extract(year FROM d) AS y, count(*) FROM packed LEFT JOIN dim ON id = k \
+         GROUP BY c, y ORDER BY c, y",
+        "SELECT 100 / (b - 77) AS c, count(*) FROM packed JOIN dim ON id = k WHERE b <> 77 GROUP BY c ORDER BY c",
+        "SELECT b + 1 AS c, CASE WHEN f THEN b END AS e, g, count(*) FROM packed JOIN dim ON id = dim.k \
+         JOIN far ON id * 1000003000001 = far.k GROUP BY c, e, g ORDER BY c, e, g",
+        "SELECT max(c) FROM (SELECT b, n, count(*) AS c FROM packed JOIN dim ON id = k GROUP BY b, n)",
+        "SELECT b, count(DISTINCT d) FROM packed JOIN dim ON id = k GROUP BY b ORDER BY b",
+        "SELECT b, count(*) AS c FROM packed JOIN dim ON id = k GROUP BY b ORDER BY c DESC, b LIMIT 3",
         "SELECT count(*), sum(v) FROM packed JOIN none ON id = k",
         "SELECT n, count(*) FROM packed JOIN (SELECT dim.k, dim.n FROM dim JOIN far ON dim.k = far.g) d ON id = d.k \
          GROUP BY n ORDER BY n",
@@ -347,6 +358,7 @@ async fn duplicate_keys_have_the_answers_of_operators() {
         "SELECT n, count(*), sum(v) FROM packed JOIN dim ON id = dim.k JOIN many ON byte = many.k GROUP BY n ORDER BY n",
         "SELECT n, f, count(*), count(x), max(w), count(s) FROM packed JOIN texts ON byte = k GROUP BY n, f ORDER BY n, f",
         "SELECT s, count(*), sum(int) FROM packed LEFT JOIN texts ON byte = k GROUP BY s ORDER BY s LIMIT 20",
+        "SELECT k, v % 4 AS r, count(*), sum(int) FROM packed LEFT JOIN many ON byte = k GROUP BY k, r ORDER BY k, r",
         "SELECT n, sum(int) FROM packed JOIN texts ON byte = k AND name = n WHERE s LIKE '%1%' OR f GROUP BY n ORDER BY n",
         "SELECT count(*), max(w) FROM packed JOIN texts ON byte = k WHERE x < float AND (n IS NULL OR flag <> f)",
         "SELECT count(*) FROM packed t WHERE EXISTS (SELECT 1 FROM many WHERE k = t.byte AND v > t.id)",

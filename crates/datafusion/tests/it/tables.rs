@@ -400,6 +400,39 @@ async fn a_file_is_split_by_row_groups() {
     }
 }
 
+/// Byte ranges of a file with few row groups have vectors, and together all of them once.
+#[tokio::test]
+async fn few_row_groups_are_cut() {
+    let fixture = Fixture::new().await;
+    let set = async |what: &str, to: usize| {
+        fixture.run(&format!("SET {what} = {to}")).await.unwrap();
+    };
+    set("datafusion.optimizer.repartition_file_min_size", 1).await;
+    for (row_groups, rows) in [(1, 1usize << 20), (2, 6000), (3, 4096), (20, 512)] {
+        let name = format!("cut{row_groups}");
+        set("vectile.row_group_rows", rows).await;
+        fixture.make(&name, "SELECT * FROM plain").await;
+        for partitions in [1, 2, 3, 7] {
+            set("datafusion.execution.target_partitions", partitions).await;
+            for sql in [
+                "SELECT count(*), sum(id), count(int), min(text) FROM {t}",
+                "SELECT count(*), sum(id) FROM {t} WHERE int > 3 AND name LIKE '%an%'",
+                "SELECT id, name, text FROM {t} WHERE id % 5 = 3 ORDER BY id",
+                "SELECT id FROM {t} WHERE id BETWEEN 1020 AND 4200 ORDER BY id",
+                "SELECT a.id, b.text FROM {t} a JOIN {t} b ON a.id = b.int WHERE b.flag ORDER BY a.id, b.text",
+                "SELECT id, int FROM {t} ORDER BY int DESC, id LIMIT 10",
+            ] {
+                let of_cut = fixture.answer(&sql.replace("{t}", &name)).await;
+                let of_plain = fixture.answer(&sql.replace("{t}", "plain")).await;
+                assert_eq!(
+                    of_cut, of_plain,
+                    "{partitions} partitions, {row_groups} row groups: {sql}"
+                );
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn an_empty_table() {
     let fixture = Fixture::empty();
