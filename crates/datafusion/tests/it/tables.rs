@@ -415,8 +415,8 @@ async fn few_row_groups_are_cut() {
         for partitions in [1, 2, 3, 7] {
             set("datafusion.execution.target_partitions", partitions).await;
             for sql in [
-                "SELECT count(*), sum(id), count(int), min(text) FROM {t}",
-                "SELECT count(*), sum(id) FROM {t} WHERE int > 3 AND name LIKE '%an%'",
+                "SELECT count(*) AS a, sum(id) AS b, count(int) AS c, min(text) AS d FROM {t}",
+                "SELECT count(*) AS a, sum(id) AS b FROM {t} WHERE int > 3 AND name LIKE '%an%'",
                 "SELECT id, name, text FROM {t} WHERE id % 5 = 3 ORDER BY id",
                 "SELECT id FROM {t} WHERE id BETWEEN 1020 AND 4200 ORDER BY id",
                 "SELECT a.id, b.text FROM {t} a JOIN {t} b ON a.id = b.int WHERE b.flag ORDER BY a.id, b.text",
