@@ -92,7 +92,11 @@ pub(crate) fn for_each_batch(
     }
     let mut rows = Vec::new();
     for vector in vectors {
-        push_rows(&selection.mask(vector), (vector * VECTOR_LEN) as u32, &mut rows);
+        push_rows(
+            &selection.mask(vector),
+            (vector * VECTOR_LEN) as u32,
+            &mut rows,
+        );
         if let Some((full, rest)) = rows.split_at_checked(VECTOR_LEN) {
             run(Batch::Rows(full, &[]), &first_rows(VECTOR_LEN))?;
             let rest = rest.len();

@@ -6,10 +6,11 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use arrow::array::ArrayRef;
-use vectile_encodings::Predicate;
+use arrow::array::{Array, ArrayRef};
+use arrow::datatypes::DataType;
 
-use crate::join::for_bytes;
+use crate::byte_strings;
+use crate::predicate::Predicate;
 
 /// Maximum states of an automaton before it is minimized.
 const MOST_EXPLORED: usize = 512;
@@ -300,12 +301,12 @@ pub(super) fn begins_character(byte: u8) -> bool {
 
 /// The bytes of each string that is not null; `None` for arrays of other types.
 fn strings(array: &ArrayRef) -> Option<Vec<Vec<u8>>> {
-    let mut strings = vec![];
-    let pushed = for_bytes(array, |_, bytes| {
-        strings.push(bytes.to_vec());
-        Ok(())
-    });
-    pushed.ok().map(|()| strings)
+    if let DataType::FixedSizeBinary(_) = array.data_type() {
+        return None;
+    }
+    let values = byte_strings::values(array)?.into_iter().enumerate();
+    let valid = values.filter(|(row, _)| array.is_valid(*row));
+    Some(valid.map(|(_, value)| value.to_vec()).collect())
 }
 
 /// The bytes of a bound that is an array of one string; `None` for other types.
@@ -325,7 +326,6 @@ mod tests {
     use arrow::array::{BooleanArray, Int32Array, Scalar, StringArray};
     use arrow::compute::cast;
     use arrow::compute::kernels::cmp;
-    use arrow::datatypes::DataType;
     use proptest::prelude::*;
 
     use super::*;
