@@ -345,29 +345,18 @@ impl Strings {
     }
 
     /// The table of an automaton's steps, if making it and walking through the codes of the selected rows takes less time
-    /// than decoding these.
+    /// than decoding these. Only codes of entries have none that covers bytes of two strings.
     fn code_table(&self, automaton: &TextTest<'_>, selection: &Selection) -> Option<CodeTable> {
+        let Vocabulary::Entries(entries) = &self.vocabulary else {
+            return None;
+        };
         let rows = selection.count();
         if rows < LEAST_TESTED || rows < LEAST_OF_SPLIT * count_splits(selection) {
             return None;
         }
-        let codes = match &self.vocabulary {
-            Vocabulary::Entries(entries) => entries.count(),
-            Vocabulary::Symbols(tables) => tables.only().map(|_| 2 * 256)?,
-            Vocabulary::Bytes => return None,
-        };
         let automaton = automaton()?;
-        if automaton.states() * codes > ENTRIES_A_ROW * rows {
-            return None;
-        }
-        match &self.vocabulary {
-            Vocabulary::Entries(entries) => Some(CodeTable::of_entries(&automaton, entries)),
-            Vocabulary::Symbols(tables) => {
-                let symbols = tables.only()?;
-                Some(CodeTable::of_symbols(&automaton, symbols))
-            }
-            Vocabulary::Bytes => None,
-        }
+        let pays = automaton.states() * entries.count() <= ENTRIES_A_ROW * rows;
+        pays.then(|| CodeTable::of(&automaton, entries))
     }
 
     /// Whether the strings of the selected rows' splits pass: a bit for each row of the vectors that the selection covers.

@@ -54,14 +54,6 @@ impl Tables {
         table.symbol(usize::from(code))
     }
 
-    /// The only table.
-    pub fn only(&self) -> Option<&SymbolTable> {
-        match self {
-            Self::One(table) => Some(table),
-            Self::Two(_) => None,
-        }
-    }
-
     /// As [`Decompress::decompress`].
     pub fn decompress(
         &self,
@@ -204,7 +196,7 @@ impl SymbolTable {
     }
 
     /// The symbol of a code; empty if it has none.
-    pub fn symbol(&self, code: usize) -> &[u8] {
+    fn symbol(&self, code: usize) -> &[u8] {
         match (self.symbols.get(code), self.lengths.get(code)) {
             (Some(symbol), Some(length)) => symbol.get(..*length as usize).unwrap_or_default(),
             _ => &[],

@@ -3,19 +3,21 @@
 //! A step waits for the one before it, so several splits are walked through together, and where strings end is computed
 //! without branches.
 
-use crate::codecs::fsst::{ESCAPE, SPLIT_ROWS};
+use std::hint::select_unpredictable;
+
+use crate::codecs::fsst::SPLIT_ROWS;
 use crate::codecs::strings::PART;
 use crate::codecs::strings::code_table::CodeTable;
 use crate::codecs::strings::entries::code_at;
 use crate::error::{Result, ensure};
 use crate::simd::dispatched;
 
-/// Splits that are walked through together.
-const WALKS: usize = 4;
+/// Splits that are walked through together: as many as registers hold.
+const WALKS: usize = 3;
 /// Codes read together: they lie within 8 bytes from the start of the first.
 const BLOCK: usize = 4;
-/// Slots for the strings of a split and one behind them; a power of two.
-const SLOTS: usize = 2 * SPLIT_ROWS;
+/// Slots for the strings of a split and one behind them: as many as a byte numbers, so that no access needs a check.
+const SLOTS: usize = 1 << u8::BITS;
 /// The length of the string behind the last one, which no code ends.
 const ENDLESS: u64 = 1 << 62;
 
@@ -32,7 +34,7 @@ struct Walk<'a> {
     codes: &'a [u8],
     cursor: Cursor,
     /// The number of strings.
-    strings: usize,
+    strings: u8,
     /// The bytes of each string, then [`ENDLESS`].
     lengths: [u64; SLOTS],
     /// The state at the end of each string.
@@ -49,9 +51,8 @@ struct Cursor {
     /// The bit at which the next code starts.
     bit: usize,
     state: u8,
-    is_escaped: bool,
     /// The current string, and the bytes of it that are left.
-    string: usize,
+    string: u8,
     left: u64,
 }
 
@@ -103,10 +104,7 @@ impl<'a> Walks<'a> {
         let code_bits = self.table.code_bits();
         let busy = self.walks.iter().filter(|walk| walk.place.is_some());
         let blocks = busy.map(|walk| walk.blocks(code_bits)).min().unwrap_or(0);
-        match self.table.has_escapes() {
-            true => walk_escaped(self.table, &mut self.walks, blocks),
-            false => walk_plain(self.table, &mut self.walks, blocks),
-        }
+        walk(self.table, &mut self.walks, blocks);
         for walk in &mut self.walks {
             if let Some(place) = walk.place
                 && walk.blocks(code_bits) == 0
@@ -127,7 +125,6 @@ impl<'a> Walk<'a> {
             cursor: Cursor {
                 bit: 0,
                 state: CodeTable::START,
-                is_escaped: false,
                 string: 0,
                 left: ENDLESS,
             },
@@ -143,12 +140,12 @@ impl<'a> Walk<'a> {
         (self.place, self.codes) = (Some(place), codes);
         (self.strings, self.empty) = (0, 0);
         for (row, length) in (0..SPLIT_ROWS as u8).zip(lengths) {
-            self.lengths[self.strings % SLOTS] = *length;
-            self.rows[self.strings % SLOTS] = row;
-            self.strings += usize::from(*length > 0);
+            self.lengths[usize::from(self.strings)] = *length;
+            self.rows[usize::from(self.strings)] = row;
+            self.strings += u8::from(*length > 0);
             self.empty |= u32::from(*length == 0) << row;
         }
-        self.lengths[self.strings % SLOTS] = ENDLESS;
+        self.lengths[usize::from(self.strings)] = ENDLESS;
         self.cursor = Cursor {
             left: self.lengths[0],
             ..Cursor::default()
@@ -169,14 +166,11 @@ impl<'a> Walk<'a> {
         while cursor.string < self.strings && cursor.bit + code_bits <= 8 * self.codes.len() {
             let code = code_at(self.codes, cursor.bit, code_bits);
             cursor.bit += code_bits;
-            match table.has_escapes() {
-                true => cursor.step::<true>(table, code, &self.lengths, &mut self.ends),
-                false => cursor.step::<false>(table, code, &self.lengths, &mut self.ends),
-            }
+            cursor.step(table, code, &self.lengths, &mut self.ends);
         }
         let is_read = cursor.bit.div_ceil(8) == self.codes.len();
         let are_whole = cursor.string == self.strings && cursor.left == ENDLESS;
-        let ends = &self.ends[..self.strings.min(SLOTS)];
+        let ends = &self.ends[..usize::from(self.strings)];
         let are_known = !ends.contains(&table.dead());
         ensure(is_read && are_whole && are_known, PART, || {
             let (bytes, strings) = (self.codes.len(), self.strings);
@@ -196,67 +190,150 @@ impl<'a> Walk<'a> {
 impl Cursor {
     /// Takes the step of a code.
     #[inline(always)]
-    fn step<const ESCAPES: bool>(
+    fn step(
         &mut self,
         table: &CodeTable,
         code: usize,
         lengths: &[u64; SLOTS],
         ends: &mut [u8; SLOTS],
     ) {
-        let mut length = table.length(code);
-        if ESCAPES {
-            length = if self.is_escaped { 1 } else { length };
-            self.is_escaped = !self.is_escaped & (code == usize::from(ESCAPE));
-        }
+        let length = table.length(code);
         let state = table.step(self.state, code);
         // the last state written is that at the end of the string
-        ends[self.string % SLOTS] = state;
+        ends[usize::from(self.string)] = state;
         // wraps if the code has more bytes than are left: no string ends any more
         let left = self.left.wrapping_sub(u64::from(length));
         let is_end = left == 0;
-        self.string += usize::from(is_end);
-        let next = lengths[self.string % SLOTS];
-        self.left = left | (next & u64::from(is_end).wrapping_neg());
-        self.state = state & u8::from(is_end).wrapping_sub(1) | CodeTable::START;
+        self.string = self.string.wrapping_add(u8::from(is_end));
+        let next = lengths[usize::from(self.string)];
+        self.left = select_unpredictable(is_end, next, left);
+        self.state = select_unpredictable(is_end, CodeTable::START, state);
     }
 }
 
-/// Walks through as many blocks of each split.
-#[inline(always)]
-fn walk<const ESCAPES: bool>(table: &CodeTable, walks: &mut [Walk<'_>; WALKS], blocks: usize) {
-    let code_bits = table.code_bits();
-    let mask = (1 << code_bits) - 1;
-    let mut cursors = walks.each_ref().map(|walk| walk.cursor);
-    for _ in 0..blocks {
-        let mut words = [0; WALKS];
-        for ((word, cursor), walk) in words.iter_mut().zip(&mut cursors).zip(&*walks) {
-            let codes = walk.codes.get(cursor.bit / 8..);
-            let codes = codes.and_then(|codes| codes.first_chunk());
-            // walks without a split read nothing
-            *word = codes.map_or(0, |codes| u64::from_le_bytes(*codes)) >> (cursor.bit % 8);
-            cursor.bit += BLOCK * code_bits;
-        }
-        for _ in 0..BLOCK {
-            for ((word, cursor), walk) in words.iter_mut().zip(&mut cursors).zip(&mut *walks) {
-                let code = (*word & mask) as usize;
-                *word >>= code_bits;
-                cursor.step::<ESCAPES>(table, code, &walk.lengths, &mut walk.ends);
+dispatched! {
+    /// Walks through as many blocks of each split.
+    fn walk(table: &CodeTable, walks: &mut [Walk<'_>; WALKS], blocks: usize) {
+        let code_bits = table.code_bits();
+        let mask = (1 << code_bits) - 1;
+        let mut cursors = walks.each_ref().map(|walk| walk.cursor);
+        for _ in 0..blocks {
+            let mut words = [0; WALKS];
+            for ((word, cursor), walk) in words.iter_mut().zip(&mut cursors).zip(&*walks) {
+                let codes = walk.codes.get(cursor.bit / 8..);
+                let codes = codes.and_then(|codes| codes.first_chunk());
+                // walks without a split read nothing
+                *word = codes.map_or(0, |codes| u64::from_le_bytes(*codes)) >> (cursor.bit % 8);
+                cursor.bit += BLOCK * code_bits;
+            }
+            for _ in 0..BLOCK {
+                for ((word, cursor), walk) in words.iter_mut().zip(&mut cursors).zip(&mut *walks) {
+                    let code = (*word & mask) as usize;
+                    *word >>= code_bits;
+                    cursor.step(table, code, &walk.lengths, &mut walk.ends);
+                }
             }
         }
-    }
-    for (walk, cursor) in walks.iter_mut().zip(cursors) {
-        walk.cursor = cursor;
-    }
-}
-
-dispatched! {
-    fn walk_plain(table: &CodeTable, walks: &mut [Walk<'_>; WALKS], blocks: usize) {
-        walk::<false>(table, walks, blocks)
+        for (walk, cursor) in walks.iter_mut().zip(cursors) {
+            walk.cursor = cursor;
+        }
     }
 }
 
-dispatched! {
-    fn walk_escaped(table: &CodeTable, walks: &mut [Walk<'_>; WALKS], blocks: usize) {
-        walk::<true>(table, walks, blocks)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codecs::onpair::BITMAP_BYTES;
+    use crate::codecs::strings::entries::Entries;
+    use crate::text::Automaton;
+
+    /// Codes of three bits for `a`, `b`, `ab`, `abab` and `b` with all of these.
+    fn entries() -> Entries {
+        let mut bytes = vec![0; BITMAP_BYTES];
+        bytes[12] = 0b110;
+        let parts = [0, 1, 2, 2, 1, 3].into_iter().rev();
+        let parts = parts.fold(0u32, |bits, part| bits << 3 | part);
+        bytes.extend(&parts.to_le_bytes()[..3]);
+        Entries::parse(&bytes, 5).unwrap()
+    }
+
+    fn packed(codes: &[u8]) -> Vec<u8> {
+        let codes = codes.iter().rev();
+        let bits = codes
+            .clone()
+            .fold(0u128, |bits, code| bits << 3 | u128::from(*code));
+        bits.to_le_bytes()[..(3 * codes.len()).div_ceil(8)].to_vec()
+    }
+
+    /// The rows that pass in each of several splits of the same codes.
+    fn walked(table: &CodeTable, codes: &[u8], lengths: &[u64]) -> Result<u32> {
+        let mut passing = vec![];
+        let mut walks = Walks::new(table);
+        let mut emit = |place, rows| passing.push((place, rows));
+        for place in 0..6 {
+            walks.start(place, codes, lengths, &mut emit)?;
+        }
+        walks.finish(&mut emit)?;
+        passing.sort_unstable();
+        assert_eq!(passing.len(), 6);
+        for (place, (found, rows)) in passing.iter().enumerate() {
+            assert_eq!((*found, *rows), (place, passing[0].1));
+        }
+        Ok(passing[0].1)
+    }
+
+    #[test]
+    fn strings_end_where_their_lengths_say() {
+        let entries = entries();
+        let of = |automaton: Option<Automaton>| CodeTable::of(&automaton.unwrap(), &entries);
+        let has_bb = of(Automaton::contains("bb"));
+        // babab | nothing | ab, babab | b, b | nothing
+        let (codes, lengths) = (packed(&[4, 2, 4, 1, 1]), [5, 0, 7, 2, 0]);
+        assert_eq!(walked(&has_bb, &codes, &lengths).unwrap(), 0b01100);
+        let is_empty = of(Automaton::like("", false));
+        assert_eq!(walked(&is_empty, &codes, &lengths).unwrap(), 0b10010);
+        assert_eq!(walked(&is_empty, &[], &[0; 32]).unwrap(), u32::MAX);
+        // many codes, so that most are read in blocks
+        let (codes, lengths) = (packed(&[3; 40]), [4, 8, 148]);
+        let is_abab = of(Automaton::like("abab", false));
+        assert_eq!(walked(&is_abab, &codes, &lengths).unwrap(), 0b001);
+        let is_longer = of(Automaton::like("_%abababab", false));
+        assert_eq!(walked(&is_longer, &codes, &lengths).unwrap(), 0b100);
+    }
+
+    #[test]
+    fn codes_of_other_strings_are_errors() {
+        let table = CodeTable::of(&Automaton::constant(true), &entries());
+        for many in [1, 9] {
+            let codes: Vec<u8> = [4, 2].repeat(many);
+            let lengths = |last: u64| [vec![5, 2].repeat(many - 1), vec![5, last]].concat();
+            let walked = |codes: &[u8], lengths: &[u64]| walked(&table, &packed(codes), lengths);
+            walked(&codes, &lengths(2)).unwrap();
+            let with = |place: usize, code: u8| {
+                let mut codes = codes.clone();
+                codes[place] = code;
+                codes
+            };
+            let longer = [&codes[..], &[0, 0, 0]].concat();
+            for (codes, lengths) in [
+                // the end of a string within a code
+                (codes.clone(), lengths(1)),
+                (
+                    codes.clone(),
+                    [vec![6, 1], lengths(2)[2..].to_vec()].concat(),
+                ),
+                // more and fewer codes
+                (longer, lengths(2)),
+                (codes[..codes.len() - 1].to_vec(), lengths(2)),
+                (vec![], lengths(2)),
+                // codes that have no entries, and strings of 255 bytes
+                (with(0, 5), lengths(2)),
+                (with(2 * many - 1, 7), lengths(2)),
+                (with(2 * many - 1, 7), lengths(255)),
+            ] {
+                let error = walked(&codes, &lengths).unwrap_err().to_string();
+                assert!(error.contains("not those of"), "{error}");
+            }
+        }
     }
 }
