@@ -53,11 +53,11 @@ const ENTRIES: u8 = 3;
 /// The most bytes reserved in extrapolation from the first vector.
 const MAX_RESERVED: usize = 1 << 24;
 /// Fewer rows than this are decoded to be tested.
-const LEAST_TESTED: usize = 1024;
+const LEAST_TESTED: usize = 2048;
 /// All rows of a split are walked through: it pays if as many of them are selected on average.
 const LEAST_OF_SPLIT: usize = 4;
 /// Entries of a code table that take the time of a row's decoding to fill.
-const ENTRIES_A_ROW: usize = 64;
+const ENTRIES_A_ROW: usize = 32;
 
 /// Appends the source's strings without compression; `false` if it has none.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
