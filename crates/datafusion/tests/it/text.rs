@@ -66,10 +66,8 @@ async fn codes_pass_as_text_does() {
                 fixture
                     .same(&format!("SELECT {totals} FROM {{t}} WHERE {filter}"))
                     .await;
-                let counts = format!(
-                    "count(*) FILTER (WHERE {filter}), sum(CASE WHEN {filter} THEN id END)"
-                );
-                fixture.same(&format!("SELECT {counts} FROM {{t}}")).await;
+                let sum = format!("sum(CASE WHEN {filter} THEN id END)");
+                fixture.same(&format!("SELECT {sum} FROM {{t}}")).await;
             }
         }
     }

@@ -6,12 +6,12 @@
 use std::hint::select_unpredictable;
 
 use crate::codecs::fsst::SPLIT_ROWS;
-use crate::codecs::strings::PART;
 use crate::codecs::strings::code_table::CodeTable;
 use crate::codecs::strings::entries::code_at;
 use crate::error::{Result, ensure};
 use crate::simd::dispatched;
 
+const PART: &str = "strings";
 /// Splits that are walked through together: as many as registers hold.
 const WALKS: usize = 3;
 /// Codes read together: they lie within 8 bytes from the start of the first.
