@@ -306,7 +306,7 @@ mod tests {
         let table = CodeTable::of(&Automaton::constant(true), &entries());
         for many in [1, 9] {
             let codes: Vec<u8> = [4, 2].repeat(many);
-            let lengths = |last: u64| [vec![5, 2].repeat(many - 1), vec![5, last]].concat();
+            let lengths = |last: u64| [[5, 2].repeat(many - 1), vec![5, last]].concat();
             let walked = |codes: &[u8], lengths: &[u64]| walked(&table, &packed(codes), lengths);
             walked(&codes, &lengths(2)).unwrap();
             let with = |place: usize, code: u8| {
