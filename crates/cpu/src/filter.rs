@@ -4,8 +4,8 @@ use std::ops::Bound;
 
 use arrow::array::{ArrayData, ArrayRef, make_array};
 use arrow::datatypes::DataType;
-use vectile_encodings::{Predicate, Selection};
-use vectile_pipeline::{Bounds, Code, Error, Expr, Filter, Lookup, Op, Result};
+use vectile_encodings::{Column, Predicate, Selection};
+use vectile_pipeline::{Bounds, Code, Error, Expr, Filter, Lookup, Op, Result, ValueTest};
 
 use crate::batch::{Batch, for_each_batch};
 use crate::logic::is_true;
@@ -36,7 +36,7 @@ pub(crate) fn apply(
             let column = column_of(*column)?;
             // a null passes no test
             column.filter(&Predicate::IsNotNull, selection)?;
-            column.filter_with(&mut |values| test.evaluate(values), selection)?;
+            filter_values(column, test, selection)?;
         }
         Filter::And(parts) => {
             for part in parts {
@@ -68,6 +68,13 @@ pub(crate) fn apply(
             apply_expr(&expr, row_group, selection)?;
         }
     }
+    Ok(())
+}
+
+/// Keeps the selected rows, none of which is null, whose value passes `test`.
+fn filter_values(column: &Column, test: &ValueTest, selection: &mut Selection) -> Result<()> {
+    let automaton = || test.automaton().cloned();
+    column.filter_text(&automaton, &mut |values| test.evaluate(values), selection)?;
     Ok(())
 }
 
@@ -245,7 +252,7 @@ pub(crate) fn add_tests(
         let of = columns.get(*column).ok_or_else(missing)?;
         let mut passed = selection.clone();
         of.filter(&Predicate::IsNotNull, &mut passed)?;
-        of.filter_with(&mut |values| test.evaluate(values), &mut passed)?;
+        filter_values(of, test, &mut passed)?;
         program.add_test(*column, test, passed);
     }
     let mut result = Ok(());

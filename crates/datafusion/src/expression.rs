@@ -11,9 +11,11 @@ use datafusion::common::{Result, exec_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::utils::collect_columns;
+use vectile_encodings::Automaton;
 use vectile_scan::{Error, RowTest, Test};
 
 use crate::stack;
+use crate::text;
 
 /// A boolean expression as a scan evaluates it.
 struct Expression {
@@ -67,6 +69,10 @@ impl Expression {
 impl RowTest for Expression {
     fn evaluate(&self, rows: &RecordBatch) -> vectile_scan::Result<BooleanArray> {
         self.evaluate(rows).map_err(Error::external)
+    }
+
+    fn automaton(&self, schema: &Schema) -> Option<Automaton> {
+        text::automaton(&self.renumbered, schema)
     }
 }
 

@@ -55,6 +55,7 @@ mod sink;
 mod source;
 mod stack;
 mod statistics;
+mod text;
 
 pub use container::{ContainerFileFormat, ContainerFileFormatFactory};
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};

@@ -13,7 +13,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
-use crate::codecs::codec::{Child, Codec, Test};
+use crate::codecs::codec::{Child, Codec, Test, TextTest};
 use crate::codecs::constant::Constant;
 use crate::codecs::dict::Dict;
 use crate::codecs::layout::{self, Layout};
@@ -28,6 +28,7 @@ use crate::nulls;
 use crate::predicate::{self, Predicate};
 use crate::selection::Selection;
 use crate::size;
+use crate::text::Automaton;
 use crate::validity::{Nulls, Validity};
 use crate::wire::ChunkReader;
 use crate::{FORMAT_VERSION, MAX_ROWS, VECTOR_LEN};
@@ -429,17 +430,43 @@ impl Column {
         test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
         selection: &mut Selection,
     ) -> Result<()> {
+        self.filter_text(&|| None, test, selection)
+    }
+
+    /// As [`Column::filter_with`], for text. `automaton` makes an automaton that passes the strings that pass `test`, or
+    /// returns `None`. It is called if the encoding can run an automaton over the codes of strings and that is expected
+    /// to take less time than decoding them; `test` then tests nulls alone.
+    ///
+    /// Strings are not checked to be UTF-8 then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Column::filter_with`].
+    pub fn filter_text(
+        &self,
+        automaton: &dyn Fn() -> Option<Arc<Automaton>>,
+        test: &mut dyn FnMut(&ArrayRef) -> Result<BooleanArray>,
+        selection: &mut Selection,
+    ) -> Result<()> {
         self.check_bounds(selection)?;
         if let Some(values) = self.dictionary_values() {
             let mut test = |values: &ArrayRef| test(&nested::unstored(values, &self.data_type)?);
-            return values.filter_with(&mut test, selection);
+            return values.filter_text(automaton, &mut test, selection);
         }
         if self.body.validity.may_have_nulls() && !self.is_false_for_null(test)? {
             // nulls may pass (IS NULL, coalesce, ...), and the encoding has no value for them
             return self.filter_rows(test, selection);
         }
         self.filter_nulls(true, selection)?;
-        self.filter_values(test, selection)
+        if !self.filter_codes(automaton, selection)? {
+            self.filter_values(test, selection)?;
+        }
+        Ok(())
+    }
+
+    /// Tests valid rows by an automaton; returns false if they are still to be tested.
+    fn filter_codes(&self, automaton: &TextTest<'_>, selection: &mut Selection) -> Result<bool> {
+        match_codec!(&self.body.values, codec => codec.filter_text(automaton, selection))
     }
 
     fn is_false_for_null(&self, test: &mut Test<'_>) -> Result<bool> {

@@ -53,6 +53,7 @@ mod selection;
 pub mod simd;
 mod size;
 pub mod streams;
+mod text;
 mod validity;
 mod vectors;
 mod wire;
@@ -69,6 +70,7 @@ pub use error::{Error, Result};
 pub use predicate::Predicate;
 pub use selection::Selection;
 pub use size::{MAX_DECODED_BYTES, fixed_bytes};
+pub use text::Automaton;
 pub use zone::ZoneMap;
 
 /// The parts of a column chunk, for external decoders: its buffers by content.

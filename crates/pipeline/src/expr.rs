@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::{fmt, ops};
 
 use arrow::array::{ArrayRef, BooleanArray};
+use vectile_encodings::Automaton;
 
 use crate::join::{KeyTable, PayloadColumn};
 use crate::op::{Arithmetic, Comparison, DatePart, Op};
-use crate::text::Automaton;
 use crate::types::{Literal, Type};
 
 /// An expression, evaluated per row.

@@ -7,7 +7,7 @@
 //! of decimals, units of timestamps). Values may be null, with SQL's rules.
 //!
 //! ```text
-//! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, text, types
+//! post_aggregation ──▶ pipeline ──▶ expr ──▶ op, join, types
 //! results                           domain ──▶ bounds; parallel
 //! ```
 //!
@@ -44,7 +44,6 @@ pub mod parallel;
 mod pipeline;
 mod post_aggregation;
 mod results;
-mod text;
 mod types;
 
 pub use bounds::{Bounds, KNOWN_DAYS};
@@ -56,5 +55,5 @@ pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};
 pub use post_aggregation::{GroupColumn, NestedAggregation, PostAggregation, TopK};
 pub use results::{GroupTotals, Groups, Number, Numbers, Rows, Total};
-pub use text::Automaton;
 pub use types::{Literal, Type};
+pub use vectile_encodings::Automaton;

@@ -143,7 +143,8 @@ fn narrow_per_value(test: &Test, columns: &Columns, selection: &mut Selection) -
         })
     };
     let before = selection.clone();
-    match columns.get(index)?.filter_with(&mut ask, selection) {
+    let column = columns.get(index)?;
+    match column.filter_text(&|| test.automaton(), &mut ask, selection) {
         Ok(()) => Ok(()),
         Err(_) if failed => {
             *selection = before;

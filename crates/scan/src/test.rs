@@ -1,10 +1,11 @@
 //! Tests of decoded values, supplied by an engine.
 
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use vectile_encodings::Automaton;
 
 use crate::error::Result;
 
@@ -18,6 +19,12 @@ pub trait RowTest: Any + Send + Sync {
     /// distinct values first, which selected rows may not have. If that fails, it is evaluated on the selected rows,
     /// and only their error counts.
     fn evaluate(&self, rows: &RecordBatch) -> Result<BooleanArray>;
+
+    /// The automaton that passes the strings that pass the test, if there is one. Nulls are not considered. The test is
+    /// one of a text column, the only column of `schema`.
+    fn automaton(&self, _schema: &Schema) -> Option<Automaton> {
+        None
+    }
 }
 
 impl<F> RowTest for F
@@ -35,6 +42,8 @@ pub struct Test {
     /// The schema of the batches that `rows` is evaluated on: `columns`, in that order.
     schema: SchemaRef,
     rows: Arc<dyn RowTest>,
+    /// Computed by the first call.
+    automaton: OnceLock<Option<Arc<Automaton>>>,
     /// The values last evaluated, and the result.
     last: Mutex<Option<(Weak<dyn Array>, BooleanArray)>>,
 }
@@ -53,6 +62,7 @@ impl Test {
             schema: Arc::new(Schema::new(fields.collect::<Vec<Field>>())),
             columns,
             rows,
+            automaton: OnceLock::new(),
             last: Mutex::new(None),
         }
     }
@@ -65,6 +75,16 @@ impl Test {
     /// The predicate.
     pub fn rows(&self) -> &dyn RowTest {
         self.rows.as_ref()
+    }
+
+    /// The automaton that passes the strings that pass the test, if there is one. Nulls are not considered.
+    pub fn automaton(&self) -> Option<Arc<Automaton>> {
+        let automaton = self.automaton.get_or_init(|| {
+            let is_single = self.columns.len() == 1;
+            let automaton = is_single.then(|| self.rows.automaton(&self.schema));
+            automaton.flatten().map(Arc::new)
+        });
+        automaton.clone()
     }
 
     /// Evaluates the test on the distinct values of its one column. A column returns the same array of them for every

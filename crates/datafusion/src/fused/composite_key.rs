@@ -13,8 +13,8 @@ use vectile_gpu::Error;
 use vectile_pipeline::{Arithmetic, Comparison, Expr, KeyTable, Literal, Type, parallel};
 
 use super::dense_ids::Numbered;
-use super::types::is_text;
 use crate::error;
+use crate::text::is_text;
 
 /// Layout of a composite key.
 #[derive(Clone, Debug, PartialEq)]

@@ -24,10 +24,10 @@ use super::exec::input::{Input, TableRowGroup};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
 use super::pins::{Pin, address};
-use super::types::is_text;
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
+use crate::text::is_text;
 
 /// A column that was loaded or unloaded, or could not be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]

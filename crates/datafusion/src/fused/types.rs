@@ -3,21 +3,14 @@
 use arrow::datatypes::DataType;
 use vectile_pipeline::Type;
 
+use crate::text::is_text;
+
 /// Maximum nesting depth of an expression in a kernel; the CUDA compiler nests as deep.
 pub(crate) const MAX_LEVELS: usize = 128;
 
 /// Maximum number of nodes, not counting constants, in a filter or an expression of a kernel: larger kernels take too
 /// long to compile.
 pub(crate) const MAX_NODES: usize = 256;
-
-/// Returns true for strings and binary, which kernels read as dictionaries only.
-pub(crate) fn is_text(data_type: &DataType) -> bool {
-    use DataType::*;
-    matches!(
-        data_type,
-        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
-    )
-}
 
 /// Returns true if kernels can look values of this type up in a key table.
 pub(crate) fn is_key(data_type: &DataType) -> bool {
@@ -37,15 +30,3 @@ pub(crate) fn is_packed_key(data_type: &DataType) -> bool {
 
 /// Maximum precision of a decimal that fits 64 bits.
 const MAX_DIGITS: u8 = 18;
-
-/// Returns true if a cast maps distinct values to distinct values and casting back restores them.
-pub(crate) fn is_lossless(from: &DataType, to: &DataType) -> bool {
-    use DataType::*;
-    let is_string = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);
-    if from.is_integer() && to.is_integer() {
-        let range = |of| Type::of(of).and_then(Type::range);
-        let ranges = range(from).zip(range(to));
-        return ranges.is_some_and(|(from, to)| to.0 <= from.0 && from.1 <= to.1);
-    }
-    from == to || is_string(from) && is_string(to)
-}

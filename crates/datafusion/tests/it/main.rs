@@ -29,4 +29,5 @@ mod statistics;
 mod sums;
 mod support;
 mod tables;
+mod text;
 mod write;

@@ -1,5 +1,7 @@
 //! The interface of every encoding to a column, and encodings of the columns within them.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
@@ -11,10 +13,14 @@ use crate::error::Result;
 use crate::predicate::Predicate;
 use crate::selection::Selection;
 use crate::size;
+use crate::text::Automaton;
 use crate::wire::{ChunkReader, ChunkWriter};
 
 /// A test of values, with an entry for each; null counts as false.
 pub(crate) type Test<'a> = dyn FnMut(&ArrayRef) -> Result<BooleanArray> + 'a;
+
+/// Makes the automaton that passes the same strings as a test; `None` if there is none.
+pub(crate) type TextTest<'a> = dyn Fn() -> Option<Arc<Automaton>> + 'a;
 
 /// Parsed values of a column of `data_type`. A selection lies within the column's rows.
 pub(crate) trait Codec {
@@ -61,6 +67,11 @@ pub(crate) trait Codec {
 
     /// As [`Codec::filter`], by a test of the values that rows share.
     fn filter_with(&self, _: &mut Test<'_>, _: &mut Selection) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// As [`Codec::filter`], by an automaton over the bytes of text. Encodings ask for it only if they use it.
+    fn filter_text(&self, _: &TextTest<'_>, _: &mut Selection) -> Result<bool> {
         Ok(false)
     }
 

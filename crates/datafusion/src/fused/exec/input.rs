@@ -21,10 +21,10 @@ use crate::file::ScanFile;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::file_rows::FileRowGroup;
 use crate::fused::pattern::fingerprint::file_key;
-use crate::fused::types::is_text;
 use crate::metrics::ScanMetrics;
 use crate::opener::Parts;
 use crate::source::VectileSource;
+use crate::text::is_text;
 
 /// A table scan of a kernel: columns by their index in the table's schema.
 #[derive(Clone, Debug)]

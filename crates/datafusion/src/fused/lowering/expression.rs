@@ -24,12 +24,13 @@ use vectile_pipeline::{Arithmetic, Code, Comparison, Expr, GroupKey, Literal, Ty
 
 use super::average::Average;
 use super::probe::{LookupSpec, Lookups, Purpose, missing_value};
-use super::text;
+use super::value_test::value_test;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::literal;
-use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES};
 use crate::stack;
+use crate::text::{self, is_text};
 
 type Result<T> = std::result::Result<T, FallbackReason>;
 
@@ -377,7 +378,7 @@ impl<'a> Lowering<'a> {
                 let Some(automaton) = text::automaton(expr, self.schema) else {
                     return Ok(None);
                 };
-                let test = text::value_test(expr, self.schema.field(column))?;
+                let test = value_test(expr, self.schema.field(column))?;
                 let test = test.with_automaton(Some(Arc::new(automaton)));
                 self.tests.push((Arc::clone(expr), test.clone()));
                 test

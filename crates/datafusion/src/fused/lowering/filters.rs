@@ -19,13 +19,13 @@ use vectile_pipeline::{Expr, Filter, Type, ValueTest};
 use vectile_scan::{Node, Test};
 
 use super::expression::{Lowering, unsupported};
-use super::text;
 use crate::error;
 use crate::expression::expression_of;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::types::{MAX_LEVELS, MAX_NODES, is_text};
+use crate::fused::types::{MAX_LEVELS, MAX_NODES};
 use crate::lower::lower;
 use crate::stack;
+use crate::text::is_text;
 
 type Result<T> = std::result::Result<T, FallbackReason>;
 
@@ -230,12 +230,12 @@ impl Lowering<'_> {
         let failed = |error| FallbackReason::Failed(error::scan(error).strip_backtrace());
         let null_passes = test.evaluate(vec![null], 1).map_err(failed)?;
         let null_passes = null_passes.true_count() == 1;
-        let automaton = text::automaton(expression_of(&test)?, self.schema);
+        let automaton = test.automaton();
         let test = ValueTest::new(Arc::new(move |values| {
             let passed = test.evaluate_values(values);
             passed.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
         }));
-        let test = test.with_automaton(automaton.map(Arc::new));
+        let test = test.with_automaton(automaton);
         let column = self.number(column)?;
         let values = Filter::Values(column, test);
         Ok(match null_passes {

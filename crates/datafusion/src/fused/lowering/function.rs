@@ -32,7 +32,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::columns::substituted;
 use crate::fused::scalar;
 use crate::fused::table::Tables;
-use crate::fused::types::is_text;
+use crate::text::is_text;
 
 /// An aggregate function that a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -16,7 +16,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::reinterpret;
 use crate::fused::table::Tables;
-use crate::fused::types::is_text;
+use crate::text::is_text;
 
 /// Maps the GROUP BY columns of an aggregate to keys of its kernel. Strings whose minimum or maximum is computed are
 /// keys of the kernel, too: the result of a group is then that of a few of the kernel's groups.

@@ -15,6 +15,6 @@ pub(crate) mod nested_aggregate;
 pub(crate) mod output_rows;
 mod post_aggregation;
 pub(crate) mod probe;
-mod text;
 mod text_in_list;
+mod value_test;
 mod variance;

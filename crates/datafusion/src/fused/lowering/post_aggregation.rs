@@ -13,7 +13,7 @@ use super::function::{Function, Named};
 use super::group_key::Keys;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::scalar::value_of;
-use crate::fused::types::is_text;
+use crate::text::is_text;
 
 /// The groups of an aggregate as a table, over which expressions are lowered.
 pub(super) struct GroupTable<'a> {

@@ -11,7 +11,7 @@ use vectile_pipeline::{Expr, Literal, Type};
 
 use super::expression::Lowering;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::types::is_text;
+use crate::text::is_text;
 
 /// Maximum number of values: the kernel reads the column once for each.
 const MAX_VALUES: usize = 16;

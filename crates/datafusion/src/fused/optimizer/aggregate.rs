@@ -27,8 +27,8 @@ use crate::fused::pattern::eager::before_join;
 use crate::fused::pattern::files::{bytes_per_value, num_rows, num_values};
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
-use crate::fused::types::is_text;
 use crate::options::{FuseMode, GpuMode};
+use crate::text::is_text;
 
 /// Groups of a relation.
 pub(super) struct GroupTarget<'a> {

@@ -25,8 +25,9 @@ use super::files::num_rows;
 use super::probe_side::ProbeSide;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::table::Table;
-use crate::fused::types::{is_key, is_lossless, is_packed_key, is_text};
+use crate::fused::types::{is_key, is_packed_key};
 use crate::source::VectileSource;
+use crate::text::{is_lossless, is_text};
 
 /// How matches decide which probe rows remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

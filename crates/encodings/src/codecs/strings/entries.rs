@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::codecs::layout::EntriesView;
-use crate::codecs::onpair::{BITMAP_BYTES, ENTRY_BYTES, MAX_ENTRIES, code_bits};
+use crate::codecs::onpair::{BITMAP_BYTES, ENTRY_BYTES, MAX_ENTRIES, Parts, code_bits};
 use crate::error::{Result, corrupt, ensure};
 
 const PART: &str = "onpair";
@@ -23,6 +23,8 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub(crate) struct Entries {
     entries: Vec<Entry>,
+    /// The two earlier entries that each entry after those of bytes concatenates.
+    parts: Vec<Parts>,
     code_bits: usize,
 }
 
@@ -55,13 +57,12 @@ impl Entries {
         ensure(actual == (2 * pairs * code_bits).div_ceil(8), PART, || {
             format!("{actual} bytes for {pairs} pairs of {code_bits} bits each")
         })?;
+        let mut pairs_of = Vec::with_capacity(pairs);
         for pair in 0..pairs {
-            let part = |at| {
-                entries
-                    .get(code_at(parts, at * code_bits, code_bits))
-                    .copied()
-            };
-            let (Some(mut first), Some(second)) = (part(2 * pair), part(2 * pair + 1)) else {
+            let codes =
+                [2 * pair, 2 * pair + 1].map(|at| code_at(parts, at * code_bits, code_bits));
+            let [first, second] = codes.map(|code| entries.get(code).copied());
+            let (Some(mut first), Some(second)) = (first, second) else {
                 let reason = format!("pair {pair} is made of an entry behind it");
                 return Err(corrupt(PART, reason));
             };
@@ -71,8 +72,37 @@ impl Entries {
             })?;
             first.bytes[at..].copy_from_slice(&second.bytes[..ENTRY_BYTES - at]);
             entries.push(Entry { length, ..first });
+            pairs_of.push(codes.map(|code| code as u16));
         }
-        Ok(Self { entries, code_bits })
+        Ok(Self {
+            entries,
+            parts: pairs_of,
+            code_bits,
+        })
+    }
+
+    /// Bits per code.
+    pub fn code_bits(&self) -> usize {
+        self.code_bits
+    }
+
+    /// The number of bytes of each code.
+    pub fn lengths(&self) -> impl Iterator<Item = u8> {
+        self.entries.iter().map(|entry| entry.length as u8)
+    }
+
+    /// The bytes that have codes, in the order of codes.
+    pub fn singles(&self) -> impl Iterator<Item = u8> {
+        let singles = self
+            .entries
+            .iter()
+            .zip(self.parts.len()..self.entries.len());
+        singles.map(|(entry, _)| entry.bytes[0])
+    }
+
+    /// The two earlier codes that each later code stands for.
+    pub fn parts(&self) -> &[Parts] {
+        &self.parts
     }
 
     /// Upper bound on the bytes per byte of codes.
@@ -211,7 +241,7 @@ impl EntriesView for Entries {
 
 /// The code that starts at a bit; zeros beyond the end.
 #[inline]
-fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
+pub(super) fn code_at(codes: &[u8], bit: usize, code_bits: usize) -> usize {
     let bytes = codes.get(bit / 8..).unwrap_or_default();
     let word = match bytes.first_chunk::<4>() {
         Some(bytes) => u32::from_le_bytes(*bytes),

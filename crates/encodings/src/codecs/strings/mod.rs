@@ -13,8 +13,10 @@
 //! A **split** is 32 consecutive strings, the last one of a chunk fewer. Its strings are
 //! compressed as one, and it decompresses alone: 32 splits a vector, one for each lane.
 
+mod code_table;
 mod entries;
 mod symbols;
+mod walks;
 
 use std::ops::Range;
 use std::slice;
@@ -25,7 +27,7 @@ use arrow::datatypes::DataType;
 
 use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
-use crate::codecs::codec::Codec;
+use crate::codecs::codec::{Codec, TextTest};
 use crate::codecs::fsst::{self, SPLIT_ROWS};
 use crate::codecs::layout::{EntriesView, StringsView, Values};
 use crate::codecs::onpair::{self, MAX_ENTRIES};
@@ -34,19 +36,28 @@ use crate::codecs::source::Source;
 use crate::compressor::Splits;
 use crate::encoding::Encoding;
 use crate::error::{Result, corrupt, ensure};
+use crate::masks::Mask;
 use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
 
+use code_table::CodeTable;
 pub(crate) use entries::Entries;
 use symbols::{SLACK, SymbolTable, SymbolTablePair};
+use walks::Walks;
 
 const PART: &str = "strings";
 /// Marks entries in place of the number of symbol tables.
 const ENTRIES: u8 = 3;
 /// The most bytes reserved in extrapolation from the first vector.
 const MAX_RESERVED: usize = 1 << 24;
+/// Fewer rows than this are decoded to be tested.
+const LEAST_TESTED: usize = 2048;
+/// All rows of a split are walked through: it pays if as many of them are selected on average.
+const LEAST_OF_SPLIT: usize = 4;
+/// Entries of a code table that take the time of a row's decoding to fill.
+const ENTRIES_A_ROW: usize = 32;
 
 /// Appends the source's strings without compression; `false` if it has none.
 pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
@@ -333,6 +344,46 @@ impl Strings {
         Ok(&scratch[..end])
     }
 
+    /// The table of an automaton's steps, if making it and walking through the codes of the selected rows takes less time
+    /// than decoding these. Only codes of entries have none that covers bytes of two strings.
+    fn code_table(&self, automaton: &TextTest<'_>, selection: &Selection) -> Option<CodeTable> {
+        let Vocabulary::Entries(entries) = &self.vocabulary else {
+            return None;
+        };
+        let rows = selection.count();
+        if rows < LEAST_TESTED || rows < LEAST_OF_SPLIT * count_splits(selection) {
+            return None;
+        }
+        let automaton = automaton()?;
+        let pays = automaton.states() * entries.count() <= ENTRIES_A_ROW * rows;
+        pays.then(|| CodeTable::of(&automaton, entries))
+    }
+
+    /// Whether the strings of the selected rows' splits pass: a bit for each row of the vectors that the selection covers.
+    fn tested(&self, table: &CodeTable, selection: &Selection) -> Result<Vec<Mask>> {
+        let mut passing = vec![Mask::default(); selection.num_vectors()];
+        let mut emit = |place: usize, rows: u32| {
+            let words = passing.as_flattened_mut();
+            if let Some(word) = words.get_mut(place / 2) {
+                *word |= u64::from(rows) << (place % 2 * SPLIT_ROWS);
+            }
+        };
+        let first = selection.first_vector() * VECTOR_LEN / SPLIT_ROWS;
+        let mut walks = Walks::new(table);
+        let mut lengths = [0; VECTOR_LEN];
+        for selected in selection.vectors() {
+            let lengths = self.lengths_of(selected.vector, &mut lengths)?;
+            for (i, lengths) in lengths.chunks(SPLIT_ROWS).enumerate() {
+                if (selected.mask[i / 2] >> (i % 2 * SPLIT_ROWS)) as u32 != 0 {
+                    let split = selected.vector * VECTOR_LEN / SPLIT_ROWS + i;
+                    walks.start(split - first, self.split(split), lengths, &mut emit)?;
+                }
+            }
+        }
+        walks.finish(&mut emit)?;
+        Ok(passing)
+    }
+
     fn split(&self, split: usize) -> &[u8] {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         self.data
@@ -467,4 +518,23 @@ impl Codec for Strings {
         }
         Ok(false)
     }
+    /// Tests the codes, if that is expected to take less time than decoding the selected rows.
+    fn filter_text(&self, automaton: &TextTest<'_>, selection: &mut Selection) -> Result<bool> {
+        let Some(table) = self.code_table(automaton, selection) else {
+            return Ok(false);
+        };
+        for (vector, passing) in self.tested(&table, selection)?.iter().enumerate() {
+            selection.and_mask(vector, passing);
+        }
+        Ok(true)
+    }
+}
+
+/// The number of splits with a selected row.
+fn count_splits(selection: &Selection) -> usize {
+    let masks = (0..selection.num_vectors()).map(|vector| selection.mask(vector));
+    let splits = masks
+        .flatten()
+        .flat_map(|word| [word as u32, (word >> SPLIT_ROWS) as u32]);
+    splits.filter(|rows| *rows != 0).count()
 }

@@ -1,4 +1,4 @@
-//! Predicates over one text column: as automata, and as functions of its values.
+//! Predicates over one text column as automata.
 //!
 //! An automaton tests strings that are not null, and constants are not null either. So no part of a predicate is null,
 //! and `NOT` is the complement.
@@ -6,12 +6,8 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Schema};
-use arrow::error::ArrowError;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::ScalarValue;
 use datafusion::functions::string::contains::ContainsFunc;
 use datafusion::functions::string::ends_with::EndsWithFunc;
 use datafusion::functions::string::octet_length::OctetLengthFunc;
@@ -26,47 +22,44 @@ use datafusion::physical_expr::expressions::{
     Literal, NotExpr,
 };
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
-use vectile_pipeline::{Automaton, ValueTest};
+use vectile_encodings::Automaton;
 
-use crate::fused::types::{MAX_LEVELS, is_lossless, is_text};
 use crate::stack;
+
+/// Maximum nesting depth of a predicate.
+const MAX_LEVELS: usize = 128;
 
 /// The automaton for the strings of its one column that pass `expr`, whose columns are those of `schema`. `None` if no
 /// automaton decides it.
-pub(super) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
+pub(crate) fn automaton(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> Option<Automaton> {
     if stack::levels([expr]) > MAX_LEVELS {
         return None;
     }
     Text { schema }.test(expr)
 }
 
-/// Turns `expr`, a predicate over the one column `of`, into a test of that column's values.
-pub(super) fn value_test(expr: &Arc<dyn PhysicalExpr>, of: &Field) -> Result<ValueTest> {
-    let field = Field::new(of.name(), of.data_type().clone(), true);
-    let schema = Arc::new(Schema::new(vec![field]));
-    let alone = Arc::clone(expr).transform(|part| {
-        Ok(match part.downcast_ref::<Column>() {
-            Some(column) => {
-                let column = Column::new(column.name(), 0);
-                Transformed::yes(Arc::new(column) as Arc<dyn PhysicalExpr>)
-            }
-            None => Transformed::no(part),
-        })
-    });
-    let expr = alone.data()?;
-    let test = move |values: &ArrayRef| -> Result<BooleanArray> {
-        let values = cast(values, schema.field(0).data_type())?;
-        let rows = values.len();
-        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![values])?;
-        let passed = stack::evaluated(&expr, &batch)?.into_array(rows)?;
-        let passed = passed.as_boolean_opt();
-        let passed =
-            passed.ok_or_else(|| internal_datafusion_err!("a predicate that is not boolean"))?;
-        Ok(passed.clone())
-    };
-    Ok(ValueTest::new(Arc::new(move |values| {
-        test(values).map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
-    })))
+/// Returns true for strings and binary.
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(
+        data_type,
+        Utf8 | LargeUtf8 | Utf8View | Binary | LargeBinary | BinaryView
+    )
+}
+
+/// Returns true if a cast maps distinct values to distinct values and casting back restores them.
+pub(crate) fn is_lossless(from: &DataType, to: &DataType) -> bool {
+    use DataType::*;
+    let is_string = |of: &DataType| matches!(of, Utf8 | LargeUtf8 | Utf8View);
+    if from.is_integer() && to.is_integer() {
+        let (narrow, wide) = (from.primitive_width(), to.primitive_width());
+        return match (from.is_signed_integer(), to.is_signed_integer()) {
+            (true, false) => false,
+            (false, true) => narrow < wide,
+            _ => narrow <= wide,
+        };
+    }
+    from == to || is_string(from) && is_string(to)
 }
 
 struct Text<'a> {

@@ -105,7 +105,8 @@ fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
     if read.count() >= Automaton::MOST_STATES {
         return None;
     }
-    Automaton::build(
+    Automaton::build_alike(
+        alike(&parts),
         settled(&parts, [(0, [].as_slice())].into()),
         |positions, byte| {
             let next = positions.iter().flat_map(|at| after(&parts, *at, byte));
@@ -113,6 +114,27 @@ fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
         },
         |positions| positions.contains(&(all, [].as_slice())),
     )
+}
+
+/// For each byte, the first one that leads to the same positions: bytes in no spelling differ only in whether they begin
+/// a character.
+fn alike(parts: &[PatternPart]) -> [u8; 256] {
+    let mut is_spelled = [false; 256];
+    for part in parts {
+        if let PatternPart::Bytes(spellings) = part {
+            for byte in spellings.iter().flatten() {
+                is_spelled[usize::from(*byte)] = true;
+            }
+        }
+    }
+    let mut firsts = [None; 2];
+    std::array::from_fn(|index| {
+        let byte = index as u8;
+        match is_spelled[index] {
+            true => byte,
+            false => *firsts[usize::from(begins_character(byte))].get_or_insert(byte),
+        }
+    })
 }
 
 /// The positions that a byte leads to from a position.
