@@ -62,8 +62,8 @@ pub(crate) struct VectileOpener {
     pub(crate) pushdown_filters: bool,
     pub(crate) verify_checksums: bool,
     pub(crate) cache: CacheUse,
-    /// True for files of this machine.
-    pub(crate) is_local: bool,
+    /// Which parts of row groups byte ranges have, unless a device reads row groups, or they have an order.
+    pub(crate) parts: Parts,
     pub(crate) batch_size: usize,
     pub(crate) limit: Option<usize>,
     pub(crate) partition: usize,
@@ -106,10 +106,8 @@ struct Exprs {
 impl VectileOpener {
     /// Which parts of row groups a byte range has.
     fn parts(&self) -> Parts {
-        let CacheUse { limit, scan_bytes } = self.cache;
-        let is_kept = scan_bytes <= limit as u64 / 2;
-        match self.is_local && is_kept && self.device.is_none() && self.order.is_none() {
-            true => Parts::Vectors,
+        match self.device.is_none() && self.order.is_none() {
+            true => self.parts,
             false => Parts::RowGroups,
         }
     }
@@ -378,7 +376,7 @@ pub(crate) enum Parts {
     /// Whole row groups: those whose first byte the range contains.
     RowGroups,
     /// Vectors, if there are so few row groups that some threads would have none: a row group's vectors share its bytes
-    /// evenly. The columns of a row group are then read by several scans, so they should be in memory.
+    /// evenly. The columns of a row group are then fetched by several scans, so they should come from the cache.
     Vectors,
 }
 

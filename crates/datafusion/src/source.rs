@@ -41,7 +41,7 @@ use crate::file::is_local;
 use crate::filters;
 use crate::listing::Listings;
 use crate::metrics::ScanMetrics;
-use crate::opener::{CacheUse, VectileOpener};
+use crate::opener::{CacheUse, Parts, VectileOpener};
 use crate::options::VectileOptions;
 use crate::order::RowGroupOrder;
 use crate::pushdown;
@@ -73,6 +73,8 @@ pub struct VectileSource {
     listings: Listings,
     memory: Arc<dyn MemoryPool>,
     batch_size: Option<usize>,
+    /// Which parts of row groups the byte ranges of files have.
+    parts: Parts,
     metrics: ExecutionPlanMetricsSet,
     /// Evaluates the filters instead of the scan, if set.
     device: Option<Arc<dyn ScanDevice>>,
@@ -146,6 +148,7 @@ impl VectileSource {
             listings: Listings::default(),
             memory: Arc::new(UnboundedMemoryPool::default()),
             batch_size: None,
+            parts: Parts::RowGroups,
             metrics: ExecutionPlanMetricsSet::new(),
             device: None,
             #[cfg(feature = "gpu")]
@@ -165,6 +168,17 @@ impl VectileSource {
     pub fn with_options(mut self, options: VectileOptions) -> Self {
         self.options = options;
         self
+    }
+
+    /// Which parts of row groups byte ranges have. It is decided once for all of them.
+    fn parts_of(&self, config: &FileScanConfig) -> Parts {
+        let limit = chunk_cache::limit(&self.options, self.memory.as_ref()) as u64;
+        let has_cache = self.footers.is_some() && self.options.verify_checksums;
+        let is_kept = has_cache && scan_bytes(config) <= limit / 2;
+        match is_kept && is_local(&config.object_store_url) {
+            true => Parts::Vectors,
+            false => Parts::RowGroups,
+        }
     }
 
     /// Creates the opener for the files of one partition.
@@ -193,7 +207,7 @@ impl VectileSource {
                 limit: chunk_cache::limit(&self.options, self.memory.as_ref()),
                 scan_bytes: scan_bytes(config),
             },
-            is_local: is_local(&config.object_store_url),
+            parts: self.parts,
             batch_size: self.batch_size.unwrap_or(8192).max(1),
             limit: config.limit,
             partition,
@@ -425,6 +439,10 @@ impl FileSource for VectileSource {
             .repartition_file_groups(&config.file_groups);
         Ok(groups.map(|groups| {
             let mut config = config.clone();
+            config.file_source = Arc::new(Self {
+                parts: self.parts_of(&config),
+                ..self.clone()
+            });
             config.file_groups = match ordered {
                 true => groups,
                 false => regroup(groups, target_partitions),

@@ -120,6 +120,8 @@ pub(crate) struct Group {
     next_vector: usize,
     /// The vector behind the last one that is scanned.
     end_vector: usize,
+    /// The share of the row group's vectors that is scanned.
+    share: f64,
     /// Rows that have passed the filters and are still to be decoded.
     pub(crate) survivors: Option<Selection>,
     /// True if a row has survived the filters so far.
@@ -182,6 +184,7 @@ impl Group {
             candidates: of_part.saturating_sub(part.start * VECTOR_LEN),
             next_vector: part.start,
             end_vector: part.end,
+            share: part.len() as f64 / all.len().max(1) as f64,
             survivors: None,
             has_survivors: false,
             reservation,
@@ -264,8 +267,8 @@ impl Group {
         if missing.is_empty() {
             return Ok(());
         }
-        self.reservation
-            .try_grow(fetcher.container.data_bytes(self.row_group, &missing))?;
+        let bytes = fetcher.container.data_bytes(self.row_group, &missing) as f64;
+        self.reservation.try_grow((bytes * self.share) as usize)?;
         let read = fetcher.read(self.row_group, missing, Vec::new()).await?;
         self.reservation.try_grow(read.excess_bytes)?;
         self.columns.add(read.columns);

@@ -30,8 +30,8 @@ use crate::file::ScanFile;
 use crate::fused::table::Tables;
 use crate::metrics::ScanMetrics;
 
-/// So many rows are computed in milliseconds, unless rows have matches.
-const FEW_ROWS: usize = 1 << 19;
+/// So many rows, or matches of rows, are computed in milliseconds.
+const FEW_ROWS: u64 = 1 << 19;
 
 /// So many bytes of groups are merged in milliseconds.
 const FEW_BYTES: usize = 1 << 20;
@@ -140,7 +140,8 @@ impl<O: Operation> FusedRun<O> {
                 // a blocking task is not cancelled by dropping this future
                 let wanted = Arc::new(());
                 let is_wanted = Arc::downgrade(&wanted);
-                let is_short = rows.len() <= FEW_ROWS && pipeline.matches.is_empty();
+                let examined = (rows.len() as u64).saturating_mul(pipeline.most_matches());
+                let is_short = examined <= FEW_ROWS;
                 let computed = move || {
                     let partial = computed(&pipeline, &read, rows, ascending, &memory, &is_wanted)?;
                     drop(read);

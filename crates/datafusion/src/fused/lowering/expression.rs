@@ -74,8 +74,11 @@ pub(crate) struct Needs {
     pub(crate) parameters: Vec<Arc<dyn PhysicalExpr>>,
 }
 
-/// The most bits of group keys that are values of build sides. Keys of more than 128 bits have no program.
-const MOST_VALUE_BITS: u32 = 96;
+/// Group keys of more bits have no program.
+const MOST_KEY_BITS: u32 = 128;
+
+/// Bits of a code, of a lookup or in a dictionary, and of a null.
+const CODE_BITS: u32 = 33;
 
 /// Bits of integers of at most 64 bits, and of a null; `None` for other types.
 fn bits_of_integer(data_type: &DataType) -> Option<u32> {
@@ -181,15 +184,27 @@ impl<'a> Lowering<'a> {
 
     /// Lowers GROUP BY keys over the columns of build sides to values: a code for equal payload would have to be found for
     /// all rows of the build side. The result has `None` for keys that need a code, or are others. Kernels group by codes.
+    /// `bits_of_column` are the bits of a column of the table.
     pub(crate) fn payload_values(
         &mut self,
         keys: &[Arc<dyn PhysicalExpr>],
+        bits_of_column: impl Fn(usize) -> Option<u32>,
     ) -> Result<Vec<Option<GroupKey>>> {
         let mut values = vec![None; keys.len()];
         if !self.is_for_program {
             return Ok(values);
         }
-        let mut left = MOST_VALUE_BITS;
+        let mut left = MOST_KEY_BITS;
+        for key in keys {
+            let column = key.downcast_ref::<Column>().map(Column::index);
+            left = left.saturating_sub(match self.lookups.join_of(key) {
+                Some(_) => CODE_BITS,
+                None => match column.and_then(&bits_of_column) {
+                    Some(bits) => bits,
+                    None => bits_of_integer(&self.type_of(key)?).unwrap_or(CODE_BITS),
+                },
+            });
+        }
         for join in 0..self.lookups.num_joins() {
             let is_of = |key: &&Arc<dyn PhysicalExpr>| self.lookups.join_of(key) == Some(join);
             let mut bits = Some(0);
@@ -198,10 +213,11 @@ impl<'a> Lowering<'a> {
                 bits = bits.zip(own).map(|(bits, own)| bits + own);
             }
             // if one of them needs a code, it may as well stand for all
-            let Some(bits) = bits.filter(|bits| *bits <= left) else {
+            let of_codes = CODE_BITS * keys.iter().filter(is_of).count() as u32;
+            let Some(bits) = bits.filter(|bits| *bits <= left.saturating_add(of_codes)) else {
                 continue;
             };
-            left -= bits;
+            left = left.saturating_add(of_codes) - bits;
             for (value, key) in values.iter_mut().zip(keys) {
                 if self.lookups.join_of(key) == Some(join) {
                     *value = Some(GroupKey::Value(self.computed(key)?));
@@ -211,8 +227,12 @@ impl<'a> Lowering<'a> {
         Ok(values)
     }
 
-    /// Lowers an expression over a build side, which the pipeline evaluates if it can.
+    /// Lowers an expression over a build side. The pipeline evaluates functions if it can. It might refuse others at run
+    /// time, by the bounds of columns.
     fn computed(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        if !expr.is::<ScalarFunctionExpr>() {
+            return self.value(expr);
+        }
         let computed = self.try_lower(|trial| {
             trial.computes_payload = true;
             let lowered = trial.value(expr)?;

@@ -13,6 +13,7 @@ use vectile_pipeline::{Expr, GroupKey, Groups};
 use super::expression::{Grouping, Lowering};
 use super::text_in_list::ListedValues;
 use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::pattern::files::num_values;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::reinterpret;
 use crate::fused::table::Tables;
@@ -49,7 +50,11 @@ impl Keys {
         let exprs = group_by.expr().iter();
         let exprs = exprs.map(|(expr, _)| relation.over_table(expr));
         let exprs: Vec<_> = exprs.collect::<Result<_, FallbackReason>>()?;
-        let values = lowering.payload_values(&exprs)?;
+        let bits_of_column = |column| {
+            let values = num_values(&relation.config, column)?;
+            Some(u128::BITS - values.leading_zeros())
+        };
+        let values = lowering.payload_values(&exprs, bits_of_column)?;
         for (expr, value) in exprs.into_iter().zip(values) {
             if let Some(value) = value {
                 let key = keys.add(value);
