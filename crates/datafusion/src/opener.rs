@@ -383,6 +383,9 @@ pub(crate) enum Parts {
 /// Fewer row groups are cut into vectors.
 const FEW_ROW_GROUPS: usize = 16;
 
+/// A row group of fewer vectors is not cut: opening the file once more takes as long as reading some of them.
+const LEAST_VECTORS: usize = 64;
+
 impl Parts {
     /// The row groups of a range of a file of `size` bytes, and which of their vectors if not all.
     fn within(
@@ -401,9 +404,13 @@ impl Parts {
                 |row_group: &usize| (range.start..range.end).contains(&start_of(*row_group));
             return (0..count).filter(is_within).map(|of| (of, None)).collect();
         }
-        let parts = (0..count).map(|row_group| {
+        let parts = (0..count).filter_map(|row_group| {
             let vectors = file.rows(row_group).div_ceil(VECTOR_LEN);
             let start = start_of(row_group);
+            if vectors < LEAST_VECTORS {
+                let is_within = (range.start..range.end).contains(&start);
+                return is_within.then_some((row_group, None));
+            }
             let end = match row_group + 1 < count {
                 true => start_of(row_group + 1),
                 false => size as i64,
@@ -414,9 +421,9 @@ impl Parts {
                 let offset = i128::from(position.saturating_sub(start)).clamp(0, bytes);
                 ((offset * vectors as i128 + bytes - 1) / bytes) as usize
             };
-            (row_group, before(range.start)..before(range.end))
+            let own = before(range.start)..before(range.end);
+            (!own.is_empty()).then_some((row_group, Some(own)))
         });
-        let parts = parts.filter(|(_, vectors)| !vectors.is_empty());
-        parts.map(|(of, vectors)| (of, Some(vectors))).collect()
+        parts.collect()
     }
 }

@@ -403,29 +403,39 @@ async fn a_file_is_split_by_row_groups() {
 /// Byte ranges of a file with few row groups have vectors, and together all of them once.
 #[tokio::test]
 async fn few_row_groups_are_cut() {
-    let fixture = Fixture::new().await;
+    let fixture = Fixture::empty();
     let set = async |what: &str, to: usize| {
         fixture.run(&format!("SET {what} = {to}")).await.unwrap();
     };
     set("datafusion.optimizer.repartition_file_min_size", 1).await;
-    for (row_groups, rows) in [(1, 1usize << 20), (2, 6000), (3, 4096), (20, 512)] {
+    let rows = "SELECT value AS id, value * 7919 % 100003 AS k, CASE WHEN value % 3 > 0 THEN value % 1000 END AS n,
+                concat('text ', value % 5000) AS t FROM generate_series(0, 199999)";
+    for (row_groups, rows_of_each) in [
+        (1, 1usize << 20),
+        (2, 130_000),
+        (3, 70_000),
+        (4, 65_000),
+        (20, 10_240),
+    ] {
         let name = format!("cut{row_groups}");
-        set("vectile.row_group_rows", rows).await;
-        fixture.make(&name, "SELECT * FROM plain").await;
+        set("vectile.row_group_rows", rows_of_each).await;
+        fixture.make(&name, rows).await;
         for partitions in [1, 2, 3, 7] {
             set("datafusion.execution.target_partitions", partitions).await;
             for sql in [
-                "SELECT count(*) AS a, sum(id) AS b, count(int) AS c, min(text) AS d FROM {t}",
-                "SELECT count(*) AS a, sum(id) AS b FROM {t} WHERE int > 3 AND name LIKE '%an%'",
-                "SELECT id, name, text FROM {t} WHERE id % 5 = 3 ORDER BY id",
-                "SELECT id FROM {t} WHERE id BETWEEN 1020 AND 4200 ORDER BY id",
-                "SELECT a.id, b.text FROM {t} a JOIN {t} b ON a.id = b.int WHERE b.flag ORDER BY a.id, b.text",
-                "SELECT id, int FROM {t} ORDER BY int DESC, id LIMIT 10",
+                "SELECT count(*) AS a, sum(id) AS b, count(n) AS c, min(t) AS d FROM {t}",
+                "SELECT count(*) AS a, sum(id) AS b FROM {t} WHERE n > 3 AND t LIKE '%99%'",
+                "SELECT id, n, t FROM {t} WHERE k % 5000 = 3 ORDER BY id",
+                "SELECT id FROM {t} WHERE id BETWEEN 102000 AND 102400 ORDER BY id",
+                "SELECT a.id, b.t FROM {t} a JOIN {t} b ON a.id = b.k WHERE b.n = 5 AND a.n < 9 ORDER BY a.id, b.t",
+                "SELECT id, n FROM {t} ORDER BY n DESC, id LIMIT 10",
             ] {
                 let of_cut = fixture.answer(&sql.replace("{t}", &name)).await;
-                let of_plain = fixture.answer(&sql.replace("{t}", "plain")).await;
+                let of_rows = fixture
+                    .answer(&sql.replace("{t}", &format!("({rows})")))
+                    .await;
                 assert_eq!(
-                    of_cut, of_plain,
+                    of_cut, of_rows,
                     "{partitions} partitions, {row_groups} row groups: {sql}"
                 );
             }
