@@ -381,7 +381,7 @@ pub(crate) enum Parts {
 }
 
 /// Fewer row groups are cut into vectors.
-const FEW_ROW_GROUPS: usize = 16;
+const FEW_ROW_GROUPS: usize = 8;
 
 /// A row group of fewer vectors is not cut: opening the file once more takes as long as reading some of them.
 const LEAST_VECTORS: usize = 64;

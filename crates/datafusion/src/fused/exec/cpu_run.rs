@@ -248,7 +248,7 @@ fn is_ascending(column: usize, row_groups: &[RowGroup]) -> bool {
 
 /// Fewer row groups are computed in parts, of at least so many rows, so that all threads have some. Sums of floats are
 /// those of parts, so these do not depend on the number of threads.
-const FEW_ROW_GROUPS: usize = 16;
+const FEW_ROW_GROUPS: usize = 8;
 const LEAST_PART_ROWS: usize = 32 * VECTOR_LEN;
 
 /// Some rows of a row group.
