@@ -328,8 +328,8 @@ impl VectileOpener {
         })
     }
 
-    /// Those of the row groups `within` a range to scan, in order; `None` if zone maps exclude all row groups of the file. `tests` are the
-    /// conjuncts that the zone tests of `filters` do not cover.
+    /// Those of the row groups `within` a range to scan, in order; `None` if zone maps exclude all row groups of the file.
+    /// `tests` are the conjuncts that the zone tests of `filters` do not cover.
     fn row_groups(
         &self,
         within: &[(usize, Option<Range<usize>>)],

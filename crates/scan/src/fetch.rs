@@ -118,10 +118,8 @@ pub(crate) struct Group {
     /// Upper bound on the rows that it can yield.
     pub(crate) candidates: usize,
     next_vector: usize,
-    /// The vector behind the last one that is scanned.
-    end_vector: usize,
-    /// The share of the row group's vectors that is scanned.
-    share: f64,
+    /// The vectors that are scanned.
+    scanned: Range<usize>,
     /// Rows that have passed the filters and are still to be decoded.
     pub(crate) survivors: Option<Selection>,
     /// True if a row has survived the filters so far.
@@ -183,8 +181,7 @@ impl Group {
             batch: None,
             candidates: of_part.saturating_sub(part.start * VECTOR_LEN),
             next_vector: part.start,
-            end_vector: part.end,
-            share: part.len() as f64 / all.len().max(1) as f64,
+            scanned: part.clone(),
             survivors: None,
             has_survivors: false,
             reservation,
@@ -267,8 +264,9 @@ impl Group {
         if missing.is_empty() {
             return Ok(());
         }
-        let bytes = fetcher.container.data_bytes(self.row_group, &missing) as f64;
-        self.reservation.try_grow((bytes * self.share) as usize)?;
+        let bytes = fetcher.container.data_bytes(self.row_group, &missing);
+        let own = share_of(bytes, &self.scanned, self.rows);
+        self.reservation.try_grow(own)?;
         let read = fetcher.read(self.row_group, missing, Vec::new()).await?;
         self.reservation.try_grow(read.excess_bytes)?;
         self.columns.add(read.columns);
@@ -278,7 +276,7 @@ impl Group {
     /// Takes the next run of up to `vectors` vectors from the first that is left; `None` at the
     /// end. Rows of vectors that zone maps rule out are not selected.
     pub(crate) fn next_window(&mut self, vectors: usize) -> Option<Selection> {
-        let count = self.end_vector;
+        let count = self.scanned.end;
         if let Some(left) = &self.vectors {
             while self.next_vector < count && !left.value(self.next_vector) {
                 self.next_vector += 1;
@@ -308,8 +306,15 @@ impl Group {
 
     /// Returns true if rows of the group have been handed out in full.
     pub(crate) fn is_last_window(&self) -> bool {
-        self.next_vector >= self.end_vector && self.survivors.is_none()
+        self.next_vector >= self.scanned.end && self.survivors.is_none()
     }
+}
+
+/// The part of a row group's bytes that a scan of some of its vectors reserves: other scans have the same columns in
+/// memory.
+pub(crate) fn share_of(bytes: usize, vectors: &Range<usize>, rows: usize) -> usize {
+    let all = rows.div_ceil(VECTOR_LEN).max(1);
+    (bytes as u128 * vectors.len() as u128 / all as u128) as usize
 }
 
 /// The columns of `conjuncts` and `payload`, ascending.

@@ -30,7 +30,7 @@ use vectile_encodings::{Selection, VECTOR_LEN};
 use crate::conjunct::{Role, RowGroupFilters};
 use crate::error::Result;
 use crate::evaluate::BATCH_BYTES;
-use crate::fetch::{Fetcher, Group, Request, columns_of};
+use crate::fetch::{Fetcher, Group, Request, columns_of, share_of};
 use crate::filters::Filters;
 use crate::memory::Memory;
 use crate::metrics::{Counter, Step, Timer};
@@ -229,8 +229,12 @@ impl Run {
             };
             let columns = columns_of(&group_filters.conjuncts, payload.clone());
             let reservation = self.decoded.new_empty();
-            let bytes = self.fetcher.container.data_bytes(row_group, &columns);
-            let reserved = reservation.try_grow(self.share_of(row_group, bytes));
+            let container = &self.fetcher.container;
+            let mut bytes = container.data_bytes(row_group, &columns);
+            if let Some(vectors) = self.vectors.get(&row_group) {
+                bytes = share_of(bytes, vectors, container.rows(row_group));
+            }
+            let reserved = reservation.try_grow(bytes);
             if reserved.is_err() && self.group.is_some() {
                 return Ok(None);
             }
@@ -247,15 +251,6 @@ impl Run {
             return Ok(Some(Task::start(&self.spawn, load)));
         }
         Ok(None)
-    }
-
-    /// The part of a row group's bytes that is this scan's: others have the same columns in memory.
-    fn share_of(&self, row_group: usize, bytes: usize) -> usize {
-        let all = self.fetcher.container.rows(row_group).div_ceil(VECTOR_LEN);
-        match self.vectors.get(&row_group) {
-            Some(own) => (bytes as u128 * own.len() as u128 / all.max(1) as u128) as usize,
-            None => bytes,
-        }
     }
 
     /// Takes over dynamic filters that have changed, if their columns have been read.

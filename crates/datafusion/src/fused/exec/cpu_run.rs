@@ -303,8 +303,8 @@ async fn read(file: &ScanFile, row_group: usize, columns: &[usize]) -> Result<Ar
         .map(Arc::new)
 }
 
-/// Runs the program over rows of a row group, whose memory grows by that of its groups. Blocks; a run over many matches ends
-/// early once nothing else holds `is_wanted`.
+/// Runs the program over rows of a row group, whose memory grows by that of its groups. Blocks; a run over many matches
+/// ends early once nothing else holds `is_wanted`.
 fn computed(
     pipeline: &Pipeline,
     columns: &[Column],

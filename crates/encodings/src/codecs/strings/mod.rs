@@ -359,7 +359,8 @@ impl Strings {
         pays.then(|| CodeTable::of(&automaton, entries))
     }
 
-    /// Whether the strings of the selected rows' splits pass: a bit for each row of the vectors that the selection covers.
+    /// A bit for each row of the vectors that the selection covers, set if its string passes. Splits without a selected
+    /// row have none.
     fn tested(&self, table: &CodeTable, selection: &Selection) -> Result<Vec<Mask>> {
         let mut passing = vec![Mask::default(); selection.num_vectors()];
         let mut emit = |place: usize, rows: u32| {
