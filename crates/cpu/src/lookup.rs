@@ -12,7 +12,7 @@ use vectile_pipeline::join::{CodeTable, DenseCodes, HashedKeys, HostKeys, Perfec
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
 use crate::batch::Batch;
-use crate::gather::{Integer, Table};
+use crate::gather::{AsI64, gather, replace};
 use crate::reader::{Reader, widened};
 use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of, mask_of_pairs};
 
@@ -70,7 +70,7 @@ fn find_hashed(
         bits_of_hashes(filter.shift(), &hashes, codes);
         let bits = *codes;
         words_of_bits(0, &bits, codes);
-        Table::new(filter.words()).replace(0, codes);
+        replace(filter.words(), 0, codes);
         pick_bits(0, &bits, codes);
         let passing = has_code(codes);
         left = std::array::from_fn(|word| mask[word] & passing[word]);
@@ -118,8 +118,8 @@ fn find_ranks(
     words_of_bits(dense.first, keys, codes);
     let mut words = *codes;
     // bits behind the last key are zero
-    Table::new(&dense.bits).replace(0, &mut words);
-    Table::new(ranks).replace(0, codes);
+    replace(&dense.bits, 0, &mut words);
+    replace(ranks, 0, codes);
     pick_ranks(dense.first, keys, &words, codes);
 }
 
@@ -139,7 +139,7 @@ dispatched! {
 fn find_bits(dense: &PerfectHashTable, keys: &[i64; VECTOR_LEN], codes: &mut [i64; VECTOR_LEN]) {
     words_of_bits(dense.first, keys, codes);
     // bits behind the last key are zero
-    Table::new(&dense.bits).replace(0, codes);
+    replace(&dense.bits, 0, codes);
     pick_bits(dense.first, keys, codes);
 }
 
@@ -160,14 +160,14 @@ dispatched! {
 }
 
 /// Sets codes to those in a table, where `missing` stands for none, or to -1.
-fn find_codes<T: Integer>(
+fn find_codes<T: Copy + AsI64>(
     first: i64,
     table: &[T],
     missing: i64,
     keys: &[i64; VECTOR_LEN],
     codes: &mut [i64; VECTOR_LEN],
 ) {
-    Table::new(table).gather(first, keys, missing, codes);
+    gather(table, first, keys, missing, codes);
     replace_missing(missing, codes);
 }
 
@@ -193,7 +193,7 @@ fn bits_of(bits: &BooleanBuffer, codes: &[i64; VECTOR_LEN]) -> Mask {
     let first = bits.offset() as i64;
     let mut bytes = [0; VECTOR_LEN];
     bytes_of_bits(first, codes, &mut bytes);
-    Table::new(bits.values()).replace(0, &mut bytes);
+    replace(bits.values(), 0, &mut bytes);
     is_set(first, codes, &bytes)
 }
 
@@ -253,7 +253,7 @@ impl<'a> TextKeys<'a> {
                     None => codes.fill(0),
                 }
                 // entries of nulls are arbitrary
-                Table::new(of_entries).replace(-1, codes);
+                replace(of_entries, -1, codes);
             }
             TextCodes::Table(table) => {
                 let found = table.codes_of(&self.reader.decoded(batch)?)?;
@@ -333,7 +333,7 @@ impl Payload {
             ($out:expr, $native:ty) => {{
                 let values = data.buffer::<$native>(0).get(..len);
                 let values = values.ok_or_else(|| mismatch(self.values.data_type()))?;
-                Table::new(values).gather(0, codes, 0, $out);
+                gather(values, 0, codes, 0, $out);
             }};
         }
         macro_rules! gather {

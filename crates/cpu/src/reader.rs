@@ -10,7 +10,7 @@ use vectile_encodings::{Column, Selection, VECTOR_LEN};
 use vectile_pipeline::{Bounds, Domain, Error, Result, Type};
 
 use crate::batch::{Batch, by_vector};
-use crate::gather::Table;
+use crate::gather::replace;
 use crate::vector::{ALL, Kind, Mask, Values, Vector};
 
 /// Runs are worth a look if they have this many rows on average.
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
             (Source::Entries { codes, entries }, Values::Int(out)) => {
                 batch.integers(codes, out)?;
                 // codes of nulls, and those beyond the end, are arbitrary
-                Table::new(entries).replace(0, out);
+                replace(entries, 0, out);
             }
             (_, out) => load(&self.decoded(batch)?, out)?,
         }

@@ -15,13 +15,20 @@ use crate::stack;
 
 /// A copy of `plan` that has not run.
 pub(crate) fn fresh(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let copy = copied(plan)?;
+    #[cfg(feature = "gpu")]
+    let copy = crate::fused::with_own_states(copy)?;
+    Ok(copy)
+}
+
+fn copied(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>()
         && let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>()
     {
         return Ok(scan_of(config, source.fresh()));
     }
     let children = plan.children().into_iter();
-    let children = children.map(|child| stack::grown(|| fresh(child)));
+    let children = children.map(|child| stack::grown(|| copied(child)));
     let mut children: Vec<_> = children.collect::<Result<_>>()?;
     // Resetting a sort of all rows would give it the filter of a top-k.
     if let Some(sort) = plan.downcast_ref::<SortExec>()

@@ -16,7 +16,7 @@
 
 use crate::VECTOR_LEN;
 use crate::masks::Mask;
-use crate::simd::{dispatched, gather_bits};
+use crate::simd::{self, dispatched, gather_bits};
 use crate::words::Word;
 
 /// Lanes of a vector, and also rows per lane.
@@ -219,6 +219,15 @@ pub(crate) fn get(packed: &[u8], width: usize, row: usize) -> u32 {
     };
     let pair = word(bit / 32) | word(bit / 32 + 1) << 32;
     (pair >> (bit % 32)) as u32 & low_mask(width)
+}
+
+/// Starts loading what [`get`] reads.
+#[inline]
+pub(crate) fn prefetch(packed: &[u8], width: usize, row: usize) {
+    let (lane, line) = (row % LANES, row / LANES * width / 32);
+    for line in [line, line + 1] {
+        simd::prefetch(packed, (line * LANES + lane) * 4);
+    }
 }
 
 dispatched! {

@@ -328,7 +328,8 @@ impl Selected<'_> {
 }
 
 /// Moves the lowest bits of `bits`, in order, to the positions of the bits in `mask`.
-fn deposit(bits: u64, mask: u64) -> u64 {
+#[inline(always)]
+pub(crate) fn deposit(bits: u64, mask: u64) -> u64 {
     if mask == u64::MAX {
         return bits;
     }

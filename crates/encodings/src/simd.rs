@@ -100,6 +100,19 @@ pub(crate) fn deposit(bits: u64, mask: u64) -> Option<u64> {
     None
 }
 
+/// Starts loading the byte at an index, if there is one, together with those around it.
+#[inline(always)]
+pub(crate) fn prefetch(bytes: &[u8], index: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(byte) = bytes.get(index) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every x86-64 processor has the instruction, which has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(byte).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, index);
+}
+
 /// Bit `i` of `out` is byte `i`, which is 0 or 1, for bodies of [`dispatched`]. Converts eight at a time: the product
 /// moves byte `k` to bit `56 + k`. Comparing into bytes first leaves a loop that vectorises: a quarter of the time of
 /// shifting each flag into its word.

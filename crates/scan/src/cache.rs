@@ -94,7 +94,11 @@ impl Content {
     fn parsed_bytes(&self) -> usize {
         match self {
             Self::Values(column) => match column.layout().values {
-                Values::Dictionary { entries, .. } => entries.get_array_memory_size(),
+                Values::Integers { offsets, .. } => offsets.memory_size(),
+                Values::Dictionary { entries, codes } => {
+                    entries.get_array_memory_size() + codes.memory_size()
+                }
+                Values::Alp { integers, .. } => integers.memory_size(),
                 Values::Strings(strings) => size_of_val(strings.starts()),
                 _ => 0,
             },

@@ -76,10 +76,11 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// True for fused nodes whose CPU plan can be copied.
+/// True for shared plans, and for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
+    plan.is::<fused::SharedExec>()
+        || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -147,6 +147,14 @@ impl SequenceCodec for Ffor {
         Ok(())
     }
 
+    fn prefetch(&self, vector: usize, rows: &[u32]) {
+        let (packed, width) = (self.residuals.packed(vector), self.residuals.width(vector));
+        if rows.len() <= SPARSE_ROWS && width <= 32 {
+            let rows = rows.iter().map(|row| *row as usize % VECTOR_LEN);
+            rows.for_each(|row| bitpack::prefetch(packed, width, row));
+        }
+    }
+
     fn in_range(
         &self,
         vector: usize,

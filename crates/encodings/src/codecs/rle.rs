@@ -10,15 +10,17 @@
 //! Bits per value: (value + length bits) over the mean run length, plus 16 bits a vector.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use crate::VECTOR_LEN;
 use crate::bitpack;
 use crate::codecs::sequence_codec::{
-    RUNS_A_BYTE, RunSequence, Runs, Scratch, SequenceCodec, SpareRuns, check_nesting, parse_starts,
+    DecodedVector, RUNS_A_BYTE, RunSequence, Runs, Scratch, SequenceCodec, SpareRuns,
+    check_nesting, parse_starts,
 };
-use crate::error::{Error, Result, ensure};
+use crate::error::{Error, Result, corrupt, ensure};
 use crate::masks::Mask;
-use crate::selection::Selection;
+use crate::selection::{Selection, deposit};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
 use crate::words::Word;
@@ -56,49 +58,54 @@ fn fill_run_by<T: Copy, const AT_ONCE: usize>(
     }
 }
 
-/// Calls `visit` with the rows and the value of each run; `next` is the first row. Lengths are stored minus one.
-#[inline(always)]
-fn for_each_run<T: Copy>(
-    values: &[T],
-    lengths: &[u64],
-    next: usize,
-    mut visit: impl FnMut(Range<usize>, T),
-) {
-    let mut next = next;
-    for (value, length) in values.iter().zip(lengths) {
-        let rows = next..next + *length as usize + 1;
-        next = rows.end;
-        visit(rows, *value);
-    }
-}
-
 dispatched! {
-    /// Writes values to the rows of their runs, which are within a vector: the first starts at row `next`.
-    fn fill_runs<T: Word>(values: &[T], lengths: &[u64], next: usize, out: &mut [T; VECTOR_LEN]) {
-        for_each_run(values, lengths, next, |rows, value| fill_run(out, rows, value));
-    }
-}
-
-dispatched! {
-    /// As [`fill_runs`], but writes 1 for values in `low..=high`, and 0 for others.
-    fn fill_inside(values: &[u64], lengths: &[u64], next: usize, low: u64, high: u64, out: &mut [u8; VECTOR_LEN]) {
-        for_each_run(values, lengths, next, |rows, value| {
-            fill_run(out, rows, u8::from((low..=high).contains(&value)));
-        });
-    }
-}
-
-dispatched! {
-    /// As [`fill_runs`], but writes bits of `passing`, of which that of the first run is at `first`.
-    fn fill_bits(passing: &Mask, first: usize, lengths: &[u64], next: usize, out: &mut [u8; VECTOR_LEN]) {
-        let mut next = next;
-        for (run, length) in (first..).zip(lengths) {
-            let rows = next..next + *length as usize + 1;
-            next = rows.end;
-            let bit = passing[run % VECTOR_LEN / 64] >> (run % 64) & 1;
-            fill_run(out, rows, bit as u8);
+    /// Writes the entries of runs, which start at `starts`, to their rows.
+    fn fill_runs<T: Word>(starts: &Mask, entries: &[T], out: &mut [T; VECTOR_LEN]) {
+        let mut entries = entries.iter().copied();
+        let (mut entry, mut first) = (T::default(), 0);
+        for (word, starts) in starts.iter().enumerate() {
+            let mut left = *starts;
+            while left != 0 {
+                let start = word * 64 + left.trailing_zeros() as usize;
+                left &= left - 1;
+                fill_run(out, first..start, entry);
+                (entry, first) = (entries.next().unwrap_or_default(), start);
+            }
         }
+        fill_run(out, first..VECTOR_LEN, entry);
     }
+}
+
+/// A bit for each of the runs that a vector may have, wherever they are in vectors of runs, and a word that is zero.
+type RunBits = [u64; 2 * VECTOR_LEN / 64 + 1];
+
+dispatched! {
+    /// The rows of runs that pass: the first run has the bit at `first`, and runs start at `starts`.
+    ///
+    /// Bits that differ from the one before are moved to the starts of their runs. A row passes if the number of them up
+    /// to it is odd.
+    fn rows_of_runs(passing: &RunBits, first: usize, starts: &Mask) -> Mask {
+        let mut next = first % VECTOR_LEN;
+        // all ones if the row before the word passes
+        let mut before = 0u64;
+        std::array::from_fn(|word| {
+            let starts = starts[word];
+            let (low, high) = (passing[next / 64], passing[next / 64 + 1]);
+            let bits = low >> (next % 64) | high << 1 << (63 - next % 64);
+            let changes = bits ^ (bits << 1 | before & 1);
+            let inside = odd_up_to(deposit(changes, starts)) ^ before;
+            next = (next + starts.count_ones() as usize) % (2 * VECTOR_LEN);
+            before = (inside >> 63).wrapping_neg();
+            inside
+        })
+    }
+}
+
+/// Bit `i` is set if an odd number of the bits up to `i` is.
+#[inline(always)]
+fn odd_up_to(bits: u64) -> u64 {
+    let steps = [1, 2, 4, 8, 16, 32];
+    steps.iter().fold(bits, |bits, step| bits ^ bits << step)
 }
 
 dispatched! {
@@ -116,19 +123,6 @@ dispatched! {
             let up_to = starts[row / 64] << (63 - row % 64);
             let run = (before[row / 64] + up_to.count_ones() as usize).wrapping_sub(1);
             *out = entries.get(run).copied().unwrap_or_default();
-        }
-    }
-}
-
-dispatched! {
-    /// The sum of lengths stored minus one; the maximum if one is longer than a vector.
-    fn sum(lengths: &[u64]) -> usize {
-        let add = |(sum, union): (u64, u64), length: &u64| (sum.wrapping_add(*length), union | length);
-        let (sum, union) = lengths.iter().fold((0, 0), add);
-        // lengths below that of a vector cannot wrap around
-        match union < VECTOR_LEN as u64 {
-            true => sum as usize + lengths.len(),
-            false => usize::MAX,
         }
     }
 }
@@ -169,12 +163,15 @@ fn runs(values: &[u64]) -> (Vec<u64>, Vec<u64>, Vec<u16>) {
     (runs, lengths, counts)
 }
 
-/// A parsed sequence. Invariant: `starts` ascends, has an entry more than there are vectors, and
-/// ends with the number of runs.
+/// A parsed sequence. Invariants: `firsts` ascends, has an entry more than there are vectors, and ends with the number
+/// of runs; `starts` has an entry for each vector.
 #[derive(Clone, Debug)]
 pub struct Rle<S> {
     len: usize,
-    starts: Vec<u32>,
+    /// The first run of each vector.
+    firsts: Vec<u32>,
+    /// The rows of each vector that start a run, computed from the lengths when they are first needed.
+    starts: Box<[OnceLock<Mask>]>,
     values: Box<S>,
     lengths: Box<S>,
 }
@@ -208,10 +205,11 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self> {
         check_nesting(nesting)?;
         let runs = reader.count(len, PART)?;
-        let starts = parse_starts(reader, len, runs, 1..=VECTOR_LEN, (PART, "runs"))?;
+        let firsts = parse_starts(reader, len, runs, 1..=VECTOR_LEN, (PART, "runs"))?;
         Ok(Self {
             len,
-            starts,
+            starts: unknown_starts(len),
+            firsts,
             values: Box::new(S::parse(reader, runs, nesting + 1)?),
             lengths: Box::new(S::parse(reader, runs, nesting + 1)?),
         })
@@ -229,10 +227,13 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
-        let runs = runs.get_or_insert_default();
-        self.for_each_part(vector, reference, runs, |_, values, lengths, next| {
-            fill_runs(values, lengths, next, out);
-        })
+        let Runs {
+            values, lengths, ..
+        } = &mut **runs.get_or_insert_default();
+        let mut spare = [T::default(); VECTOR_LEN];
+        let starts = self.starts(vector, lengths)?;
+        fill_runs(starts, self.entries(vector, reference, values, &mut spare)?, out);
+        Ok(())
     }
 
     fn pick<T: Word>(
@@ -243,11 +244,17 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         scratch: &mut Scratch<T>,
         out: &mut [T],
     ) -> Result<()> {
-        let Scratch { values, runs, .. } = scratch;
-        let runs = runs.get_or_insert_default();
-        let mut starts = [0; VECTOR_LEN / 64];
-        let entries = self.runs(vector, reference, runs, values, &mut starts)?;
-        pick_entries(&starts, entries, rows, out);
+        let Scratch {
+            values: spare,
+            runs,
+            ..
+        } = scratch;
+        let Runs {
+            values, lengths, ..
+        } = &mut **runs.get_or_insert_default();
+        let starts = self.starts(vector, lengths)?;
+        let entries = self.entries(vector, reference, values, spare)?;
+        pick_entries(starts, entries, rows, out);
         Ok(())
     }
 
@@ -259,14 +266,21 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         runs: &mut SpareRuns<u64>,
         out: &mut Mask,
     ) -> Result<()> {
-        let mut inside = [0; VECTOR_LEN];
-        let runs = runs.get_or_insert_default();
-        self.for_each_part(vector, 0, runs, |_, values, lengths, next| {
-            fill_inside(values, lengths, next, low, high, &mut inside);
-        })?;
-        bitpack::bits(&inside, out);
+        let Runs {
+            lengths, in_range, ..
+        } = &mut **runs.get_or_insert_default();
+        let starts = self.starts(vector, lengths)?;
+        let mut of_runs = |vector| Ok(*in_range.load(&*self.values, vector, low, high)?);
+        let (passing, first) = self.bits_of_runs(vector, &mut of_runs)?;
+        *out = rows_of_runs(&passing, first, starts);
         Ok(())
     }
+}
+
+/// No starts of runs are known.
+fn unknown_starts(len: usize) -> Box<[OnceLock<Mask>]> {
+    let vectors = 0..len.div_ceil(VECTOR_LEN);
+    vectors.map(|_| OnceLock::new()).collect()
 }
 
 /// Runs of a sequence, which tile each of its vectors.
@@ -288,11 +302,12 @@ impl<S: RunSequence> RunVectors for Rle<S> {
         &self,
         mut visit: impl FnMut(usize, &Mask, &[u64], (u64, u64)) -> Result<(), E>,
     ) -> Result<(), E> {
-        let (mut decoded, mut spare) = (Runs::default(), [0; VECTOR_LEN]);
-        let mut starts = [0; VECTOR_LEN / 64];
+        let (mut lengths, mut values) = (DecodedVector::default(), DecodedVector::default());
+        let mut spare = [0; VECTOR_LEN];
         for vector in 0..self.len.div_ceil(VECTOR_LEN) {
-            let entries = self.runs(vector, 0, &mut decoded, &mut spare, &mut starts)?;
-            visit(vector, &starts, entries, bounds(entries))?;
+            let starts = self.starts(vector, &mut lengths)?;
+            let entries = self.entries(vector, 0, &mut values, &mut spare)?;
+            visit(vector, starts, entries, bounds(entries))?;
         }
         Ok(())
     }
@@ -305,7 +320,7 @@ impl<S: RunSequence> RunVectors for Rle<S> {
 impl<S: RunSequence> Rle<S> {
     /// The number of runs.
     pub fn num_runs(&self) -> usize {
-        self.starts.last().map_or(0, |all| *all as usize)
+        self.firsts.last().map_or(0, |all| *all as usize)
     }
 
     /// The value of each run.
@@ -316,7 +331,7 @@ impl<S: RunSequence> Rle<S> {
     /// The runs of the vectors with a selected row.
     pub fn runs_of(&self, selection: &Selection) -> Selection {
         let mut runs = Selection::none(0, self.num_runs());
-        let vectors = self.starts.array_windows();
+        let vectors = self.firsts.array_windows();
         for (vector, [start, end]) in vectors.enumerate() {
             if !selection.is_vector_empty(vector) {
                 runs.add_range(*start as usize..*end as usize);
@@ -331,102 +346,107 @@ impl<S: RunSequence> Rle<S> {
     ///
     /// [`Error::Corrupt`] if runs do not tile a vector.
     pub fn keep_runs(&self, passing: &Selection, selection: &mut Selection) -> Result<()> {
-        let mut runs = Runs::default();
+        let mut lengths = DecodedVector::default();
         for (vector, mask) in selection.vectors_mut() {
-            let (mut flags, mut kept) = ([0; VECTOR_LEN], [0; VECTOR_LEN / 64]);
-            // only lengths are read
-            self.for_each_part(vector, 0u8, &mut runs, |run, _, lengths, next| {
-                let of_runs = passing.mask(run / VECTOR_LEN);
-                fill_bits(&of_runs, run, lengths, next, &mut flags);
-            })?;
-            bitpack::bits(&flags, &mut kept);
-            let words = mask.iter_mut().zip(kept);
+            let starts = self.starts(vector, &mut lengths)?;
+            let (passing, first) = self.bits_of_runs(vector, &mut |runs| Ok(passing.mask(runs)))?;
+            let words = mask.iter_mut().zip(rows_of_runs(&passing, first, starts));
             words.for_each(|(mask, kept)| *mask &= kept);
         }
         Ok(())
     }
 
-    /// The values of the runs of `vector`, and the rows that start one. This is the faster twin of
-    /// [`for_each_part`](Self::for_each_part), for callers that need all runs of all vectors: the sum of the lengths is
-    /// checked once, at the end, and nothing is done run by run with the values. `decoded` is only for this sequence;
-    /// `spare` receives values that were not decoded together.
-    fn runs<'a, T: Word>(
-        &self,
-        vector: usize,
-        reference: T,
-        decoded: &'a mut Runs<T>,
-        spare: &'a mut [T; VECTOR_LEN],
-        starts: &mut Mask,
-    ) -> Result<&'a [T]> {
+    /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
+    pub fn memory_size(&self) -> usize {
+        size_of_val(&self.firsts[..]) + size_of_val(&self.starts[..])
+    }
+
+    /// The indices of a vector's runs.
+    fn runs_of_vector(&self, vector: usize) -> Range<usize> {
+        let first = |vector: usize| self.firsts.get(vector).map_or(0, |first| *first as usize);
+        first(vector)..first(vector + 1)
+    }
+
+    /// The rows of a vector that start a run. `decoded` is only for the lengths.
+    fn starts(&self, vector: usize, decoded: &mut DecodedVector<u64>) -> Result<&Mask> {
+        let starts = self.starts.get(vector).ok_or_else(|| beyond(vector))?;
+        if let Some(known) = starts.get() {
+            return Ok(known);
+        }
+        let computed = self.starts_of_lengths(vector, decoded)?;
+        Ok(starts.get_or_init(|| computed))
+    }
+
+    fn starts_of_lengths(&self, vector: usize, decoded: &mut DecodedVector<u64>) -> Result<Mask> {
         let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
-        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        let (first, end) = (start(vector), start(vector + 1));
-        let count = end - first;
+        let runs = self.runs_of_vector(vector);
         // bytes first: setting bits would wait for those before them in their word
         let mut flags = [0; VECTOR_LEN];
         // lengths are stored minus one, so a run starts at the sum before it plus its index
-        let (mut before, mut all_lengths) = (0usize, 0);
-        let mut filled = 0;
-        while filled < count {
-            let run = first + filled;
-            decoded.load(&*self.values, &*self.lengths, run, end, reference)?;
-            let from = run % VECTOR_LEN;
-            let part = from..VECTOR_LEN.min(from + count - filled);
-            for (run, length) in (filled..).zip(&decoded.lengths[part.clone()]) {
-                flags[before.wrapping_add(run) % VECTOR_LEN] = 1;
+        let (mut before, mut union) = (0usize, 0);
+        let mut run = runs.start;
+        while run < runs.end {
+            let lengths = decoded.load(&*self.lengths, run, runs.end, 0)?;
+            for (index, length) in (run - runs.start..).zip(lengths) {
+                flags[before.wrapping_add(index) % VECTOR_LEN] = 1;
                 // damaged lengths may wrap around: see below
                 before = before.wrapping_add(*length as usize);
-                all_lengths |= length;
+                union |= length;
             }
-            if part.len() < count {
-                spare[filled..filled + part.len()].copy_from_slice(&decoded.values[part.clone()]);
-            }
-            filled += part.len();
+            run += lengths.len();
         }
-        let next = before.wrapping_add(count);
+        let next = before.wrapping_add(runs.len());
         // lengths below that of a vector cannot wrap around
-        ensure(
-            next == rows && all_lengths < VECTOR_LEN as u64,
-            PART,
-            || format!("runs of {next} rows in a vector of {rows}"),
-        )?;
-        bitpack::bits(&flags, starts);
-        let from = first % VECTOR_LEN;
-        Ok(match decoded.values.get(from..from + count) {
-            Some(together) => together,
-            None => &spare[..count],
-        })
+        ensure(next == rows && union < VECTOR_LEN as u64, PART, || {
+            format!("runs of {next} rows in a vector of {rows}")
+        })?;
+        let mut starts = [0; VECTOR_LEN / 64];
+        bitpack::bits(&flags, &mut starts);
+        Ok(starts)
     }
 
-    /// Calls `visit` with the index of a run, values and lengths of runs from it on, and the row at which it starts. All
-    /// of them tile the vector.
-    #[inline(always)]
-    fn for_each_part<T: Word>(
+    /// The entries of a vector's runs. `decoded` is only for the values and the reference; `spare` receives entries that
+    /// were not decoded together.
+    fn entries<'a, T: Word>(
         &self,
         vector: usize,
         reference: T,
-        runs: &mut Runs<T>,
-        mut visit: impl FnMut(usize, &[T], &[u64], usize),
-    ) -> Result<()> {
-        let rows = self.len.saturating_sub(vector * VECTOR_LEN).min(VECTOR_LEN);
-        let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
-        let (mut run, end) = (start(vector), start(vector + 1));
-        let mut next = 0usize;
-        while run < end {
-            let (values, lengths) =
-                runs.load(&*self.values, &*self.lengths, run, end, reference)?;
-            let after = next.saturating_add(sum(lengths));
-            ensure(after <= rows, PART, || {
-                format!("runs beyond the end of a vector of {rows}")
-            })?;
-            visit(run, values, lengths, next);
-            next = after;
-            run += values.len();
+        decoded: &'a mut DecodedVector<T>,
+        spare: &'a mut [T; VECTOR_LEN],
+    ) -> Result<&'a [T]> {
+        let runs = self.runs_of_vector(vector);
+        if runs.start % VECTOR_LEN + runs.len() <= VECTOR_LEN {
+            return decoded.load(&*self.values, runs.start, runs.end, reference);
         }
-        ensure(next == rows, PART, || {
-            format!("runs of {next} rows in a vector of {rows}")
-        })
+        let mut filled = 0;
+        while filled < runs.len() {
+            let next = runs.start + filled;
+            let entries = decoded.load(&*self.values, next, runs.end, reference)?;
+            spare[filled..filled + entries.len()].copy_from_slice(entries);
+            filled += entries.len();
+        }
+        Ok(&spare[..filled])
     }
+
+    /// The bits of a vector's runs, and the index of the first. `of_runs` returns the bits of a vector of runs.
+    fn bits_of_runs(
+        &self,
+        vector: usize,
+        of_runs: &mut impl FnMut(usize) -> Result<Mask>,
+    ) -> Result<(RunBits, usize)> {
+        let runs = self.runs_of_vector(vector);
+        let first = runs.start / VECTOR_LEN;
+        let mut bits = [0; 2 * VECTOR_LEN / 64 + 1];
+        let halves = bits.as_chunks_mut::<{ VECTOR_LEN / 64 }>().0;
+        for (half, vector) in halves.iter_mut().zip(first..runs.end.div_ceil(VECTOR_LEN)) {
+            *half = of_runs(vector)?;
+        }
+        Ok((bits, runs.start % VECTOR_LEN))
+    }
+}
+
+fn beyond(vector: usize) -> Error {
+    corrupt(PART, format!("no runs in vector {vector}"))
 }
 
 #[cfg(test)]
@@ -438,7 +458,8 @@ mod tests {
     fn decoded(length: u64) -> Result<[i64; VECTOR_LEN]> {
         let rle = Rle {
             len: 600,
-            starts: vec![0, 2],
+            starts: unknown_starts(600),
+            firsts: vec![0, 2],
             values: Box::new(Sequence::Constant(7)),
             lengths: Box::new(Sequence::Constant(length.wrapping_sub(1))),
         };

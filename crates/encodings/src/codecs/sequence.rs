@@ -135,6 +135,18 @@ macro_rules! define_sequence {
                     $($(Self::$sequence(codec) => <$codec>::decode(codec, vector, reference, runs, out),)?)+
                 }
             }
+
+            #[inline]
+            fn in_range_next(
+                &self,
+                vector: usize,
+                low: u64,
+                high: u64,
+                runs: &mut SpareRuns<u64>,
+                out: &mut Mask,
+            ) -> Result<()> {
+                self.in_range(vector, low, high, runs, out)
+            }
         }
 
         impl Sequence {
@@ -177,6 +189,14 @@ macro_rules! define_sequence {
                         Ok(())
                     }
                     $($(Self::$sequence(codec) => <$codec>::pick(codec, vector, rows, reference, scratch, out),)?)+
+                }
+            }
+
+            /// As [`SequenceCodec::prefetch`].
+            fn prefetch(&self, vector: usize, rows: &[u32]) {
+                match self {
+                    Self::Constant(_) => {}
+                    $($(Self::$sequence(codec) => <$codec>::prefetch(codec, vector, rows),)?)+
                 }
             }
 
@@ -320,6 +340,14 @@ fn smallest_size(values: &[u64], nesting: usize) -> usize {
 }
 
 impl Sequence {
+    /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
+    pub fn memory_size(&self) -> usize {
+        match self {
+            Self::Rle(runs) => runs.memory_size(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         RunSequence::parse(reader, len, 0)
     }
@@ -439,15 +467,19 @@ impl<'a> SequenceReader<'a> {
     ///
     /// As [`decode`](Self::decode).
     pub fn pick(&self, rows: &[u32], out: &mut [i64]) -> Result<()> {
-        let vector_of = |row: &u32| *row as usize / VECTOR_LEN;
+        let vector_of = |rows: &[u32]| rows.first().map_or(0, |row| *row as usize / VECTOR_LEN);
+        let by_vector = rows.chunk_by(|a, b| *a as usize / VECTOR_LEN == *b as usize / VECTOR_LEN);
+        let mut by_vector = by_vector.peekable();
         self.with_scratch(|scratch| {
             let mut out = out;
-            for rows in rows.chunk_by(|a, b| vector_of(a) == vector_of(b)) {
+            while let Some(rows) = by_vector.next() {
+                if let Some(next) = by_vector.peek() {
+                    self.sequence.prefetch(vector_of(next), next);
+                }
                 let of_vector = out.split_off_mut(..rows.len().min(out.len()));
-                let of_vector = of_vector.unwrap_or_default();
-                let vector = vector_of(&rows[0]);
+                let (of_vector, reference) = (of_vector.unwrap_or_default(), self.reference);
                 self.sequence
-                    .pick_of(vector, rows, self.reference, scratch, of_vector)?;
+                    .pick_of(vector_of(rows), rows, reference, scratch, of_vector)?;
             }
             Ok(())
         })

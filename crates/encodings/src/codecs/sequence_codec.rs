@@ -117,6 +117,10 @@ pub(crate) trait SequenceCodec: Sized {
         Ok(())
     }
 
+    /// Starts loading what [`pick`](Self::pick) will read, if few rows are picked: their bytes are too far apart for the
+    /// processor to load them ahead by itself.
+    fn prefetch(&self, _vector: usize, _rows: &[u32]) {}
+
     /// Sets a bit per row of a vector whose value is in `low..=high`. Bits beyond the end are arbitrary. `runs` is as in
     /// [`decode`](Self::decode), without a reference.
     fn in_range(
@@ -166,6 +170,15 @@ pub(crate) trait RunSequence: Sized {
         runs: &mut SpareRuns<T>,
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()>;
+    /// As [`SequenceCodec::in_range`].
+    fn in_range_next(
+        &self,
+        vector: usize,
+        low: u64,
+        high: u64,
+        runs: &mut SpareRuns<u64>,
+        out: &mut Mask,
+    ) -> Result<()>;
 }
 
 /// Checks that a sequence of this nesting may have parts.
@@ -202,46 +215,86 @@ pub(crate) type SpareRuns<T> = Option<Box<Runs<T>>>;
 /// The runs decoded last: those of a vector of rows are rarely a whole vector of runs, and the next vector uses the
 /// rest.
 pub(crate) struct Runs<T> {
-    vector: Option<usize>,
-    pub values: [T; VECTOR_LEN],
-    pub lengths: [u64; VECTOR_LEN],
-    /// For the runs that values and lengths consist of.
-    of_values: SpareRuns<T>,
-    of_lengths: SpareRuns<u64>,
+    pub values: DecodedVector<T>,
+    pub lengths: DecodedVector<u64>,
+    /// The runs whose values are in a range.
+    pub in_range: RunsInRange,
 }
 
 impl<T: Word> Default for Runs<T> {
     fn default() -> Self {
         Self {
-            vector: None,
-            values: [T::default(); VECTOR_LEN],
-            lengths: [0; VECTOR_LEN],
-            of_values: None,
-            of_lengths: None,
+            values: DecodedVector::default(),
+            lengths: DecodedVector::default(),
+            in_range: RunsInRange::default(),
         }
     }
 }
 
-impl<T: Word> Runs<T> {
-    /// The values and lengths from `run` on, up to `end` or the end of its vector.
+/// The vector of a sequence that was decoded last.
+pub(crate) struct DecodedVector<T> {
+    vector: Option<usize>,
+    entries: [T; VECTOR_LEN],
+    /// For the runs that the sequence consists of.
+    runs: SpareRuns<T>,
+}
+
+impl<T: Word> Default for DecodedVector<T> {
+    fn default() -> Self {
+        Self {
+            vector: None,
+            entries: [T::default(); VECTOR_LEN],
+            runs: None,
+        }
+    }
+}
+
+impl<T: Word> DecodedVector<T> {
+    /// The entries of `sequence` from `first` on, up to `end` or the end of the vector.
     #[inline]
     pub fn load<S: RunSequence>(
         &mut self,
-        values: &S,
-        lengths: &S,
-        run: usize,
+        sequence: &S,
+        first: usize,
         end: usize,
         reference: T,
-    ) -> Result<(&[T], &[u64])> {
-        let vector = run / VECTOR_LEN;
+    ) -> Result<&[T]> {
+        let vector = first / VECTOR_LEN;
         if self.vector != Some(vector) {
             self.vector = None;
-            values.decode_next(vector, reference, &mut self.of_values, &mut self.values)?;
-            lengths.decode_next(vector, 0, &mut self.of_lengths, &mut self.lengths)?;
+            sequence.decode_next(vector, reference, &mut self.runs, &mut self.entries)?;
             self.vector = Some(vector);
         }
-        let first = run % VECTOR_LEN;
-        let part = first..(first + end - run).min(VECTOR_LEN);
-        Ok((&self.values[part.clone()], &self.lengths[part]))
+        let from = first % VECTOR_LEN;
+        Ok(&self.entries[from..(from + end - first).min(VECTOR_LEN)])
+    }
+}
+
+/// The entries of a vector of a sequence that are in a range.
+#[derive(Default)]
+pub(crate) struct RunsInRange {
+    /// The vector, and the range.
+    of: Option<(usize, u64, u64)>,
+    mask: Mask,
+    runs: SpareRuns<u64>,
+}
+
+impl RunsInRange {
+    /// The entries of a vector of `sequence` that are in `low..=high`.
+    #[inline]
+    pub fn load<S: RunSequence>(
+        &mut self,
+        sequence: &S,
+        vector: usize,
+        low: u64,
+        high: u64,
+    ) -> Result<&Mask> {
+        let of = Some((vector, low, high));
+        if self.of != of {
+            self.of = None;
+            sequence.in_range_next(vector, low, high, &mut self.runs, &mut self.mask)?;
+            self.of = of;
+        }
+        Ok(&self.mask)
     }
 }

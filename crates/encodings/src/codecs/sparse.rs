@@ -11,7 +11,7 @@
 
 use crate::VECTOR_LEN;
 use crate::codecs::sequence_codec::{
-    RUNS_A_BYTE, RunSequence, SequenceCodec, SpareRuns, check_nesting, parse_starts,
+    RUNS_A_BYTE, RunSequence, Runs, SequenceCodec, SpareRuns, check_nesting, parse_starts,
 };
 use crate::error::{Error, Result, ensure};
 use crate::masks::{Mask, set_bit};
@@ -174,14 +174,16 @@ impl<S: RunSequence> Sparse<S> {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (mut exception, end) = (start(vector), start(vector + 1));
         while exception < end {
-            let part = runs.load(&*self.exceptions, &*self.rows, exception, end, reference)?;
-            for (value, row) in part.0.iter().zip(part.1) {
+            let Runs { values, lengths, .. } = &mut **runs;
+            let values = values.load(&*self.exceptions, exception, end, reference)?;
+            let rows = lengths.load(&*self.rows, exception, end, 0)?;
+            for (value, row) in values.iter().zip(rows) {
                 ensure(*row < VECTOR_LEN as u64, PART, || {
                     format!("row {row} of a vector")
                 })?;
                 visit(*row as usize, *value);
             }
-            exception += part.0.len();
+            exception += values.len();
         }
         Ok(())
     }
