@@ -1,10 +1,10 @@
 //! Batches: the rows that a program runs over at once.
 
 use vectile_encodings::layout::SequenceReader;
+use vectile_encodings::row_list::push_rows;
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::Result;
 
-use crate::row_list::push_rows;
 use crate::vector::Mask;
 
 /// If at most one row of this many is selected, of vectors with a selected row, rows are picked before they are computed

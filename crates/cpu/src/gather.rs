@@ -16,7 +16,11 @@ pub(crate) fn gather<T: Copy + AsI64>(
     out: &mut [i64; VECTOR_LEN],
 ) {
     let pairs = keys.iter().zip(out);
-    gather_each(values, missing, pairs.map(|(key, out)| (key.wrapping_sub(first), out)));
+    gather_each(
+        values,
+        missing,
+        pairs.map(|(key, out)| (key.wrapping_sub(first), out)),
+    );
 }
 
 /// Replaces indices by the values at them, or by `missing` where there is none.
@@ -25,7 +29,11 @@ pub(crate) fn replace<T: Copy + AsI64>(
     missing: i64,
     indices: &mut [i64; VECTOR_LEN],
 ) {
-    gather_each(values, missing, indices.iter_mut().map(|index| (*index, index)));
+    gather_each(
+        values,
+        missing,
+        indices.iter_mut().map(|index| (*index, index)),
+    );
 }
 
 #[inline(always)]

@@ -74,7 +74,6 @@ mod primitives;
 mod program;
 mod reader;
 mod row_group;
-mod row_list;
 mod rows;
 mod table;
 mod vector;

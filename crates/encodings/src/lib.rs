@@ -48,6 +48,7 @@ mod offsets;
 mod patches;
 mod predicate;
 mod residuals;
+pub mod row_list;
 mod rows;
 mod selection;
 pub mod simd;

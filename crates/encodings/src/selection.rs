@@ -7,6 +7,7 @@ use arrow::buffer::BooleanBuffer;
 
 use crate::VECTOR_LEN;
 use crate::masks::{self, Mask, for_each_bit};
+use crate::row_list::push_rows;
 use crate::simd;
 
 const WORDS: usize = VECTOR_LEN / 64;
@@ -293,6 +294,9 @@ impl Selection {
     }
 }
 
+/// Up to this many rows of a vector are visited one by one, without a list.
+const FEW_ROWS: usize = 32;
+
 /// A vector with at least one selected row.
 pub(crate) struct Selected<'a> {
     /// Index of the vector in the row group.
@@ -322,8 +326,20 @@ impl Selected<'_> {
         if self.is_full() {
             out.extend_from_slice(&values[..self.rows]);
         } else {
-            self.for_each(|row| out.push(values[row]));
+            self.append_by(|row| values[row], out);
         }
+    }
+
+    /// Appends a value for each selected row.
+    #[inline]
+    pub fn append_by<T>(&self, value: impl Fn(usize) -> T, out: &mut Vec<T>) {
+        if self.count <= FEW_ROWS {
+            return self.for_each(|row| out.push(value(row)));
+        }
+        // a list has a known length, so that the vector grows once
+        let mut rows = Vec::new();
+        push_rows(self.mask, 0, &mut rows);
+        out.extend(rows.iter().map(|row| value(*row as usize % VECTOR_LEN)));
     }
 }
 

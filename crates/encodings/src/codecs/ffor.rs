@@ -113,7 +113,7 @@ impl SequenceCodec for Ffor {
             // words are narrower than most values: only selected ones are widened
             let base = reference.plus(self.base(vector));
             self.residuals.unpack_words(vector, words);
-            selected.for_each(|row| out.push(base.plus(u64::from(words[row]))));
+            selected.append_by(|row| base.plus(u64::from(words[row])), out);
         }
         Ok(())
     }

@@ -232,7 +232,11 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         } = &mut **runs.get_or_insert_default();
         let mut spare = [T::default(); VECTOR_LEN];
         let starts = self.starts(vector, lengths)?;
-        fill_runs(starts, self.entries(vector, reference, values, &mut spare)?, out);
+        fill_runs(
+            starts,
+            self.entries(vector, reference, values, &mut spare)?,
+            out,
+        );
         Ok(())
     }
 

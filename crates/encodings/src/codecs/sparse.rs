@@ -174,7 +174,9 @@ impl<S: RunSequence> Sparse<S> {
         let start = |i: usize| self.starts.get(i).map_or(0, |s| *s as usize);
         let (mut exception, end) = (start(vector), start(vector + 1));
         while exception < end {
-            let Runs { values, lengths, .. } = &mut **runs;
+            let Runs {
+                values, lengths, ..
+            } = &mut **runs;
             let values = values.load(&*self.exceptions, exception, end, reference)?;
             let rows = lengths.load(&*self.rows, exception, end, 0)?;
             for (value, row) in values.iter().zip(rows) {

@@ -106,7 +106,10 @@ impl SharedExec {
         partition: usize,
         context: &Arc<TaskContext>,
     ) -> Shared<BoxFuture<'static, Collected>> {
-        let key = (partition, self.input.output_partitioning().partition_count());
+        let key = (
+            partition,
+            self.input.output_partitioning().partition_count(),
+        );
         let partitions = self.state.partitions.lock();
         let mut partitions = partitions.unwrap_or_else(PoisonError::into_inner);
         let state = partitions.entry(key).or_insert_with(|| PartitionState {
@@ -146,10 +149,7 @@ async fn collect(plan: Plan, partition: usize, context: Arc<TaskContext>) -> Col
 
 /// True if there was not enough memory.
 fn is_exhausted(error: &DataFusionError) -> bool {
-    matches!(
-        error.find_root(),
-        DataFusionError::ResourcesExhausted(_)
-    )
+    matches!(error.find_root(), DataFusionError::ResourcesExhausted(_))
 }
 
 impl DisplayAs for SharedExec {
@@ -263,10 +263,7 @@ fn has_shared(plan: &Plan) -> bool {
 }
 
 /// `states` are those of the original, each with that of the copy.
-fn replaced(
-    plan: &Plan,
-    states: &mut Vec<(Arc<SharedState>, Arc<SharedState>)>,
-) -> Result<Plan> {
+fn replaced(plan: &Plan, states: &mut Vec<(Arc<SharedState>, Arc<SharedState>)>) -> Result<Plan> {
     let children = plan.children().into_iter();
     let children = children.map(|child| stack::grown(|| replaced(child, states)));
     let mut children: Vec<Plan> = children.collect::<Result<_>>()?;

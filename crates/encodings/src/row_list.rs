@@ -1,11 +1,10 @@
 //! Lists of the rows of a mask.
 
-use vectile_encodings::VECTOR_LEN;
-
-use crate::vector::{Mask, for_each_row};
+use crate::VECTOR_LEN;
+use crate::masks::{Mask, for_each_bit};
 
 /// Appends the rows whose bit is set, ascending; that of the first bit is `first`.
-pub(crate) fn push_rows(mask: &Mask, first: u32, rows: &mut Vec<u32>) {
+pub fn push_rows(mask: &[u64; VECTOR_LEN / 64], first: u32, rows: &mut Vec<u32>) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("popcnt") {
         // SAFETY: the processor has the instructions.
@@ -16,7 +15,7 @@ pub(crate) fn push_rows(mask: &Mask, first: u32, rows: &mut Vec<u32>) {
 
 fn push_singly(mask: &Mask, first: u32, rows: &mut Vec<u32>) {
     rows.reserve(VECTOR_LEN);
-    for_each_row(mask, |row| rows.push(first + row as u32));
+    for_each_bit(mask, |row| rows.push(first + row as u32));
 }
 
 /// The compiler does not use compressing stores by itself: they take a third of the time of pushing single rows.
