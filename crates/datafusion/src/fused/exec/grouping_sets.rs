@@ -96,33 +96,39 @@ impl GroupingSets {
         }
         let mut levels = vec![finest];
         for keys in self.from_fine_to_coarse() {
-            if levels.iter().any(|groups| groups.keys == keys) {
-                continue;
+            if !levels.iter().any(|groups| groups.keys == keys) {
+                let finer = Groups::smallest(&levels, &keys)?;
+                let groups = finer.by(&keys, partial, memory, context).await?;
+                levels.push(groups);
             }
-            let finer = levels.iter().filter(|groups| groups.have(&keys));
-            let finer = finer.min_by_key(|groups| groups.num_rows());
-            let finer = finer.ok_or_else(|| internal_datafusion_err!("no finest groups"))?;
-            let groups = finer.by(&keys, partial, memory, context).await?;
-            levels.push(groups);
         }
         let mut results = Vec::new();
         for (number, keys) in self.sets.iter().enumerate() {
-            let id = self.grouping_id(number, schema.field(self.num_keys).data_type())?;
-            let groups = levels.iter().find(|groups| groups.keys == *keys);
-            for states in groups.map_or(&[][..], |groups| &groups.states) {
-                let mut columns = self.key_columns(keys, states, schema);
-                columns.push(id.to_array_of_size(states.num_rows())?);
-                let states = states.columns().get(keys.len()..).unwrap_or_default();
-                columns.extend(function::results(states, functions)?);
-                results.push(RecordBatch::try_new(Arc::clone(schema), columns)?);
+            let groups = Groups::smallest(&levels, keys)?;
+            if keys.is_empty() {
+                let totals = groups.totals(functions)?;
+                results.push(self.rows(number, &[], totals, 1, schema)?);
+                continue;
+            }
+            for batch in &groups.states {
+                let mut states = batch.columns();
+                let keys = states.split_off(..keys.len()).unwrap_or_default();
+                let of_functions = function::results(states, functions)?;
+                results.push(self.rows(number, keys, of_functions, batch.num_rows(), schema)?);
             }
         }
         Ok(results)
     }
 
-    /// The sets, those of more keys first.
+    /// True if one of the sets has all keys.
+    pub(crate) fn have_finest(&self) -> bool {
+        self.sets.iter().any(|keys| keys.len() == self.num_keys)
+    }
+
+    /// The sets that have keys, those of more keys first.
     fn from_fine_to_coarse(&self) -> Vec<Vec<usize>> {
         let mut sets = self.sets.clone();
+        sets.retain(|keys| !keys.is_empty());
         sets.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
         sets
     }
@@ -141,32 +147,61 @@ impl GroupingSets {
         ScalarValue::UInt64(Some(above | omitted)).cast_to(data_type)
     }
 
-    /// A column for each key: one of `states`, or nulls if the set omits the key.
-    fn key_columns(
+    /// Result rows of a set, from its own keys and the results of functions. Keys that it omits are null.
+    fn rows(
         &self,
-        keys: &[usize],
-        states: &RecordBatch,
+        number: usize,
+        keys: &[ArrayRef],
+        results: Vec<ArrayRef>,
+        rows: usize,
         schema: &SchemaRef,
-    ) -> Vec<ArrayRef> {
-        let columns = (0..self.num_keys).map(|key| match keys.binary_search(&key) {
-            Ok(column) => Arc::clone(states.column(column)),
-            Err(_) => new_null_array(schema.field(key).data_type(), states.num_rows()),
-        });
-        columns.collect()
+    ) -> Result<RecordBatch> {
+        let own = self.sets.get(number).map_or(&[][..], Vec::as_slice);
+        let own = |key| keys.get(own.binary_search(&key).ok()?).cloned();
+        let nulls = |key| new_null_array(schema.field(key).data_type(), rows);
+        let mut columns: Vec<ArrayRef> = (0..self.num_keys)
+            .map(|key| own(key).unwrap_or_else(|| nulls(key)))
+            .collect();
+        let id = self.grouping_id(number, schema.field(self.num_keys).data_type())?;
+        columns.push(id.to_array_of_size(rows)?);
+        columns.extend(results);
+        Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
     }
 }
 
 impl Groups {
-    /// True if each of `keys` is a key of these groups.
-    fn have(&self, keys: &[usize]) -> bool {
-        keys.iter().all(|key| self.keys.binary_search(key).is_ok())
+    /// The fewest of the groups that have `keys`: those by just these keys, if there are any.
+    fn smallest<'a>(levels: &'a [Self], keys: &[usize]) -> Result<&'a Self> {
+        let have_keys = |groups: &&Self| keys.iter().all(|key| groups.keys.contains(key));
+        let finer = levels.iter().filter(have_keys);
+        finer
+            .min_by_key(|groups| (groups.num_rows(), groups.keys.len()))
+            .ok_or_else(|| internal_datafusion_err!("no finest groups"))
+    }
+
+    /// The results over all groups, of which there may be none. A group's accumulator would take a count of zero for a
+    /// value.
+    fn totals(&self, functions: &[Named]) -> Result<Vec<ArrayRef>> {
+        let mut first = self.keys.len();
+        let totals = functions.iter().map(|(_, aggregate)| {
+            let mut accumulator = aggregate.create_accumulator()?;
+            let own = first..first + aggregate.state_fields()?.len();
+            first = own.end;
+            for states in &self.states {
+                let own = states.columns().get(own.clone());
+                let own = own.ok_or_else(|| internal_datafusion_err!("too few states"))?;
+                accumulator.merge_batch(own)?;
+            }
+            accumulator.evaluate()?.to_array()
+        });
+        totals.collect()
     }
 
     fn num_rows(&self) -> usize {
         self.states.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// The coarser groups by `keys`. Without keys there is one group, even of no rows.
+    /// The coarser groups by `keys`, of which there is at least one.
     async fn by(
         &self,
         keys: &[usize],
@@ -196,7 +231,7 @@ impl Groups {
             (key, field.name().clone())
         });
         let group_by = PhysicalGroupBy::new_single(group_by.collect());
-        if self.num_rows() > FEW_GROUPS && !keys.is_empty() {
+        if self.num_rows() > FEW_GROUPS {
             let by = Partitioning::Hash(group_by.input_exprs(), PARTS);
             input = Arc::new(RepartitionExec::try_new(input, by)?);
         }

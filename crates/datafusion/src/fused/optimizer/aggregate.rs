@@ -116,6 +116,10 @@ impl Fusing<'_> {
         let is_auto = self.is_on_cpu && self.options.fuse == FuseMode::Auto;
         if is_auto {
             check_values(&partial, &relation)?;
+            // groups that no set has may be many more than those of the sets
+            if sets.as_ref().is_some_and(|sets| !sets.have_finest()) {
+                return Err(FallbackReason::GroupingSets);
+            }
         }
         if has_limit && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::AnyGroups);
