@@ -56,6 +56,7 @@ mod source;
 mod stack;
 mod statistics;
 mod text;
+mod windows;
 
 pub use container::{ContainerFileFormat, ContainerFileFormatFactory};
 pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};

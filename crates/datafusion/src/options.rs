@@ -216,7 +216,7 @@ settings! {
     fuse: FuseMode, "fuse", FuseMode::Auto,
         "Controls which aggregates of Vectile tables run, with their joins, as programs over encoded vectors on the CPU, \
          where no GPU runs them: `auto`, those of large tables, which are expected to be faster; `on`, all for which there \
-         is a program; `off`, none.";
+         is a program; `off`, none. With `off`, window functions are DataFusion's, too.";
     gpu: GpuMode, "gpu", GpuMode::Auto,
         "Controls which queries run on the GPU: `auto`, those expected to be faster there; `on`, all for which there \
          is a kernel; `off`, none; `require`, all, and others fail.";

@@ -29,7 +29,7 @@ use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
-use crate::{limits, nullable, plan_cache, pushdown};
+use crate::{limits, nullable, plan_cache, pushdown, windows};
 
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
@@ -101,6 +101,7 @@ fn change_rules(
     limits::replace_rules(rules);
     nullable::insert_rule(rules);
     plan_cache::insert_rule(rules);
+    windows::insert_rule(rules);
     PlanCache::new(insert(rules))
 }
 

@@ -607,8 +607,8 @@ async fn plans_say_what_is_fused_and_what_is_not() {
             "gpu=filter and project on CPU emulator",
         ),
         (
-            "SELECT name, int, count(*) FROM packed WHERE int > 3 GROUP BY CUBE (name, int)",
-            "gpu=filter and project on CPU emulator",
+            "SELECT name, int, count(*) FROM packed WHERE int > 3 GROUP BY ROLLUP (name, int)",
+            "filter=int@1 > 3, sets=[(), (name), (name, int)], columns=[",
         ),
         (
             "SELECT float, count(*) FROM packed GROUP BY float",

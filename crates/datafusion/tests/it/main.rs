@@ -30,4 +30,5 @@ mod sums;
 mod support;
 mod tables;
 mod text;
+mod windows;
 mod write;

@@ -43,7 +43,11 @@ impl<O: Operation> FusedRun<O> {
     /// Returns a stream of the rows, or of DataFusion's operators if there is no program, too little memory, or an error
     /// that is no defect.
     pub(super) async fn rows_of_program(self) -> Result<SendableRecordBatchStream> {
-        match self.computed_by_program().await {
+        let completed = async {
+            let rows = self.computed_by_program().await?;
+            self.plan.operation.completed(rows, &self.context).await
+        };
+        match completed.await {
             Ok(rows) => self.stream(rows),
             // they may not need what a program failed at: it computes rows that a later condition drops
             Err(error) if !error::is_internal(&error) => {

@@ -3,7 +3,8 @@
 //! ```text
 //!  kernel ─┬─ totals ──────────────────────────────────────────────────────▶ result, without GROUP BY
 //!          └─ groups of a batch ─▶ pruned, if they are all ─▶ states ─┬────▶ results, if each group occurs once
-//!                                                                     └─▶ merged by DataFusion's final aggregate
+//!                                                                     ├─▶ merged by DataFusion's final aggregate
+//!                                                                     └─▶ grouping sets, of groups by all keys
 //! ```
 
 use std::fmt;
@@ -27,6 +28,7 @@ use vectile_pipeline::{Expr, GroupKey, Groups, Output, PostAggregation, Total};
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
 use super::fused_plan::FusedPlan;
+use super::grouping_sets::GroupingSets;
 use super::operation::{CollectedRows, Collector, Operation, in_memory};
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
@@ -62,6 +64,8 @@ pub(crate) struct Aggregation {
     pub(crate) has_distinct_groups: bool,
     /// Nested aggregation of the kernel's groups. If set, `functions` and `keys` describe the outer aggregate.
     pub(crate) nested: Option<NestedAggregationPlan>,
+    /// Grouping sets. If set, the partial step of `aggregates` groups by all keys.
+    pub(crate) sets: Option<GroupingSets>,
     /// Group pruning, if the parents need only some groups.
     pub(crate) pruning: Option<ResultPruning>,
 }
@@ -70,7 +74,7 @@ impl Aggregation {
     /// Adds a pruning of groups. Returns false, and changes nothing, if all groups are needed for it.
     pub(crate) fn prune(&mut self, pruning: &GroupPruning) -> Result<bool, FallbackReason> {
         let keys = self.keys.len();
-        if !self.has_distinct_groups || keys == 0 {
+        if !self.has_distinct_groups || keys == 0 || self.sets.is_some() {
             return Ok(false);
         }
         let mut groups = self.pruning.clone().unwrap_or_default();
@@ -198,6 +202,11 @@ impl Operation for Aggregation {
         if let Some(nested) = &self.nested {
             write!(f, "{nested}")?;
         }
+        if let Some(sets) = &self.sets {
+            let keys = self.aggregates.partial.group_expr().expr().iter();
+            let names: Vec<&str> = keys.map(|(_, name)| name.as_str()).collect();
+            write!(f, ", sets=[{}]", sets.display(&names))?;
+        }
         match &self.pruning {
             Some(pruning) => write!(f, "{pruning}"),
             None => Ok(()),
@@ -225,7 +234,6 @@ impl Operation for Aggregation {
     }
 
     fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> GroupCollector {
-        let consumer = MemoryConsumer::new("VectileGpuGroups");
         GroupCollector {
             aggregation: self,
             rows,
@@ -234,7 +242,7 @@ impl Operation for Aggregation {
             are_results: false,
             pending: Vec::new(),
             pending_memory: Vec::new(),
-            memory: consumer.register(context.memory_pool()),
+            memory: memory_of_groups(context),
         }
     }
 
@@ -277,6 +285,27 @@ impl Operation for Aggregation {
         };
         let width = self.functions.iter().map(|(function, _)| function.width());
         self.clone().total(&vec![total; width.sum()])
+    }
+
+    /// Makes the results of grouping sets of the states of groups by all keys.
+    async fn completed(
+        &self,
+        rows: CollectedRows,
+        context: &Arc<TaskContext>,
+    ) -> Result<CollectedRows> {
+        let Some(sets) = &self.sets else {
+            return Ok(rows);
+        };
+        let memory = rows.memory.unwrap_or_else(|| memory_of_groups(context));
+        let Aggregates { partial, last } = &self.aggregates;
+        let groups = (rows.batches, !rows.are_states);
+        let schema = last.schema();
+        let results = sets.results(partial, &self.functions, &schema, groups, &memory, context);
+        Ok(CollectedRows {
+            batches: results.await?,
+            are_states: false,
+            memory: Some(memory),
+        })
     }
 
     fn stream(
@@ -376,11 +405,11 @@ impl GroupCollector {
         if is_all {
             self.prune_pending()?;
         }
-        self.are_results = is_all;
+        self.are_results = is_all && self.aggregation.sets.is_none();
         self.add_pending()?;
         let collected = CollectedRows {
             batches: self.batches,
-            are_states: !self.are_results,
+            are_states: !is_all,
             memory: Some(self.memory),
         };
         Ok((self.aggregation, collected))
@@ -431,6 +460,11 @@ impl GroupCollector {
         self.batches.push(batch);
         Ok(())
     }
+}
+
+/// A memory reservation for states and results of groups.
+fn memory_of_groups(context: &TaskContext) -> MemoryReservation {
+    MemoryConsumer::new("VectileGpuGroups").register(context.memory_pool())
 }
 
 /// The aggregate in another mode, over `input`.

@@ -75,7 +75,16 @@ impl<O: Operation> FusedRun<O> {
         let query = self.plan.auto.as_ref().map(|_| self.plan.identity());
         let query = query.unwrap_or_default();
         let mut work = None;
-        let reason = match self.answer(&query, &mut work, &metrics).await {
+        let answer = async {
+            let answer = self.answer(&query, &mut work, &metrics).await?;
+            let Ok(mut answer) = answer else {
+                return Ok(answer);
+            };
+            let operation = &self.plan.operation;
+            answer.rows = operation.completed(answer.rows, &self.context).await?;
+            Ok(Ok(answer))
+        };
+        let reason = match answer.await {
             Ok(Ok(answer)) => {
                 let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
                 let rows = self.stream(answer.rows)?;

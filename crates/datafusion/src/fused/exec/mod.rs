@@ -14,6 +14,7 @@ pub(crate) mod fused_join;
 pub(crate) mod fused_nodes;
 pub(crate) mod fused_plan;
 mod fused_run;
+pub(crate) mod grouping_sets;
 pub(crate) mod input;
 pub(crate) mod metrics;
 pub(crate) mod operation;

@@ -83,6 +83,15 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
     /// The result for empty input.
     fn of_no_rows(&self) -> Result<CollectedRows>;
 
+    /// Completes collected rows where that takes operators, which may run out of memory.
+    fn completed(
+        &self,
+        rows: CollectedRows,
+        _: &Arc<TaskContext>,
+    ) -> impl Future<Output = Result<CollectedRows>> + Send {
+        std::future::ready(Ok(rows))
+    }
+
     /// The node's rows from collected batches, of the session's batch size; `are_states` as in [`CollectedRows`].
     fn stream(
         &self,

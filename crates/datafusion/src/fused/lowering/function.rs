@@ -260,16 +260,22 @@ pub(crate) fn results_of(
     functions: &[Named],
     schema: &SchemaRef,
 ) -> Result<RecordBatch> {
-    let rows = states.num_rows();
     let mut columns = states.columns();
     let own = columns.split_off(..keys);
-    let mut results = own.unwrap_or_default().to_vec();
-    for (function, aggregate) in functions {
-        let own = columns.split_off(..aggregate.state_fields()?.len());
+    let mut all = own.unwrap_or_default().to_vec();
+    all.extend(results(columns, functions)?);
+    Ok(RecordBatch::try_new(Arc::clone(schema), all)?)
+}
+
+/// The results of `functions`, from all their states, in which each group occurs once.
+pub(crate) fn results(mut states: &[ArrayRef], functions: &[Named]) -> Result<Vec<ArrayRef>> {
+    let rows = states.first().map_or(0, |states| states.len());
+    let results = functions.iter().map(|(function, aggregate)| {
+        let own = states.split_off(..aggregate.state_fields()?.len());
         let own = own.ok_or_else(|| internal_datafusion_err!("too few states"))?;
-        results.push(result_of(*function, aggregate, own, rows)?);
-    }
-    Ok(RecordBatch::try_new(Arc::clone(schema), results)?)
+        result_of(*function, aggregate, own, rows)
+    });
+    results.collect()
 }
 
 /// The results of a function, from states in which each group occurs once.

@@ -16,6 +16,7 @@ use super::fusing::{Fused, Fusing, Joins};
 use super::relation::{FusedParts, FusionTarget};
 use crate::fused::cost_model::Work;
 use crate::fused::exec::fused_aggregate::Aggregation;
+use crate::fused::exec::grouping_sets::GroupingSets;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::Lowering;
 use crate::fused::lowering::function::{self, Function, Named};
@@ -100,20 +101,27 @@ impl Fusing<'_> {
         aggregates: Aggregates,
         pruning: Option<&GroupPruning>,
     ) -> Fused {
+        let sets = GroupingSets::of(aggregates.partial.group_expr());
+        let has_limit = aggregates.partial.limit_options().is_some();
+        let aggregates = match &sets {
+            Some(_) => aggregates.by_all_keys()?,
+            None => aggregates,
+        };
         let Some((partial, relation)) = relation_of(&aggregates, self.probe_side())? else {
-            return match self.is_on_cpu {
+            return match self.is_on_cpu || sets.is_some() {
                 true => Ok(None),
                 false => self.fuse_nested(plan, aggregates, pruning),
             };
         };
-        if !partial.group_expr().is_single() {
-            return Err(FallbackReason::GroupingSets);
-        }
         let is_auto = self.is_on_cpu && self.options.fuse == FuseMode::Auto;
         if is_auto {
             check_values(&partial, &relation)?;
+            // groups that no set has may be many more than those of the sets
+            if sets.as_ref().is_some_and(|sets| !sets.have_finest()) {
+                return Err(FallbackReason::GroupingSets);
+            }
         }
-        if partial.limit_options().is_some() && self.options.gpu != GpuMode::Require {
+        if has_limit && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::AnyGroups);
         }
         let target = GroupTarget {
@@ -128,12 +136,16 @@ impl Fusing<'_> {
         };
         let has_distinct_groups = parts.has_distinct_groups();
         let GroupOutputs { keys, functions } = &parts.outputs;
+        if sets.is_some() && keys.of_kernel().is_empty() {
+            return Err(FallbackReason::GroupingSets);
+        }
         let functions = functions.iter().copied();
         let aggregation = Aggregation {
             functions: with_names(functions, &aggregates),
             keys: keys.clone(),
             has_distinct_groups,
             nested: None,
+            sets,
             pruning: None,
             aggregates,
         };
@@ -179,6 +191,7 @@ impl Fusing<'_> {
             keys: lowered.keys,
             has_distinct_groups: lowered.has_distinct_groups,
             nested: Some(lowered.nested),
+            sets: None,
             pruning: None,
             aggregates: outer,
         };

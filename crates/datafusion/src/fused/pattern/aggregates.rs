@@ -30,6 +30,23 @@ impl Aggregates {
             last: Arc::new(last.clone()),
         })
     }
+
+    /// With a partial step that groups by all keys of its grouping sets, and has no limit.
+    pub(crate) fn by_all_keys(self) -> Result<Self> {
+        let partial = self.partial.as_ref();
+        let by_all_keys = AggregateExec::try_new(
+            AggregateMode::Partial,
+            PhysicalGroupBy::new_single(partial.group_expr().expr().to_vec()),
+            partial.aggr_expr().to_vec(),
+            partial.filter_expr().to_vec(),
+            Arc::clone(partial.input()),
+            partial.input_schema(),
+        )?;
+        Ok(Self {
+            partial: Arc::new(by_all_keys),
+            ..self
+        })
+    }
 }
 
 /// Plans an aggregate of `input` by `keys`, in two steps. The columns of the keys come first.
