@@ -8,12 +8,13 @@
 //! ```
 
 use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::dispatched;
 use vectile_pipeline::Result;
 
 use crate::batch::Batch;
 use crate::group::{Combination, Combinations, Key};
 use crate::reader::Reader;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::vector::{Mask, Vector, count, for_each_row};
 
 /// Up to this many combinations have a group each.
@@ -78,6 +79,13 @@ impl Sample {
         }
         // of n random rows of g groups, n² / 2g repeat one before: here g is more than the number of rows
         let repeated = (self.rows - groups) as u128;
+        if let Some(t) = std::env::var("VECTILE_T")
+            .ok()
+            .and_then(|t| t.parse::<f64>().ok())
+        {
+            self.is_distinct = groups as f64 >= t * self.rows as f64;
+            return self.is_distinct;
+        }
         self.is_distinct = repeated * 2 * self.all as u128 <= (self.rows as u128).pow(2);
         self.is_distinct
     }
@@ -195,6 +203,37 @@ impl Numbering {
     }
 }
 
+/// Combinations of groups and of a batch's rows.
+struct Combined<'a, T> {
+    found: &'a mut Vec<T>,
+    rows: &'a [T; VECTOR_LEN],
+}
+
+impl<T: Combination> table::Keys for Combined<'_, T> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    #[inline(always)]
+    fn is_equal(&self, group: u32, row: usize) -> bool {
+        self.found[group as usize] == self.rows[row]
+    }
+
+    #[inline(always)]
+    fn push(&mut self, row: usize) {
+        self.found.push(self.rows[row]);
+    }
+}
+
+dispatched! {
+    fn hash_all<T: Combination>(combinations: &[T; VECTOR_LEN], hashes: &mut [u64; VECTOR_LEN]) {
+        for (hash, combination) in hashes.iter_mut().zip(combinations) {
+            *hash = combination.hash();
+        }
+    }
+}
+
 impl<T: Combination> Hashed<T> {
     fn number(
         &mut self,
@@ -214,35 +253,22 @@ impl<T: Combination> Hashed<T> {
             found,
             sample,
         } = self;
-        if !sample.is_distinct {
-            table.reserve(found.len() + VECTOR_LEN, |group| {
-                found[group as usize].hash()
-            });
+        match sample.is_distinct {
+            true => for_each_row(mask, |row| {
+                numbers[row] = found.len() as u32;
+                found.push(combinations[row]);
+            }),
+            false => {
+                table.reserve(found.len(), VECTOR_LEN, |group| found[group].hash());
+                let mut hashes = [0; VECTOR_LEN];
+                hash_all(&combinations, &mut hashes);
+                let mut keys = Combined {
+                    found,
+                    rows: &combinations,
+                };
+                table.number(&mut keys, mask, &hashes, numbers);
+            }
         }
-        // rows that follow each other often have one key
-        let mut last = (T::default(), None);
-        for_each_row(mask, |row| {
-            let combination = combinations[row];
-            if let (key, Some(group)) = last
-                && key == combination
-            {
-                numbers[row] = group;
-                return;
-            }
-            let next = found.len() as u32;
-            let group = match sample.is_distinct {
-                true => next,
-                false => {
-                    let is_equal = |group: u32| found[group as usize] == combination;
-                    table.find_or_add(combination.hash(), next, is_equal)
-                }
-            };
-            if group == next {
-                found.push(combination);
-            }
-            numbers[row] = group;
-            last = (combination, Some(group));
-        });
         if sample.ends(count(mask), found.len()) {
             *table = Table::default();
         }
