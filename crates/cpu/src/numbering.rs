@@ -3,7 +3,7 @@
 //! ```text
 //!  combinations of keys:  few ─▶ a group each, whether it occurs or not
 //!                some per row ─▶ an array from combinations to groups, in the order in which they occur
-//!                        more ─▶ a hash table, until rows turn out to have hardly any group in common:
+//!                        more ─▶ a hash table, until rows turn out to have few groups in common:
 //!                                then each is a group, and merging finds out which are the same
 //! ```
 
@@ -43,11 +43,15 @@ enum Form {
     Wide(Hashed<u128>),
 }
 
-/// Fewest rows that tell if rows have hardly any group in common.
+/// Fewest rows that tell if rows have few groups in common.
 const LEAST_SAMPLE: usize = 1 << 13;
 
 /// The sample is at least one row of so many: rows may be in an order in which groups come again late.
 const SAMPLED: usize = 8;
+
+/// If at least one of so many rows in the sample's second half has a new group, numbering takes longer than it saves when
+/// groups are merged (measured with groups of five rows in a row group).
+const ROWS_PER_NEW_GROUP: usize = 4;
 
 #[derive(Default)]
 struct Hashed<T> {
@@ -57,13 +61,15 @@ struct Hashed<T> {
     sample: Sample,
 }
 
-/// Tells if rows have hardly any group in common.
+/// Tells if rows have few groups in common.
 #[derive(Default)]
 struct Sample {
     /// All rows, or 0 if groups must be different.
     all: usize,
     /// Rows so far.
     rows: usize,
+    /// Rows of about the first half of the sample, and their groups.
+    half: (usize, usize),
     /// True if the table is no longer used.
     is_distinct: bool,
 }
@@ -74,19 +80,17 @@ impl Sample {
         let before = self.rows;
         self.rows += rows;
         let size = LEAST_SAMPLE.max(self.all / SAMPLED);
-        if self.all == 0 || before >= size || self.rows < size {
+        if self.all == 0 || before >= size {
             return false;
         }
-        // of n random rows of g groups, n² / 2g repeat one before: here g is more than the number of rows
-        let repeated = (self.rows - groups) as u128;
-        if let Some(t) = std::env::var("VECTILE_T")
-            .ok()
-            .and_then(|t| t.parse::<f64>().ok())
-        {
-            self.is_distinct = groups as f64 >= t * self.rows as f64;
-            return self.is_distinct;
+        if self.rows < size {
+            if self.rows <= size / 2 {
+                self.half = (self.rows, groups);
+            }
+            return false;
         }
-        self.is_distinct = repeated * 2 * self.all as u128 <= (self.rows as u128).pow(2);
+        let (rows, before) = self.half;
+        self.is_distinct = (groups - before) * ROWS_PER_NEW_GROUP >= self.rows - rows;
         self.is_distinct
     }
 }
@@ -305,9 +309,10 @@ mod tests {
     #[test]
     fn rows_with_few_groups_in_common_are_recognized() {
         let all = 1 << 18;
-        assert_eq!(is_distinct(all, 1 << 40), (true, all / SAMPLED));
-        assert_eq!(is_distinct(all, 2 * all as u64), (true, all / SAMPLED));
-        for keys in [100, 1 << 14, all as u64 / 2] {
+        for keys in [1 << 40, all as u64, all as u64 / 4] {
+            assert_eq!(is_distinct(all, keys), (true, all / SAMPLED));
+        }
+        for keys in [1, 100, 1 << 12] {
             assert_eq!(is_distinct(all, keys), (false, all));
         }
         // too few to tell, or groups must be different

@@ -272,7 +272,7 @@ fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), Fall
             return Err(FallbackReason::GroupKey(format!("{key}, long text")));
         }
         let values = num_values(config, column).unwrap_or(0);
-        if values > most.into() && std::env::var("VECTILE_M").is_err() {
+        if values > most.into() {
             return Err(FallbackReason::ManyGroups { values, most });
         }
     }
