@@ -94,7 +94,9 @@ impl Accumulator {
             },
         };
         let state = match (aggregate, kind) {
-            (Aggregate::CountRows | Aggregate::Count(_), _) => State::Count,
+            (Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_), _) => {
+                State::Count
+            }
             (_, Kind::Bool) => {
                 return Err(Error::Internal("an aggregate of booleans".into()));
             }

@@ -12,20 +12,21 @@ use vectile_pipeline::{
 use crate::accumulator::{self, Accumulator};
 use crate::batch::{Batch, for_each_batch};
 use crate::combiner::{Combiner, conjuncts};
+use crate::distinct::{DistinctCounts, DistinctPartition};
 use crate::filter::{add_tests, apply};
-use crate::group::{Key, KeyType};
+use crate::group::{Combinations, Key, KeyType};
 use crate::logic::is_true;
 use crate::masked::{MOST_MASKS, by_group};
 use crate::memory::Memory;
 use crate::merge::Merger;
 use crate::numbering::Numbering;
-use crate::partial::{FEW_GROUPS, KeyRange, Part, Partial};
+use crate::partial::{Distinct, KeyRange, Part, Partial};
 use crate::partition::Partition;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::row_group::RowGroup;
 use crate::rows::rows_of;
-use crate::vector::{Kind, Mask, Vector, count, for_each_row};
+use crate::vector::{ALL, Kind, Mask, Vector, both, count, for_each_row};
 
 /// Numbers of groups have 32 bits, and a batch may add one for each row.
 const MOST_GROUPS: usize = u32::MAX as usize - VECTOR_LEN;
@@ -145,7 +146,10 @@ impl Execution {
             self.rows.push(rows);
             return Ok(());
         }
-        self.merger.add(partial)
+        let (_, aggregates) = outputs(&self.pipeline.output)?;
+        let distinct = aggregates.iter().enumerate();
+        let distinct = distinct.filter(|(_, of)| matches!(of, Aggregate::CountDistinct(_)));
+        self.merger.add(partial, distinct.map(|(index, _)| index))
     }
 
     /// The rows of each row group.
@@ -159,7 +163,7 @@ impl Execution {
         self.merger.is_due()
     }
 
-    /// Takes the groups so far, which have to be put back before others are added.
+    /// Takes the groups so far, and distinct values. They have to be put back before others are added.
     pub fn partitions(&mut self) -> Vec<Partition> {
         self.merger.take()
     }
@@ -167,6 +171,26 @@ impl Execution {
     /// Puts partitions back, in their order.
     pub fn put_partitions(&mut self, partitions: Vec<Partition>) {
         self.merger.put(partitions);
+    }
+
+    /// True if some aggregate counts distinct values: take [`distinct_values`](Self::distinct_values) after the last row
+    /// group, [count](DistinctPartition::counts) each of them, on any thread, and [add the counts](Self::add_counts).
+    pub fn counts_distinct(&self) -> bool {
+        self.merger.counts_distinct()
+    }
+
+    /// Takes the distinct values.
+    pub fn distinct_values(&mut self) -> Vec<DistinctPartition> {
+        self.merger.distinct_values()
+    }
+
+    /// Adds the numbers of distinct values.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn add_counts(&mut self, counts: Vec<DistinctCounts>) -> Result<()> {
+        self.merger.add_counts(counts)
     }
 
     /// Takes all groups: [`groups`](Partition::groups) of each partition, on any thread, are those of the output.
@@ -202,7 +226,9 @@ impl Execution {
                 Numbers::Float(values) => values.first().map(|value| Number::Float(*value)),
             });
             let value = match aggregates[index] {
-                Aggregate::CountRows | Aggregate::Count(_) => Some(Number::Int(count.into())),
+                Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => {
+                    Some(Number::Int(count.into()))
+                }
                 _ => value.filter(|_| count > 0),
             };
             Total { count, value }
@@ -223,9 +249,9 @@ fn by_value(key: &GroupKey) -> GroupKey {
 struct RowGroupGroups {
     keys: Vec<KeyType>,
     singles: Vec<bool>,
-    /// True if some key is an index of entries, which differ between row groups.
-    has_entries: bool,
     part: Part,
+    /// The type and the groups of each distinct value.
+    distinct: Vec<(KeyType, Part)>,
 }
 
 impl RowGroupGroups {
@@ -233,15 +259,22 @@ impl RowGroupGroups {
     fn partial(self, ascending: Option<usize>) -> Partial {
         let of_key = |key: usize| KeyRange::of(key, self.keys.get(key), &self.part);
         let range = ascending.and_then(of_key);
-        let is_whole = self.has_entries || range.is_some() || self.part.rows.len() <= FEW_GROUPS;
+        let of_entries = self.keys.iter().map(KeyType::entry_hashes);
+        let of_entries: Vec<_> = of_entries.collect();
+        let parts = match range {
+            Some(_) => vec![self.part],
+            None => self.part.in_parts(&of_entries),
+        };
+        let distinct = self.distinct.into_iter().map(|(of, part)| Distinct {
+            of,
+            parts: part.in_parts(&of_entries),
+        });
         Partial {
             rows: None,
+            distinct: distinct.collect(),
             keys: self.keys,
             singles: self.singles,
-            parts: match is_whole {
-                true => vec![self.part],
-                false => self.part.split(),
-            },
+            parts,
             range,
         }
     }
@@ -280,8 +313,52 @@ fn part_of(
     }
 }
 
+/// Groups by all keys and by a value, whose distinct values are counted.
+struct DistinctValues<'a> {
+    keys: Vec<Key<'a>>,
+    /// The value.
+    value: Register,
+    numbering: Numbering,
+    /// 1 for each group that occurs; not used if all do.
+    occurs: Vec<u64>,
+}
+
+impl DistinctValues<'_> {
+    /// Numbers the groups of a batch's rows that pass and have a value.
+    fn add(
+        &mut self,
+        batch: Batch<'_>,
+        mask: &Mask,
+        vectors: &[Vector],
+        readers: &[Reader<'_>],
+    ) -> Result<()> {
+        let mask = both(Some(mask), vectors[self.value].valid.as_ref()).unwrap_or(ALL);
+        let mut numbers = [0u32; VECTOR_LEN];
+        let numbering = &mut self.numbering;
+        numbering.number(&self.keys, batch, &mask, vectors, readers, &mut numbers)?;
+        if !numbering.is_exact() {
+            self.occurs.resize(numbering.len(), 0);
+            for_each_row(&mask, |row| self.occurs[numbers[row] as usize] = 1);
+        }
+        Ok(())
+    }
+
+    /// The type of the value, and the groups.
+    fn groups(self) -> Result<(KeyType, Part)> {
+        let missing = || Error::Internal("a distinct value that is no key".into());
+        let of = self.keys.last().ok_or_else(missing)?.key_type()?;
+        let occurs = match self.numbering.is_exact() {
+            true => vec![1; self.numbering.len()],
+            false => self.occurs,
+        };
+        Ok((of, part_of(&self.keys, &self.numbering, occurs, vec![])))
+    }
+}
+
 /// The value of each row that an accumulator adds.
 struct Argument {
+    /// False if the accumulator gets its values when groups are merged.
+    is_added: bool,
     /// `None` if values are not read.
     value: Option<Register>,
     /// If set, only rows for which it is true are added.
@@ -318,16 +395,17 @@ impl<'a> Run<'a> {
         may_repeat: bool,
         memory: &Memory<'_>,
     ) -> Result<RowGroupGroups> {
-        let readers = self.program.row_group().readers;
-        for key in keys {
-            if let GroupKey::Value(expr) = key {
-                add_tests(&mut self.program, expr, self.selection)?;
+        let most_rows = match self.combiner.is_empty() {
+            true => self.selection.count(),
+            false => self.most,
+        };
+        let mut distinct = Vec::new();
+        for aggregate in aggregates {
+            if let Aggregate::CountDistinct(value) = aggregate {
+                distinct.push(self.distinct_values(keys, value, most_rows)?);
             }
         }
-        let few = Numbering::few(self.selection.count());
-        let (keys, combinations) = Key::all(keys, readers, &mut self.program, few)?;
-        // their codes differ between row groups
-        let has_entries = keys.iter().any(Key::has_entries);
+        let (keys, combinations) = self.keys(keys)?;
         let mut numbering = Numbering::new(combinations);
         let mut arguments = Vec::new();
         for aggregate in aggregates {
@@ -336,20 +414,61 @@ impl<'a> Run<'a> {
         // sums of floats would depend on it
         let is_exact = |of: &Argument| of.accumulator.is_exact();
         if may_repeat && arguments.iter().all(is_exact) {
-            numbering.let_repeat(match self.combiner.is_empty() {
-                true => self.selection.count(),
-                false => self.most,
-            });
+            numbering.let_repeat(most_rows);
         }
-        let counts = self.accumulate(&keys, &mut numbering, &mut arguments, memory)?;
+        let distinct_values = &mut distinct[..];
+        let counts = self.accumulate(
+            &keys,
+            &mut numbering,
+            &mut arguments,
+            distinct_values,
+            memory,
+        )?;
         let singles = arguments.iter().map(|of| of.accumulator.is_single());
         let singles = singles.collect();
         let part = part_of(&keys, &numbering, counts, arguments);
         Ok(RowGroupGroups {
-            keys: keys.iter().map(Key::key_type).collect(),
+            keys: keys.iter().map(Key::key_type).collect::<Result<_>>()?,
             singles,
-            has_entries,
             part,
+            distinct: distinct
+                .into_iter()
+                .map(DistinctValues::groups)
+                .collect::<Result<_>>()?,
+        })
+    }
+
+    /// The keys, and the number of their combinations.
+    fn keys(&mut self, keys: &[GroupKey]) -> Result<(Vec<Key<'a>>, Combinations)> {
+        for key in keys {
+            if let GroupKey::Value(expr) = key {
+                add_tests(&mut self.program, expr, self.selection)?;
+            }
+        }
+        let readers = self.program.row_group().readers;
+        let few = Numbering::few(self.selection.count());
+        Key::all(keys, readers, &mut self.program, few)
+    }
+
+    /// Groups by all keys and by a value, of at most `rows` rows.
+    fn distinct_values(
+        &mut self,
+        keys: &[GroupKey],
+        value: &Expr,
+        rows: usize,
+    ) -> Result<DistinctValues<'a>> {
+        let value = std::iter::once(GroupKey::Value(value.clone()));
+        let keys: Vec<GroupKey> = keys.iter().cloned().chain(value).collect();
+        let (keys, combinations) = self.keys(&keys)?;
+        let mut numbering = Numbering::new(combinations);
+        numbering.let_repeat(rows);
+        let missing = || Error::Internal("a distinct value that is no value".into());
+        let value = keys.last().and_then(Key::register).ok_or_else(missing)?;
+        Ok(DistinctValues {
+            keys,
+            value,
+            numbering,
+            occurs: Vec::new(),
         })
     }
 
@@ -361,11 +480,20 @@ impl<'a> Run<'a> {
         };
         let Some(expr) = aggregate.argument() else {
             return Ok(Argument {
+                is_added: true,
                 value: None,
                 condition: None,
                 accumulator: accumulator(None, false)?,
             });
         };
+        if let Aggregate::CountDistinct(_) = aggregate {
+            return Ok(Argument {
+                is_added: false,
+                value: None,
+                condition: None,
+                accumulator: accumulator(None, true)?,
+            });
+        }
         if let (Aggregate::Count(_), Expr::Column(column)) = (aggregate, expr) {
             // values are not read
             let missing = || Error::Internal(format!("there is no column {column}"));
@@ -374,6 +502,7 @@ impl<'a> Run<'a> {
             let is_null = Expr::is_null(Expr::Column(*column));
             let condition = is_nullable.then(|| program.add(&!is_null)).transpose()?;
             return Ok(Argument {
+                is_added: true,
                 value: None,
                 condition,
                 accumulator: accumulator(None, is_nullable)?,
@@ -391,6 +520,7 @@ impl<'a> Run<'a> {
         }
         let is_nullable = condition.is_some() || program.is_nullable(value);
         Ok(Argument {
+            is_added: true,
             value: Some(value),
             condition,
             accumulator: accumulator(Some(program.domain(value)), is_nullable)?,
@@ -403,6 +533,7 @@ impl<'a> Run<'a> {
         keys: &[Key<'_>],
         numbering: &mut Numbering,
         arguments: &mut [Argument],
+        distinct: &mut [DistinctValues<'_>],
         memory: &Memory<'_>,
     ) -> Result<Vec<u64>> {
         let Self {
@@ -415,6 +546,7 @@ impl<'a> Run<'a> {
         if let ([], [rows]) = (keys, &mut counts[..])
             && program.is_empty()
             && combiner.is_empty()
+            && distinct.is_empty()
         {
             *rows = selection.count() as u64;
             return Ok(counts);
@@ -431,11 +563,16 @@ impl<'a> Run<'a> {
         let mut add = |batch: Batch<'_>, mask: &Mask| {
             program.run(batch, mask, &mut vectors)?;
             numbering.number(keys, batch, mask, &vectors, readers, &mut numbers)?;
+            for values in distinct.iter_mut() {
+                values.add(batch, mask, &vectors, readers)?;
+            }
             let groups = numbering.len();
-            if groups >= MOST_GROUPS {
+            let of_values = distinct.iter().map(|values| values.numbering.len());
+            if of_values.fold(groups, usize::max) >= MOST_GROUPS {
                 return Err(Error::Unsupported("2^32 groups".into()));
             }
-            let bytes = numbering.bytes() + groups * bytes_per_group;
+            let of_values = distinct.iter().map(|values| values.numbering.bytes());
+            let bytes = numbering.bytes() + groups * bytes_per_group + of_values.sum::<usize>();
             if bytes > memory.reserved() {
                 // vectors of accumulators double
                 memory.reserve(bytes * 2)?;
@@ -468,7 +605,8 @@ impl<'a> Run<'a> {
                 value,
                 condition,
                 accumulator,
-            } in arguments.iter_mut()
+                ..
+            } in arguments.iter_mut().filter(|of| of.is_added)
             {
                 let met = condition.map(|condition| is_true(&vectors[condition]));
                 let value = value.map_or(&none, |value| &vectors[value]);

@@ -1,5 +1,7 @@
 //! Group keys of a row group: each is a digit, and the digits of all keys are one number, a combination.
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::layout::SequenceReader;
@@ -7,6 +9,7 @@ use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Bounds, Error, Expr, GroupKey, Result, Type};
 
 use crate::batch::Batch;
+use crate::entries::Entries;
 use crate::program::{Program, Register};
 use crate::reader::Reader;
 use crate::table::hashed;
@@ -51,7 +54,17 @@ pub(crate) enum KeyType {
     /// Integers of a machine type.
     Integers(Type),
     /// Indices of entries.
-    Entries(ArrayRef),
+    Entries(Arc<Entries>),
+}
+
+impl KeyType {
+    /// The hash of each entry, if the values are indices of entries.
+    pub fn entry_hashes(&self) -> Option<&[u64]> {
+        match self {
+            Self::Integers(_) => None,
+            Self::Entries(entries) => Some(entries.hashes()),
+        }
+    }
 }
 
 /// Number of combinations of the keys of a row group.
@@ -79,7 +92,7 @@ pub(crate) trait Combination: Copy + Default + PartialEq + PartialOrd {
 }
 
 macro_rules! combination {
-    ($native:ty, |$value:ident| $hash:expr) => {
+    ($native:ty, |$digit:ident, $weight:ident| $product:expr, |$value:ident| $hash:expr) => {
         impl Combination for $native {
             #[inline(always)]
             fn of_int(difference: i64) -> Self {
@@ -92,8 +105,8 @@ macro_rules! combination {
             }
 
             #[inline(always)]
-            fn add(&mut self, digit: Self, weight: Self) {
-                *self = self.wrapping_add(digit.wrapping_mul(weight));
+            fn add(&mut self, $digit: Self, $weight: Self) {
+                *self = self.wrapping_add($product);
             }
 
             #[inline(always)]
@@ -126,12 +139,21 @@ macro_rules! combination {
     };
 }
 
-combination!(u32, |value| hashed(0, value.into()));
-combination!(u64, |value| hashed(0, value));
-combination!(u128, |value| hashed(
-    hashed(0, value as u64),
-    (value >> 64) as u64
-));
+combination!(u32, |digit, weight| digit.wrapping_mul(weight), |value| {
+    hashed(0, value.into())
+});
+combination!(u64, |digit, weight| digit.wrapping_mul(weight), |value| {
+    hashed(0, value)
+});
+// so many have whole numbers of bits
+combination!(
+    u128,
+    |digit, weight| digit << weight.trailing_zeros(),
+    |value| hashed(
+        0,
+        value as u64 ^ ((value >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    )
+);
 
 impl<'a> Key<'a> {
     /// Lowers the keys of a grouping, and counts combinations: if there are more than `few`, digits have whole numbers
@@ -301,17 +323,22 @@ impl<'a> Key<'a> {
         }
     }
 
-    /// True if the key's values are indices of entries.
-    pub fn has_entries(&self) -> bool {
-        matches!(self.digits, Digits::Dictionary { .. })
+    /// The register of the key's values, unless they are indices of entries.
+    pub fn register(&self) -> Option<Register> {
+        match &self.digits {
+            Digits::Value { register, .. } => Some(*register),
+            Digits::Dictionary { .. } => None,
+        }
     }
 
     /// The type of the key's values.
-    pub fn key_type(&self) -> KeyType {
-        match &self.digits {
+    pub fn key_type(&self) -> Result<KeyType> {
+        Ok(match &self.digits {
             Digits::Value { of, .. } => KeyType::Integers(*of),
-            Digits::Dictionary { entries, .. } => KeyType::Entries(entries.clone()),
-        }
+            Digits::Dictionary { entries, .. } => {
+                KeyType::Entries(Arc::new(Entries::new(Arc::clone(entries))?))
+            }
+        })
     }
 
     /// The key's values in combinations, as words: the lower 64 bits, and the upper ones unless all are those of a sign.

@@ -6,7 +6,7 @@
 //!     ├──▶ combiner ──────────┤
 //!     ├──▶ numbering ──▶ group └──▶ lookup, matches, reader ──▶ batch
 //!     ├──▶ accumulator ──▶ masked
-//!     ├──▶ partial ──▶ merge
+//!     ├──▶ partial ──▶ merge ──▶ distinct ──▶ partition
 //!     └──▶ rows
 //! ```
 //!
@@ -57,6 +57,8 @@ mod accumulator;
 mod batch;
 mod clusters;
 mod combiner;
+mod distinct;
+mod entries;
 mod execution;
 mod filter;
 mod gather;
@@ -78,6 +80,7 @@ mod rows;
 mod table;
 mod vector;
 
+pub use distinct::{DistinctCounts, DistinctPartition};
 pub use execution::Execution;
 pub use partial::Partial;
 pub use partition::Partition;

@@ -3,16 +3,16 @@
 //! Few groups are merged as they come. Many are split by the hashes of their keys into partitions, each of which merges
 //! its own, on any thread. If each row group has larger keys than those before, it is a partition.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::row::{OwnedRow, RowConverter, SortField};
 use vectile_pipeline::{Error, GroupTotals, Result, Type};
 
 use crate::clusters::Clusters;
+use crate::distinct::{DistinctCounts, DistinctPartition};
+use crate::entries::AllEntries;
 use crate::group::KeyType;
-use crate::partial::{FEW_GROUPS, PARTITIONS, Part, Partial};
-use crate::partition::{OutputKey, OutputTypes, Partition, of_arrow};
+use crate::partial::{FEW_GROUPS, KeyRange, PARTITIONS, Part, Partial, Totals};
+use crate::partition::{OutputKey, OutputTypes, Partition};
 
 /// Groups that are kept until they are merged, unless more were merged before.
 const MOST_PENDING: usize = 1 << 20;
@@ -23,6 +23,16 @@ pub(crate) struct Merger {
     keys: Vec<MergedKey>,
     /// True for aggregates whose values are of single precision.
     singles: Vec<bool>,
+    /// The aggregates of no rows.
+    none: Vec<Totals>,
+    groups: Set,
+    /// The distinct values of each aggregate that counts them.
+    distinct: Vec<DistinctSet>,
+}
+
+/// Groups, each in one partition.
+#[derive(Default)]
+struct Set {
     /// One, or [`PARTITIONS`], or those of clusters.
     partitions: Vec<Partition>,
     /// Set while the keys of row groups ascend.
@@ -31,79 +41,62 @@ pub(crate) struct Merger {
     pending: usize,
 }
 
+/// Groups by all keys and by a value.
+struct DistinctSet {
+    /// The type of the value.
+    of: KeyType,
+    /// The aggregate.
+    aggregate: usize,
+    groups: Set,
+}
+
 enum MergedKey {
     Integers(Type),
-    Entries {
-        converter: RowConverter,
-        distinct: HashMap<OwnedRow, u64>,
-        /// The entries, in the order in which they came.
-        rows: Vec<OwnedRow>,
-    },
+    Entries(AllEntries),
 }
 
 impl MergedKey {
-    fn new(key_type: &KeyType) -> Result<Self> {
-        Ok(match key_type {
+    fn new(key_type: &KeyType) -> Self {
+        match key_type {
             KeyType::Integers(of) => Self::Integers(*of),
-            KeyType::Entries(entries) => Self::Entries {
-                converter: RowConverter::new(vec![SortField::new(entries.data_type().clone())])
-                    .map_err(of_arrow)?,
-                distinct: HashMap::new(),
-                rows: Vec::new(),
-            },
-        })
+            KeyType::Entries(entries) => Self::Entries(AllEntries::new(entries.data_type())),
+        }
     }
 
     /// Replaces the words of key `index` of a row group by those of all row groups.
-    fn replace(&mut self, of: &KeyType, index: usize, part: &mut Part) -> Result<()> {
+    fn replace<'p>(
+        &mut self,
+        of: &KeyType,
+        index: usize,
+        parts: impl Iterator<Item = &'p mut Part>,
+    ) -> Result<()> {
         match (self, of) {
             (Self::Integers(of), KeyType::Integers(other)) if of == other => Ok(()),
-            (
-                Self::Entries {
-                    converter,
-                    distinct,
-                    rows,
-                },
-                KeyType::Entries(entries),
-            ) => {
-                let converted = converter.convert_columns(std::slice::from_ref(entries));
-                let converted = converted.map_err(of_arrow)?;
-                let mut of_codes = vec![None; converted.num_rows()];
-                let nulls = part.words.last().cloned().unwrap_or_default();
-                for (group, word) in part.words[index].iter_mut().enumerate() {
-                    let is_null = nulls
-                        .get(group)
-                        .is_some_and(|nulls| nulls >> index & 1 == 1);
-                    let Some(code) = of_codes.get_mut(*word as usize).filter(|_| !is_null) else {
-                        continue;
-                    };
-                    *word = *code.get_or_insert_with(|| {
-                        let row = converted.row(*word as usize).owned();
-                        *distinct.entry(row).or_insert_with_key(|row| {
-                            rows.push(row.clone());
-                            rows.len() as u64 - 1
-                        })
-                    });
-                }
-                Ok(())
+            (Self::Entries(all), KeyType::Entries(entries))
+                if all.data_type() == entries.data_type() =>
+            {
+                let words = parts.filter_map(|part| {
+                    let (nulls, words) = part.words.split_last_mut()?;
+                    Some((words.get_mut(index)?, &nulls[..]))
+                });
+                all.replace(entries, words, index)
             }
             _ => Err(Error::Internal("keys of another kind".into())),
         }
     }
 
     fn output(&self) -> Result<OutputKey> {
+        Ok(match self {
+            Self::Integers(of) => OutputKey::Integers(*of),
+            Self::Entries(entries) => OutputKey::Entries(entries.array()?),
+        })
+    }
+
+    /// The hash of each entry, if the words are numbers of entries.
+    fn hashes(&self) -> Option<&[u64]> {
         match self {
-            Self::Integers(of) => Ok(OutputKey::Integers(*of)),
-            Self::Entries {
-                converter, rows, ..
-            } => {
-                let rows = rows.iter().map(OwnedRow::row);
-                let entries = converter.convert_rows(rows).map_err(of_arrow)?;
-                match &entries[..] {
-                    [entries] => Ok(OutputKey::Entries(entries.clone())),
-                    _ => Err(Error::Internal("a key of several columns".into())),
-                }
-            }
+            Self::Integers(_) => None,
+            Self::Entries(entries) => Some(entries.hashes()),
         }
     }
 
@@ -111,101 +104,115 @@ impl MergedKey {
     fn bytes(&self) -> usize {
         match self {
             Self::Integers(_) => 0,
-            Self::Entries { rows, .. } => {
-                let of_row = |row: &OwnedRow| 2 * (size_of_val(row) + row.as_ref().len()) + 16;
-                rows.iter().map(of_row).sum()
-            }
+            Self::Entries(entries) => entries.bytes(),
         }
     }
 }
 
 impl Merger {
-    /// Adds the groups of the next row group. Few are merged.
-    pub fn add(&mut self, partial: Partial) -> Result<()> {
-        let count = partial.count();
+    /// Adds the groups of the next row group. Few are merged. `distinct` are the aggregates that count distinct values.
+    pub fn add(&mut self, partial: Partial, distinct: impl Iterator<Item = usize>) -> Result<()> {
         let Partial {
             keys,
             singles,
             mut parts,
             range,
+            distinct: mut values,
             ..
         } = partial;
-        if count == 0 {
+        if parts.iter().all(|part| part.rows.is_empty()) {
             return Ok(());
         }
-        if self.partitions.is_empty() {
-            self.keys = keys.iter().map(MergedKey::new).collect::<Result<_>>()?;
+        if self.groups.partitions.is_empty() {
+            self.keys = keys.iter().map(MergedKey::new).collect();
             self.singles = singles;
-            match range {
-                Some(_) => self.clusters = Some(Clusters::default()),
-                None => self.partitions.push(Partition::default()),
-            }
+            let first = parts.first().into_iter().flat_map(|part| &part.totals);
+            self.none = first.map(Totals::none).collect();
+            let sets = values.iter().zip(distinct);
+            let sets = sets.map(|(values, aggregate)| DistinctSet {
+                of: values.of.clone(),
+                aggregate,
+                groups: Set::default(),
+            });
+            self.distinct = sets.collect();
         }
         for (index, (key, of)) in self.keys.iter_mut().zip(&keys).enumerate() {
-            let mut parts = parts.iter_mut();
-            parts.try_for_each(|part| key.replace(of, index, part))?;
+            let of_values = values.iter_mut().flat_map(|values| &mut values.parts);
+            key.replace(of, index, parts.iter_mut().chain(of_values))?;
         }
-        if let (Some(clusters), Some(range), 1) = (&mut self.clusters, range, parts.len())
-            && let Some(part) = parts.pop()
-        {
-            match clusters.add(part, range, &mut self.partitions) {
-                Ok(()) => return Ok(()),
-                Err(part) => parts.push(part),
+        let of_entries: Vec<_> = self.keys.iter().map(MergedKey::hashes).collect();
+        self.groups.add(parts, range, &of_entries)?;
+        for (set, values) in self.distinct.iter_mut().zip(values) {
+            match (&set.of, &values.of) {
+                (KeyType::Integers(of), KeyType::Integers(other)) if of == other => {}
+                _ => return Err(Error::Internal("values of another kind".into())),
             }
+            set.groups.add(values.parts, None, &of_entries)?;
         }
-        if self.clusters.take().is_some() {
-            self.scatter();
-        } else if self.partitions.len() == 1 {
-            let merged = self.partitions[0].merged.rows.len();
-            if parts.len() == 1 && merged + count <= 2 * FEW_GROUPS {
-                self.partitions[0].pending.append(&mut parts);
-                return self.partitions[0].merge();
-            }
-            self.scatter();
-        }
-        self.pending += count;
-        self.push(parts);
         Ok(())
-    }
-
-    /// Splits all groups by the hashes of their keys. Groups of several partitions keep their order.
-    fn scatter(&mut self) {
-        let before = std::mem::take(&mut self.partitions);
-        self.partitions.resize_with(PARTITIONS, Partition::default);
-        for partition in before {
-            for part in std::iter::once(partition.merged).chain(partition.pending) {
-                self.pending += part.rows.len();
-                self.push(vec![part]);
-            }
-        }
-    }
-
-    /// Gives each partition its groups.
-    fn push(&mut self, mut parts: Vec<Part>) {
-        if parts.len() == 1 {
-            parts = parts.into_iter().flat_map(Part::split).collect();
-        }
-        let partitions = self.partitions.iter_mut().zip(parts);
-        let with_groups = partitions.filter(|(_, part)| !part.rows.is_empty());
-        with_groups.for_each(|(partition, part)| partition.pending.push(part));
     }
 
     /// True if groups should be merged now, so that they take less memory.
     pub fn is_due(&self) -> bool {
-        let merged = self.partitions.iter();
-        let merged: usize = merged.map(|partition| partition.merged.rows.len()).sum();
-        self.pending > merged.max(MOST_PENDING)
+        self.sets().any(Set::is_due)
     }
 
-    /// Takes the partitions, to merge them. They have to be given back.
+    fn sets(&self) -> impl Iterator<Item = &Set> {
+        let distinct = self.distinct.iter().map(|set| &set.groups);
+        std::iter::once(&self.groups).chain(distinct)
+    }
+
+    fn sets_mut(&mut self) -> impl Iterator<Item = &mut Set> {
+        let distinct = self.distinct.iter_mut().map(|set| &mut set.groups);
+        std::iter::once(&mut self.groups).chain(distinct)
+    }
+
+    /// Takes the partitions of all groups and distinct values, to merge them. They have to be given back.
     pub fn take(&mut self) -> Vec<Partition> {
-        self.pending = 0;
-        std::mem::take(&mut self.partitions)
+        let taken = self.sets_mut().flat_map(|set| {
+            set.pending = 0;
+            set.partitions.iter_mut().map(std::mem::take)
+        });
+        taken.collect()
     }
 
-    /// Gives partitions back.
+    /// Gives partitions back, in their order.
     pub fn put(&mut self, partitions: Vec<Partition>) {
-        self.partitions = partitions;
+        let places = self.sets_mut().flat_map(|set| &mut set.partitions);
+        let pairs = places.zip(partitions);
+        pairs.for_each(|(place, partition)| *place = partition);
+    }
+
+    /// True if some aggregate counts distinct values.
+    pub fn counts_distinct(&self) -> bool {
+        !self.distinct.is_empty()
+    }
+
+    /// Takes the distinct values.
+    pub fn distinct_values(&mut self) -> Vec<DistinctPartition> {
+        let sets = self.distinct.iter_mut().enumerate();
+        let all = sets.flat_map(|(index, set)| {
+            let partitions = std::mem::take(&mut set.groups.partitions).into_iter();
+            let with_values = partitions.filter(|partition| !partition.is_empty());
+            with_values.map(move |partition| DistinctPartition { partition, index })
+        });
+        all.collect()
+    }
+
+    /// Adds numbers of distinct values to groups.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`], which would be a bug.
+    pub fn add_counts(&mut self, counts: Vec<DistinctCounts>) -> Result<()> {
+        let of_entries: Vec<_> = self.keys.iter().map(MergedKey::hashes).collect();
+        for counts in counts {
+            let missing = || Error::Internal("values of no aggregate".into());
+            let set = self.distinct.get(counts.index).ok_or_else(missing)?;
+            let part = counts.groups(&self.none, set.aggregate);
+            self.groups.add(vec![part], None, &of_entries)?;
+        }
+        Ok(())
     }
 
     /// Takes the partitions with groups, which are complete.
@@ -218,7 +225,7 @@ impl Merger {
                 .collect::<Result<_>>()?,
             singles: self.singles.clone(),
         });
-        let mut partitions = self.take();
+        let mut partitions = std::mem::take(&mut self.groups.partitions);
         partitions.retain(|partition| !partition.is_empty());
         for partition in &mut partitions {
             partition.output = Some(Arc::clone(&output));
@@ -229,13 +236,86 @@ impl Merger {
     /// Estimated bytes of all groups.
     pub fn bytes(&self) -> usize {
         let of_keys = self.keys.iter().map(MergedKey::bytes).sum::<usize>();
-        of_keys + self.partitions.iter().map(Partition::bytes).sum::<usize>()
+        let partitions = self.sets().flat_map(|set| &set.partitions);
+        of_keys + partitions.map(Partition::bytes).sum::<usize>()
     }
 
     /// The totals of each aggregate, if there is one group.
     pub fn totals(&self) -> Vec<GroupTotals> {
-        let merged = self.partitions.first().map(|partition| &partition.merged);
-        let totals = merged.map(|merged| merged.all_totals(&self.singles));
+        let merged = self.groups.partitions.first();
+        let totals = merged.map(|partition| partition.merged.all_totals(&self.singles));
         totals.unwrap_or_default()
+    }
+}
+
+impl Set {
+    /// Adds the groups of the next row group. Few are merged. Keys with `entry_hashes` are indices of these.
+    fn add(
+        &mut self,
+        mut parts: Vec<Part>,
+        range: Option<KeyRange>,
+        entry_hashes: &[Option<&[u64]>],
+    ) -> Result<()> {
+        let count: usize = parts.iter().map(|part| part.rows.len()).sum();
+        if count == 0 {
+            return Ok(());
+        }
+        if self.partitions.is_empty() {
+            match range {
+                Some(_) => self.clusters = Some(Clusters::default()),
+                None => self.partitions.push(Partition::default()),
+            }
+        }
+        if let (Some(clusters), Some(range), 1) = (&mut self.clusters, range, parts.len())
+            && let Some(part) = parts.pop()
+        {
+            match clusters.add(part, range, &mut self.partitions) {
+                Ok(()) => return Ok(()),
+                Err(part) => parts.push(part),
+            }
+        }
+        if self.clusters.take().is_some() {
+            self.scatter(entry_hashes);
+        } else if self.partitions.len() == 1 {
+            let merged = self.partitions[0].merged.rows.len();
+            if parts.len() == 1 && merged + count <= 2 * FEW_GROUPS {
+                self.partitions[0].pending.append(&mut parts);
+                return self.partitions[0].merge();
+            }
+            self.scatter(entry_hashes);
+        }
+        self.pending += count;
+        self.push(parts, entry_hashes);
+        Ok(())
+    }
+
+    /// Splits all groups by the hashes of their keys. Groups of several partitions keep their order.
+    fn scatter(&mut self, entry_hashes: &[Option<&[u64]>]) {
+        let before = std::mem::take(&mut self.partitions);
+        self.partitions.resize_with(PARTITIONS, Partition::default);
+        for partition in before {
+            for part in std::iter::once(partition.merged).chain(partition.pending) {
+                self.pending += part.rows.len();
+                self.push(vec![part], entry_hashes);
+            }
+        }
+    }
+
+    /// Gives each partition its groups.
+    fn push(&mut self, mut parts: Vec<Part>, entry_hashes: &[Option<&[u64]>]) {
+        if parts.len() == 1 {
+            let split = |part: Part| part.split(entry_hashes);
+            parts = parts.into_iter().flat_map(split).collect();
+        }
+        let partitions = self.partitions.iter_mut().zip(parts);
+        let with_groups = partitions.filter(|(_, part)| !part.rows.is_empty());
+        with_groups.for_each(|(partition, part)| partition.pending.push(part));
+    }
+
+    /// True if groups should be merged now, so that they take less memory.
+    fn is_due(&self) -> bool {
+        let merged = self.partitions.iter();
+        let merged: usize = merged.map(|partition| partition.merged.rows.len()).sum();
+        self.pending > merged.max(MOST_PENDING)
     }
 }

@@ -3,17 +3,18 @@
 //! ```text
 //!  combinations of keys:  few ─▶ a group each, whether it occurs or not
 //!                some per row ─▶ an array from combinations to groups, in the order in which they occur
-//!                        more ─▶ a hash table, until rows turn out to have hardly any group in common:
+//!                        more ─▶ a hash table, until rows turn out to have few groups in common:
 //!                                then each is a group, and merging finds out which are the same
 //! ```
 
 use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::dispatched;
 use vectile_pipeline::Result;
 
 use crate::batch::Batch;
 use crate::group::{Combination, Combinations, Key};
 use crate::reader::Reader;
-use crate::table::Table;
+use crate::table::{self, Table};
 use crate::vector::{Mask, Vector, count, for_each_row};
 
 /// Up to this many combinations have a group each.
@@ -42,11 +43,15 @@ enum Form {
     Wide(Hashed<u128>),
 }
 
-/// Fewest rows that tell if rows have hardly any group in common.
+/// Fewest rows that tell if rows have few groups in common.
 const LEAST_SAMPLE: usize = 1 << 13;
 
 /// The sample is at least one row of so many: rows may be in an order in which groups come again late.
 const SAMPLED: usize = 8;
+
+/// If at least one of so many rows in the sample's second half has a new group, numbering takes longer than it saves when
+/// groups are merged (measured with groups of five rows in a row group).
+const ROWS_PER_NEW_GROUP: usize = 4;
 
 #[derive(Default)]
 struct Hashed<T> {
@@ -56,13 +61,15 @@ struct Hashed<T> {
     sample: Sample,
 }
 
-/// Tells if rows have hardly any group in common.
+/// Tells if rows have few groups in common.
 #[derive(Default)]
 struct Sample {
     /// All rows, or 0 if groups must be different.
     all: usize,
     /// Rows so far.
     rows: usize,
+    /// Rows of about the first half of the sample, and their groups.
+    half: (usize, usize),
     /// True if the table is no longer used.
     is_distinct: bool,
 }
@@ -73,12 +80,17 @@ impl Sample {
         let before = self.rows;
         self.rows += rows;
         let size = LEAST_SAMPLE.max(self.all / SAMPLED);
-        if self.all == 0 || before >= size || self.rows < size {
+        if self.all == 0 || before >= size {
             return false;
         }
-        // of n random rows of g groups, n² / 2g repeat one before: here g is more than the number of rows
-        let repeated = (self.rows - groups) as u128;
-        self.is_distinct = repeated * 2 * self.all as u128 <= (self.rows as u128).pow(2);
+        if self.rows < size {
+            if self.rows <= size / 2 {
+                self.half = (self.rows, groups);
+            }
+            return false;
+        }
+        let (rows, before) = self.half;
+        self.is_distinct = (groups - before) * ROWS_PER_NEW_GROUP >= self.rows - rows;
         self.is_distinct
     }
 }
@@ -195,6 +207,37 @@ impl Numbering {
     }
 }
 
+/// Combinations of groups and of a batch's rows.
+struct Combined<'a, T> {
+    found: &'a mut Vec<T>,
+    rows: &'a [T; VECTOR_LEN],
+}
+
+impl<T: Combination> table::Keys for Combined<'_, T> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    #[inline(always)]
+    fn is_equal(&self, group: u32, row: usize) -> bool {
+        self.found[group as usize] == self.rows[row]
+    }
+
+    #[inline(always)]
+    fn push(&mut self, row: usize) {
+        self.found.push(self.rows[row]);
+    }
+}
+
+dispatched! {
+    fn hash_all<T: Combination>(combinations: &[T; VECTOR_LEN], hashes: &mut [u64; VECTOR_LEN]) {
+        for (hash, combination) in hashes.iter_mut().zip(combinations) {
+            *hash = combination.hash();
+        }
+    }
+}
+
 impl<T: Combination> Hashed<T> {
     fn number(
         &mut self,
@@ -214,35 +257,22 @@ impl<T: Combination> Hashed<T> {
             found,
             sample,
         } = self;
-        if !sample.is_distinct {
-            table.reserve(found.len() + VECTOR_LEN, |group| {
-                found[group as usize].hash()
-            });
+        match sample.is_distinct {
+            true => for_each_row(mask, |row| {
+                numbers[row] = found.len() as u32;
+                found.push(combinations[row]);
+            }),
+            false => {
+                table.reserve(found.len(), VECTOR_LEN, |group| found[group].hash());
+                let mut hashes = [0; VECTOR_LEN];
+                hash_all(&combinations, &mut hashes);
+                let mut keys = Combined {
+                    found,
+                    rows: &combinations,
+                };
+                table.number(&mut keys, mask, &hashes, numbers);
+            }
         }
-        // rows that follow each other often have one key
-        let mut last = (T::default(), None);
-        for_each_row(mask, |row| {
-            let combination = combinations[row];
-            if let (key, Some(group)) = last
-                && key == combination
-            {
-                numbers[row] = group;
-                return;
-            }
-            let next = found.len() as u32;
-            let group = match sample.is_distinct {
-                true => next,
-                false => {
-                    let is_equal = |group: u32| found[group as usize] == combination;
-                    table.find_or_add(combination.hash(), next, is_equal)
-                }
-            };
-            if group == next {
-                found.push(combination);
-            }
-            numbers[row] = group;
-            last = (combination, Some(group));
-        });
         if sample.ends(count(mask), found.len()) {
             *table = Table::default();
         }
@@ -279,9 +309,10 @@ mod tests {
     #[test]
     fn rows_with_few_groups_in_common_are_recognized() {
         let all = 1 << 18;
-        assert_eq!(is_distinct(all, 1 << 40), (true, all / SAMPLED));
-        assert_eq!(is_distinct(all, 2 * all as u64), (true, all / SAMPLED));
-        for keys in [100, 1 << 14, all as u64 / 2] {
+        for keys in [1 << 40, all as u64, all as u64 / 4] {
+            assert_eq!(is_distinct(all, keys), (true, all / SAMPLED));
+        }
+        for keys in [1, 100, 1 << 12] {
             assert_eq!(is_distinct(all, keys), (false, all));
         }
         // too few to tell, or groups must be different

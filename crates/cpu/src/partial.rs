@@ -4,7 +4,7 @@ use vectile_pipeline::{Bounds, GroupTotals, Numbers, Rows, Type};
 
 use crate::group::KeyType;
 use crate::primitives::value_of;
-use crate::table::hashed;
+use crate::table::{add_words, hashed};
 
 /// The rows of one row group, or its groups and their aggregates.
 #[derive(Debug, Default)]
@@ -18,23 +18,29 @@ pub struct Partial {
     pub(crate) parts: Vec<Part>,
     /// The range of the key that ascends from row group to row group, if there is one. There is one part then.
     pub(crate) range: Option<KeyRange>,
+    /// The distinct values of each aggregate that counts them.
+    pub(crate) distinct: Vec<Distinct>,
+}
+
+/// The distinct values of an aggregate: groups by all keys and by the value, which is never null.
+#[derive(Debug)]
+pub(crate) struct Distinct {
+    /// The type of the value.
+    pub of: KeyType,
+    pub parts: Vec<Part>,
 }
 
 /// Number of parts that many groups are split into.
 pub(crate) const PARTITIONS: usize = 64;
 
 /// More groups are split.
-pub(crate) const FEW_GROUPS: usize = 1 << 14;
+pub(crate) const FEW_GROUPS: usize = 1 << 12;
 
 impl Partial {
     /// Estimated bytes of the groups.
     pub fn bytes(&self) -> usize {
-        self.parts.iter().map(Part::bytes).sum()
-    }
-
-    /// Number of groups.
-    pub(crate) fn count(&self) -> usize {
-        self.parts.iter().map(|part| part.rows.len()).sum()
+        let of_distinct = self.distinct.iter().flat_map(|distinct| &distinct.parts);
+        self.parts.iter().chain(of_distinct).map(Part::bytes).sum()
     }
 }
 
@@ -112,6 +118,12 @@ impl Part {
         self.words.len() / 2
     }
 
+    /// True if a key is null in a group.
+    fn is_null(&self, key: usize, group: usize) -> bool {
+        let nulls = self.words.last().and_then(|nulls| nulls.get(group));
+        nulls.is_some_and(|nulls| nulls >> key & 1 == 1)
+    }
+
     /// The word that a column has in a group, where it may be left out.
     fn left_out(&self, column: usize, group: usize) -> u64 {
         let keys = self.num_keys();
@@ -130,22 +142,36 @@ impl Part {
     }
 
     /// The hashes of the keys of some groups. They do not depend on what is left out.
-    pub fn hashes(&self, groups: std::ops::Range<usize>, hashes: &mut Vec<u64>) {
-        hashes.clear();
-        hashes.resize(groups.len(), 0);
+    pub fn hashes(
+        &self,
+        groups: std::ops::Range<usize>,
+        entry_hashes: &[Option<&[u64]>],
+        hashes: &mut [u64],
+    ) {
+        hashes.fill(0);
         let keys = self.num_keys();
         for (column, words) in self.words.iter().enumerate() {
             let Some(words) = words.get(groups.clone()) else {
                 continue;
             };
-            let pairs = hashes.iter_mut().zip(words);
-            match column < keys {
-                true => pairs.for_each(|(hash, word)| *hash = hashed(*hash, *word)),
-                false => pairs.enumerate().for_each(|(index, (hash, word))| {
-                    if *word != self.left_out(column, groups.start + index) {
-                        *hash = hashed(*hash, word ^ column as u64);
-                    }
-                }),
+            match entry_hashes.get(column).copied().flatten() {
+                Some(of_entries) => {
+                    let pairs = hashes.iter_mut().zip(words).enumerate();
+                    pairs.for_each(|(index, (hash, word))| {
+                        let is_null = self.is_null(column, groups.start + index);
+                        let of_entry = of_entries.get(*word as usize).filter(|_| !is_null);
+                        *hash = hashed(*hash, of_entry.copied().unwrap_or_default());
+                    });
+                }
+                None if column < keys => add_words(hashes, words),
+                None => {
+                    let pairs = hashes.iter_mut().zip(words).enumerate();
+                    pairs.for_each(|(index, (hash, word))| {
+                        if *word != self.left_out(column, groups.start + index) {
+                            *hash = hashed(*hash, word ^ column as u64);
+                        }
+                    });
+                }
             }
         }
     }
@@ -166,10 +192,19 @@ impl Part {
         hash
     }
 
-    /// Splits the groups by the hashes of their keys.
-    pub fn split(self) -> Vec<Self> {
-        let mut hashes = Vec::new();
-        self.hashes(0..self.rows.len(), &mut hashes);
+    /// Splits the groups by the hashes of their keys, if they are many.
+    pub fn in_parts(self, entry_hashes: &[Option<&[u64]>]) -> Vec<Self> {
+        match self.rows.len() <= FEW_GROUPS {
+            true => vec![self],
+            false => self.split(entry_hashes),
+        }
+    }
+
+    /// Splits the groups by the hashes of their keys. The words of a key with `entry_hashes` are indices of these, as
+    /// they may still be replaced by others.
+    pub fn split(self, entry_hashes: &[Option<&[u64]>]) -> Vec<Self> {
+        let mut hashes = vec![0; self.rows.len()];
+        self.hashes(0..self.rows.len(), entry_hashes, &mut hashes);
         let of = hashes.iter().map(|hash| (hash % PARTITIONS as u64) as u8);
         let of: Vec<u8> = of.collect();
         drop(hashes);

@@ -11,7 +11,8 @@ use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, GroupTotals, Groups, Result, Type};
 
 use crate::partial::{Part, TotalValues, Totals};
-use crate::table::Table;
+use crate::table::{Keys, Table};
+use crate::vector::first_rows;
 
 /// Some of the groups of all row groups: those with some hashes of keys.
 #[derive(Default)]
@@ -35,6 +36,39 @@ pub(crate) enum OutputKey {
     Integers(Type),
     /// Words are indices of these.
     Entries(ArrayRef),
+}
+
+/// Groups that are merged, and others.
+struct Both<'a> {
+    /// Numbers of rows of the merged groups. Those of new ones are added later.
+    rows: &'a mut Vec<u64>,
+    /// The words of the merged groups, and of the others.
+    columns: Vec<(&'a mut Vec<u64>, &'a [u64])>,
+}
+
+impl Keys for Both<'_> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    #[inline(always)]
+    fn is_equal(&self, group: u32, row: usize) -> bool {
+        // without branches but for the loop
+        let mut columns = self.columns.iter();
+        let first = columns.next();
+        let differs = |(merged, new): &(&mut Vec<u64>, &[u64])| merged[group as usize] ^ new[row];
+        let of_first = first.map_or(0, differs);
+        columns.fold(of_first, |all, column| all | differs(column)) == 0
+    }
+
+    #[inline(always)]
+    fn push(&mut self, row: usize) {
+        for (merged, new) in &mut self.columns {
+            merged.push(new[row]);
+        }
+        self.rows.push(0);
+    }
 }
 
 impl Partition {
@@ -105,29 +139,24 @@ impl Partition {
             return Err(Error::Unsupported("2^32 groups".into()));
         }
         let mut of = Vec::with_capacity(count);
-        let mut hashes = Vec::with_capacity(VECTOR_LEN);
+        let (mut hashes, mut numbers) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
         for start in (0..count).step_by(VECTOR_LEN) {
             let groups = start..(start + VECTOR_LEN).min(count);
-            part.hashes(groups.clone(), &mut hashes);
-            let before = merged.rows.len();
-            table.reserve(before + groups.len(), |group| merged.hash(group as usize));
-            for (group, hash) in groups.zip(&hashes) {
-                let next = merged.rows.len() as u32;
-                let is_equal = |other: u32| {
-                    let words = |column: &usize| {
-                        merged.words[*column][other as usize] == part.words[*column][group]
-                    };
-                    columns.iter().all(words)
-                };
-                let number = table.find_or_add(*hash, next, is_equal);
-                if number == next {
-                    for column in &columns {
-                        merged.words[*column].push(part.words[*column][group]);
-                    }
-                    merged.rows.push(0);
+            let rows = groups.len();
+            part.hashes(groups.clone(), &[], &mut hashes[..rows]);
+            table.reserve(merged.rows.len(), rows, |group| merged.hash(group));
+            let mut words = merged.words.iter_mut().zip(&part.words).enumerate();
+            let mut keys = Both {
+                rows: &mut merged.rows,
+                columns: Vec::with_capacity(columns.len()),
+            };
+            for column in &columns {
+                if let Some((_, (merged, new))) = words.by_ref().find(|(at, _)| at == column) {
+                    keys.columns.push((merged, &new[groups.clone()]));
                 }
-                of.push(number);
             }
+            table.number(&mut keys, &first_rows(rows), &hashes, &mut numbers);
+            of.extend_from_slice(&numbers[..rows]);
         }
         let both = merged.totals.iter_mut().zip(part.totals);
         both.into_iter()

@@ -3,8 +3,25 @@
 //! A slot of 64 bits has the group's number plus one below, and the low half of the hash above; 0 is empty. Slots are
 //! probed one after the other, from that of the hash's upper bits. At most half of them are taken.
 
+use vectile_encodings::VECTOR_LEN;
+use vectile_encodings::simd::dispatched;
+
+use crate::vector::{Mask, for_each_row};
+
 /// Fewest slots.
 const LEAST: usize = 1 << 10;
+
+/// The keys of groups, by their numbers, and those of rows that are to be numbered.
+pub(crate) trait Keys {
+    /// Number of groups.
+    fn len(&self) -> usize;
+
+    /// True if a row has the key of a group.
+    fn is_equal(&self, group: u32, row: usize) -> bool;
+
+    /// Adds a group with the key of a row.
+    fn push(&mut self, row: usize);
+}
 
 /// Numbers of groups, by the hashes of their keys.
 #[derive(Debug)]
@@ -29,37 +46,75 @@ impl Table {
         }
     }
 
-    /// Makes room for `groups` groups. `hash` returns the hash of a group's key.
-    pub fn reserve(&mut self, groups: usize, hash: impl Fn(u32) -> u64) {
-        if groups * 2 <= self.slots.len() {
+    /// Makes room for more groups than the `groups` there are. `hash` returns the hash of a group's key.
+    pub fn reserve(&mut self, groups: usize, more: usize, hash: impl Fn(usize) -> u64) {
+        if (groups + more) * 2 <= self.slots.len() {
             return;
         }
         // fourfold: all groups move once for three times as many
-        let mut larger = Self::with_slots((groups * 2).next_power_of_two() * 2);
-        let mask = larger.slots.len() - 1;
-        for slot in self.slots.iter().filter(|slot| **slot != 0) {
-            let mut at = (hash(number_of(*slot)) >> larger.shift) as usize;
-            while larger.slots[at & mask] != 0 {
+        *self = Self::with_slots(((groups + more) * 2).next_power_of_two() * 2);
+        let mask = self.slots.len() - 1;
+        for group in 0..groups {
+            let hash = hash(group);
+            let mut at = (hash >> self.shift) as usize;
+            while self.slots[at & mask] != 0 {
                 at += 1;
             }
-            larger.slots[at & mask] = *slot;
+            self.slots[at & mask] = slot_of(hash, group);
         }
-        *self = larger;
     }
 
-    /// The number of the group with a key of this hash for which `is_equal` is true; if there is none, adds one with
-    /// the number `next`. [`reserve`](Self::reserve) must have made room.
-    #[inline(always)]
-    pub fn find_or_add(&mut self, hash: u64, next: u32, is_equal: impl Fn(u32) -> bool) -> u32 {
+    /// Numbers the groups of the rows of `mask`, whose keys have these `hashes`. Groups that are missing are added.
+    /// [`reserve`](Self::reserve) must have made room.
+    ///
+    /// First, each row takes the better of the two slots at its hash, without branches, so that the processor looks up
+    /// many rows at once. Only rows with another key, most of which are of a new group, are probed one by one.
+    pub fn number(
+        &mut self,
+        keys: &mut impl Keys,
+        mask: &Mask,
+        hashes: &[u64; VECTOR_LEN],
+        numbers: &mut [u32; VECTOR_LEN],
+    ) {
+        let mut rows = [0u16; VECTOR_LEN];
+        let mut count = list(mask, &mut rows);
+        if let Some(last) = keys.len().checked_sub(1) {
+            let most = self.slots.len() - 1;
+            let mut missing = 0;
+            for at in 0..count {
+                // remainders spare checks of indices
+                let row = usize::from(rows[at]) % VECTOR_LEN;
+                let hash = hashes[row];
+                let slot = (hash >> self.shift) as usize;
+                let (first, second) = (self.slots[slot & most], self.slots[(slot + 1) & most]);
+                let found = if has_tag(first, hash) { first } else { second };
+                // any group will do for an empty slot
+                let number = number_of(found).min(last as u32);
+                numbers[row] = number;
+                rows[missing % VECTOR_LEN] = row as u16;
+                missing += usize::from(!keys.is_equal(number, row));
+            }
+            count = missing;
+        }
+        for row in &rows[..count] {
+            let row = usize::from(*row);
+            numbers[row] = self.find_or_add(hashes[row], row, keys);
+        }
+    }
+
+    /// The number of the group with the key of a row, which is added if it is missing.
+    fn find_or_add(&mut self, hash: u64, row: usize, keys: &mut impl Keys) -> u32 {
         let mask = self.slots.len() - 1;
         let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = &mut self.slots[at & mask];
             if *slot == 0 {
-                *slot = hash << 32 | u64::from(next + 1);
+                let next = keys.len() as u32;
+                *slot = slot_of(hash, keys.len());
+                keys.push(row);
                 return next;
             }
-            if *slot >> 32 == hash & u64::from(u32::MAX) && is_equal(number_of(*slot)) {
+            if has_tag(*slot, hash) && keys.is_equal(number_of(*slot), row) {
                 return number_of(*slot);
             }
             at += 1;
@@ -72,20 +127,68 @@ impl Table {
     }
 }
 
+/// Lists the rows of a mask, and returns how many they are.
+fn list(mask: &Mask, rows: &mut [u16; VECTOR_LEN]) -> usize {
+    let mut count = 0;
+    for_each_row(mask, |row| {
+        rows[count % VECTOR_LEN] = row as u16;
+        count += 1;
+    });
+    count
+}
+
+fn slot_of(hash: u64, group: usize) -> u64 {
+    hash << 32 | (group as u64 + 1)
+}
+
 fn number_of(slot: u64) -> u32 {
     (slot as u32).wrapping_sub(1)
 }
 
-/// Adds a word to a hash.
+/// True if a slot has the lower half of this hash.
+#[inline(always)]
+fn has_tag(slot: u64, hash: u64) -> bool {
+    slot >> 32 == hash & u64::from(u32::MAX)
+}
+
+/// Adds a word to a hash. Products of 64 bits are vectors in registers, those of 128 bits are not.
 #[inline(always)]
 pub(crate) fn hashed(hash: u64, word: u64) -> u64 {
-    let product = u128::from(hash ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-    (product >> 64) as u64 ^ product as u64
+    let product = (hash ^ word ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let product = (product ^ product >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    product ^ product >> 32
+}
+
+dispatched! {
+    /// Adds a word to each hash.
+    pub(crate) fn add_words(hashes: &mut [u64], words: &[u64]) {
+        hashes.iter_mut().zip(words).for_each(|(hash, word)| *hash = hashed(*hash, *word));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::first_rows;
+
+    struct Found<'a> {
+        found: Vec<u64>,
+        rows: &'a [u64],
+    }
+
+    impl Keys for Found<'_> {
+        fn len(&self) -> usize {
+            self.found.len()
+        }
+
+        fn is_equal(&self, group: u32, row: usize) -> bool {
+            self.found[group as usize] == self.rows[row]
+        }
+
+        fn push(&mut self, row: usize) {
+            self.found.push(self.rows[row]);
+        }
+    }
 
     #[test]
     fn keys_have_one_number_each() {
@@ -94,21 +197,26 @@ mod tests {
         for most in [u64::MAX, 100] {
             let hash = |key: u64| hashed(0, key) % most;
             let (mut table, mut found) = (Table::default(), Vec::new());
-            for key in &keys {
-                table.reserve(found.len() + 1, |number| hash(found[number as usize]));
-                let next = found.len() as u32;
-                let number =
-                    table.find_or_add(hash(*key), next, |number| found[number as usize] == *key);
-                if number == next {
-                    found.push(*key);
+            for rows in keys.chunks(VECTOR_LEN) {
+                table.reserve(found.len(), rows.len(), |group| hash(found[group]));
+                let (mut hashes, mut numbers) = ([0; VECTOR_LEN], [0; VECTOR_LEN]);
+                let pairs = hashes.iter_mut().zip(rows);
+                pairs.for_each(|(of, key)| *of = hash(*key));
+                let mut both = Found { found, rows };
+                table.number(&mut both, &first_rows(rows.len()), &hashes, &mut numbers);
+                found = both.found;
+                for (number, key) in numbers.iter().zip(rows) {
+                    assert_eq!(found[*number as usize], *key);
                 }
-                assert_eq!(found[number as usize], *key);
             }
-            let mut distinct = keys.clone();
-            distinct.sort_unstable();
-            distinct.dedup();
-            found.sort_unstable();
-            assert_eq!(found, distinct);
+            // in the order in which they came
+            let mut seen = std::collections::HashSet::new();
+            let first: Vec<u64> = keys
+                .iter()
+                .copied()
+                .filter(|key| seen.insert(*key))
+                .collect();
+            assert_eq!(found, first);
         }
     }
 }

@@ -130,6 +130,14 @@ pub(crate) fn for_each_row(mask: &Mask, mut visit: impl FnMut(usize)) {
     }
 }
 
+/// The mask of the first `rows` rows.
+pub(crate) fn first_rows(rows: usize) -> Mask {
+    std::array::from_fn(|word| match rows.saturating_sub(word * 64) {
+        bits @ ..64 => (1 << bits) - 1,
+        _ => u64::MAX,
+    })
+}
+
 /// Number of rows whose bit is set.
 pub(crate) fn count(mask: &Mask) -> usize {
     mask.iter().map(|word| word.count_ones() as usize).sum()

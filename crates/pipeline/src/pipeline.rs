@@ -62,6 +62,8 @@ pub enum Aggregate {
     CountRows,
     /// The number of values.
     Count(Expr),
+    /// The number of distinct values, which are integers or booleans. No kernel is generated.
+    CountDistinct(Expr),
     /// The sum; of integers exact, modulo 2^128; of floats in doubles.
     Sum(Expr),
     /// The smallest value; floats in their total order.
@@ -144,7 +146,11 @@ impl Aggregate {
     pub fn argument(&self) -> Option<&Expr> {
         match self {
             Self::CountRows => None,
-            Self::Count(expr) | Self::Sum(expr) | Self::Min(expr) | Self::Max(expr) => Some(expr),
+            Self::Count(expr)
+            | Self::CountDistinct(expr)
+            | Self::Sum(expr)
+            | Self::Min(expr)
+            | Self::Max(expr) => Some(expr),
         }
     }
 
@@ -157,6 +163,7 @@ impl Aggregate {
         Ok(match self {
             Self::CountRows => Self::CountRows,
             Self::Count(value) => Self::Count(of(value)?),
+            Self::CountDistinct(value) => Self::CountDistinct(of(value)?),
             Self::Sum(value) => Self::Sum(of(value)?),
             Self::Min(value) => Self::Min(of(value)?),
             Self::Max(value) => Self::Max(of(value)?),

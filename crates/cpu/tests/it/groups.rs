@@ -1,23 +1,24 @@
 //! Groups of row groups, compared with a map of all rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, Decimal128Array, Float64Array, Int32Array, Int64Array, StringArray,
 };
-use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type};
+use arrow::datatypes::{DataType, Decimal128Type, Int32Type, Int64Type};
 use vectile_cpu::Execution;
 use vectile_encodings::{Column, EncodeOptions, encode};
 use vectile_pipeline::{
-    Aggregate, Error, Expr, Filter, GroupKey, Groups, Numbers, Output, Pipeline, Type,
+    Aggregate, Error, Expr, Filter, GroupKey, Groups, Number, Numbers, Output, Pipeline, Type,
 };
 
 /// A key as text; `None` for null.
 type Key = Vec<Option<String>>;
 
-/// Number of rows; number of values, sum, minimum and maximum of the column that is aggregated.
-type Row = (u64, u64, i128, i128, i128);
+/// Number of rows; number of values, sum, minimum, maximum and number of distinct values of the column that is
+/// aggregated.
+type Row = (u64, u64, i128, i128, i128, u64);
 
 fn column(array: &ArrayRef) -> Column {
     let bytes = encode(array, &EncodeOptions::default()).unwrap();
@@ -26,13 +27,9 @@ fn column(array: &ArrayRef) -> Column {
 
 fn text_of(array: &ArrayRef, row: usize) -> Option<String> {
     let text = || match array.data_type() {
-        arrow::datatypes::DataType::Int64 => {
-            array.as_primitive::<Int64Type>().value(row).to_string()
-        }
-        arrow::datatypes::DataType::Int32 => {
-            array.as_primitive::<Int32Type>().value(row).to_string()
-        }
-        arrow::datatypes::DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
+        DataType::Int64 => array.as_primitive::<Int64Type>().value(row).to_string(),
+        DataType::Int32 => array.as_primitive::<Int32Type>().value(row).to_string(),
+        DataType::Utf8 => array.as_string::<i32>().value(row).to_owned(),
         _ => array
             .as_primitive::<Decimal128Type>()
             .value(row)
@@ -60,6 +57,10 @@ fn pipeline(row_groups: &[Vec<ArrayRef>]) -> Arc<Pipeline> {
     ];
     let mut aggregates = vec![Aggregate::CountRows];
     aggregates.extend(of.map(|of| of(Expr::Column(argument))));
+    // keys and a decimal may be more than 128 bits
+    if columns[argument] == DataType::Int64 {
+        aggregates.push(Aggregate::CountDistinct(Expr::Column(argument)));
+    }
     Arc::new(Pipeline {
         lookups: vec![],
         matches: vec![],
@@ -103,25 +104,35 @@ fn run(
             execution.put_partitions(partitions);
         }
     }
+    add_distinct(&mut execution);
     let partitions = execution.finish().unwrap().into_iter();
     partitions
         .map(|partition| partition.groups().unwrap())
         .collect()
 }
 
+/// Counts distinct values.
+fn add_distinct(execution: &mut Execution) {
+    let values = execution.distinct_values().into_iter();
+    let counts = values.map(|values| values.counts().unwrap()).collect();
+    execution.add_counts(counts).unwrap();
+}
+
 /// Compares groups with those of all rows.
 fn check(row_groups: &[Vec<ArrayRef>], distinct: std::ops::Range<usize>) {
     let mut expected: BTreeMap<Key, Row> = BTreeMap::new();
+    let mut seen = HashSet::new();
     for arrays in row_groups {
         let (argument, keys) = arrays.split_last().unwrap();
         for row in 0..argument.len() {
-            let key = keys.iter().map(|key| text_of(key, row)).collect();
+            let key: Key = keys.iter().map(|key| text_of(key, row)).collect();
             let value = text_of(argument, row).map(|value| value.parse::<i128>().unwrap());
             let group = expected
-                .entry(key)
-                .or_insert((0, 0, 0, i128::MAX, i128::MIN));
+                .entry(key.clone())
+                .or_insert((0, 0, 0, i128::MAX, i128::MIN, 0));
             group.0 += 1;
             if let Some(value) = value {
+                group.5 += u64::from(seen.insert((key, value)));
                 group.1 += 1;
                 group.2 += value;
                 group.3 = group.3.min(value);
@@ -147,9 +158,20 @@ fn check(row_groups: &[Vec<ArrayRef>], distinct: std::ops::Range<usize>) {
             for group in 0..groups.count {
                 let key: Key = groups.keys.iter().map(|key| text_of(key, group)).collect();
                 let counts = |aggregate: usize| groups.totals[aggregate].counts[group];
+                let distinct = match groups.totals.len() {
+                    6 => counts(5),
+                    _ => expected.get(&key).map_or(0, |row| row.5),
+                };
                 let row = match counts(1) {
-                    0 => (counts(0), 0, 0, i128::MAX, i128::MIN),
-                    some => (counts(0), some, sums[group], minima[group], maxima[group]),
+                    0 => (counts(0), 0, 0, i128::MAX, i128::MIN, distinct),
+                    some => (
+                        counts(0),
+                        some,
+                        sums[group],
+                        minima[group],
+                        maxima[group],
+                        distinct,
+                    ),
                 };
                 assert_eq!(counts(2), counts(1));
                 assert!(found.insert(key, row).is_none(), "a group that comes twice");
@@ -358,4 +380,44 @@ fn sums_of_floats_do_not_depend_on_when_groups_are_merged() {
     assert_eq!(expected.len(), 9_000);
     assert_eq!(expected, bits(true, None));
     assert_eq!(expected, bits(false, Some(0)));
+}
+
+/// Distinct values of all rows, of which there are few or many, and none in some row groups.
+#[test]
+fn distinct_values_of_all_rows_are_counted() {
+    for (count, most) in [(1, 7), (5, 300), (5, u64::MAX)] {
+        let value = |row_group: usize, row: usize| {
+            let is_null = row_group == 2 || row.is_multiple_of(3);
+            (!is_null).then(|| (random(row_group % 2, row, 7) % most) as i64)
+        };
+        let arrays = |row_group: usize, rows: usize| {
+            let other = ints(rows, |row| Some(row as i64 % 5));
+            vec![ints(rows, |row| value(row_group, row)), other]
+        };
+        let row_groups = row_groups(count, 30_000, arrays);
+        let distinct = |column: usize| Aggregate::CountDistinct(Expr::Column(column));
+        let aggregates = vec![distinct(0), Aggregate::CountRows, distinct(1)];
+        let pipeline = Arc::new(Pipeline {
+            columns: vec![DataType::Int64; 2],
+            lookups: vec![],
+            matches: vec![],
+            filter: Filter::Constant(true),
+            output: Output::Aggregates(aggregates),
+        });
+        let mut execution = Execution::new(Arc::clone(&pipeline));
+        let mut seen = HashSet::new();
+        for (row_group, arrays) in row_groups.iter().enumerate() {
+            let columns: Vec<Column> = arrays.iter().map(column).collect();
+            let partial = Execution::run(&pipeline, &columns, 0..30_000, None, &mut |_| Ok(()));
+            execution.add(partial.unwrap()).unwrap();
+            seen.extend((0..30_000).filter_map(|row| value(row_group, row)));
+        }
+        assert!(execution.counts_distinct());
+        add_distinct(&mut execution);
+        let totals = execution.totals().unwrap().into_iter();
+        let totals: Vec<_> = totals.map(|total| total.value).collect();
+        let expected = [seen.len(), count * 30_000, 5];
+        let expected = expected.map(|count| Some(Number::Int(count as i128)));
+        assert_eq!(totals, expected);
+    }
 }

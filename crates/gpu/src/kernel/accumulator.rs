@@ -42,7 +42,9 @@ impl Accumulator {
             _ => Type::I128,
         };
         Some(match aggregate {
-            Aggregate::CountRows | Aggregate::Count(_) => return None,
+            Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => {
+                return None;
+            }
             Aggregate::Sum(_) if of.is_float() => Self::FloatSum,
             Aggregate::Sum(_) => Self::Sum {
                 wide: bounds.bits() + growth > 63,

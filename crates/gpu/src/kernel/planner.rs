@@ -6,7 +6,7 @@ use super::tables::{Facts, TableSource, tables_of};
 use super::task::{AccumulationScope, Task};
 use crate::error::{Error, Result};
 use vectile_kernels::{ColumnTraits, Transform};
-use vectile_pipeline::join::code_bytes;
+use vectile_pipeline::{Aggregate, Output, join::code_bytes};
 use vectile_pipeline::{Bounds, Expr, Filter, Pipeline, Type};
 
 /// Maximum bytes of shared memory of a block: every device has more.
@@ -67,6 +67,12 @@ impl<'a> Planner<'a> {
         if traits.len() != width {
             let reason = format!("{} columns where {width} belong", traits.len());
             return Err(Error::Internal(reason));
+        }
+        if let Output::Aggregates(aggregates) | Output::Groups(_, aggregates) = &pipeline.output {
+            let is_distinct = |of: &Aggregate| matches!(of, Aggregate::CountDistinct(_));
+            if aggregates.iter().any(is_distinct) {
+                return Err(Error::Unsupported("counts of distinct values".into()));
+            }
         }
         let columns = traits.iter().zip(&pipeline.columns);
         let columns = columns.map(|(traits, of)| ColumnPlan {

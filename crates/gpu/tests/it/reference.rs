@@ -1,7 +1,7 @@
 //! Reference implementation of pipelines: evaluates a column at a time, value by value, on Arrow arrays, without
 //! encodings and without regard to speed. It implements the semantics that `vectile_pipeline` documents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
@@ -436,6 +436,7 @@ pub fn totals(
             let values = match aggregate {
                 Aggregate::CountRows => vec![Value::Int(1); passes.len()],
                 Aggregate::Count(expr)
+                | Aggregate::CountDistinct(expr)
                 | Aggregate::Sum(expr)
                 | Aggregate::Min(expr)
                 | Aggregate::Max(expr) => evaluate(expr, data),
@@ -487,6 +488,7 @@ pub fn grouped(
             .map(|aggregate| match aggregate {
                 Aggregate::CountRows => vec![Value::Int(1); passes.len()],
                 Aggregate::Count(expr)
+                | Aggregate::CountDistinct(expr)
                 | Aggregate::Sum(expr)
                 | Aggregate::Min(expr)
                 | Aggregate::Max(expr) => evaluate(expr, data),
@@ -528,6 +530,10 @@ fn total(aggregate: &Aggregate, values: &[Value]) -> Expected {
     let mut magnitude = None;
     let value = match aggregate {
         Aggregate::CountRows | Aggregate::Count(_) => Some(Value::Int(count.into())),
+        Aggregate::CountDistinct(_) => {
+            let distinct: BTreeSet<String> = values.iter().map(|v| format!("{v:?}")).collect();
+            Some(Value::Int(distinct.len() as i128))
+        }
         Aggregate::Min(_) => values.iter().copied().min_by(|a, b| a.compare(*b)),
         Aggregate::Max(_) => values.iter().copied().max_by(|a, b| a.compare(*b)),
         Aggregate::Sum(_) if values.is_empty() => None,

@@ -15,7 +15,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::SendableRecordBatchStream;
 use futures::stream::{StreamExt, TryStreamExt};
 use tokio::sync::OnceCell;
-use vectile_cpu::{Execution, Partial, Partition};
+use vectile_cpu::{DistinctPartition, Execution, Partial, Partition};
 use vectile_encodings::{Column, VECTOR_LEN};
 use vectile_pipeline::{Expr, GroupKey, Output, Pipeline};
 use vectile_scan::Fetch;
@@ -34,7 +34,10 @@ use crate::metrics::ScanMetrics;
 const FEW_ROWS: u64 = 1 << 19;
 
 /// So many bytes of groups are merged in milliseconds.
-const FEW_BYTES: usize = 1 << 20;
+const FEW_BYTES: usize = 1 << 22;
+
+/// Tasks in which each core merges partitions: a task costs as much as hundreds of groups.
+const TASKS_PER_CORE: usize = 4;
 
 /// A row group to read: a file, its columns in the order of the pipeline, and the index of the row group.
 type RowGroup = (Arc<ScanFile>, Arc<[usize]>, usize);
@@ -167,36 +170,70 @@ impl<O: Operation> FusedRun<O> {
             drop(memory);
             merged.try_resize(execution.merged_bytes())?;
             if execution.is_due() {
-                let merge = |mut partition: Partition| partition.merge().map(|()| partition);
+                let merge = |mut partition: Partition| {
+                    partition.merge().map_err(error::gpu)?;
+                    Ok(partition)
+                };
                 let partitions = execution.partitions();
-                execution.put_partitions(self.of_each(partitions, merge).await?);
+                let partitions = self.of_each(partitions, Partition::bytes, merge).await?;
+                execution.put_partitions(partitions);
                 merged.try_resize(execution.merged_bytes())?;
             }
+        }
+        if execution.counts_distinct() {
+            let values = execution.distinct_values();
+            let counts = |values: DistinctPartition| values.counts().map_err(error::gpu);
+            let counts = self
+                .of_each(values, DistinctPartition::bytes, counts)
+                .await?;
+            execution.add_counts(counts).map_err(error::gpu)?;
+            merged.try_resize(execution.merged_bytes())?;
         }
         let groups = match &pipeline.output {
             Output::Groups(..) => {
                 let partitions = execution.finish().map_err(error::gpu)?;
-                self.of_each(partitions, Partition::groups).await?
+                let planned = operation.clone();
+                let needed = move |partition: Partition| {
+                    let mut groups = [partition.groups().map_err(error::gpu)?];
+                    planned.drop_unneeded(&mut groups)?;
+                    let [groups] = groups;
+                    Ok(groups)
+                };
+                self.of_each(partitions, Partition::bytes, needed).await?
             }
             _ => Vec::new(),
         };
         operation.collected(&execution, groups, tables, &self.context)
     }
 
-    /// The results of `of_each` for each partition, in order. The cores share the partitions.
-    async fn of_each<T: Send + 'static>(
+    /// The results of `of_each` for each partition, in order. The cores share the partitions. `bytes` are those of one.
+    async fn of_each<P: Send + 'static, T: Send + 'static>(
         &self,
-        partitions: Vec<Partition>,
-        of_each: fn(Partition) -> vectile_pipeline::Result<T>,
+        partitions: Vec<P>,
+        bytes: fn(&P) -> usize,
+        of_each: impl Fn(P) -> Result<T> + Clone + Send + 'static,
     ) -> Result<Vec<T>> {
-        let tasks = partitions.into_iter().map(|partition| {
-            let is_short = partition.bytes() <= FEW_BYTES;
-            let merge = move || of_each(partition).map_err(error::gpu);
-            let task = SpawnedTask::spawn(async move { compute::on_thread(is_short, merge).await });
-            async move { task.join().await.map_err(error::interrupted).flatten() }
-        });
-        let results = futures::stream::iter(tasks).buffered(self.cores().max(1));
-        results.try_collect().await
+        let cores = self.cores().max(1);
+        let of_task = partitions.len().div_ceil(TASKS_PER_CORE * cores);
+        let mut rest = partitions.into_iter();
+        let mut tasks = Vec::new();
+        loop {
+            let own: Vec<P> = rest.by_ref().take(of_task).collect();
+            if own.is_empty() {
+                break;
+            }
+            let of_each = of_each.clone();
+            let is_short = own.iter().map(bytes).sum::<usize>() <= FEW_BYTES;
+            let results = move || own.into_iter().map(of_each).collect::<Result<Vec<T>>>();
+            tasks.push(async move {
+                let task = async move { compute::on_thread(is_short, results).await };
+                let task = SpawnedTask::spawn(task);
+                task.join().await.map_err(error::interrupted).flatten()
+            });
+        }
+        let results = futures::stream::iter(tasks).buffered(cores);
+        let results: Vec<Vec<T>> = results.try_collect().await?;
+        Ok(results.into_iter().flatten().collect())
     }
 }
 

@@ -32,7 +32,7 @@ use super::grouping_sets::GroupingSets;
 use super::operation::{CollectedRows, Collector, Operation, in_memory};
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
-use crate::fused::lowering::function::{self, Named};
+use crate::fused::lowering::function::{self, Function, Named};
 use crate::fused::lowering::group_key::Keys;
 use crate::fused::lowering::group_pruning::{GroupPruning, ResultPruning};
 use crate::fused::lowering::nested_aggregate::NestedAggregationPlan;
@@ -116,8 +116,13 @@ impl Aggregation {
             let Some(own) = totals.split_off(..function.width()) else {
                 return internal_err!("too few totals for {}", aggregate.name());
             };
+            let state = function.state(own, aggregate)?;
+            if *function == Function::CountDistinct {
+                columns.extend(state);
+                continue;
+            }
             let mut accumulator = aggregate.create_accumulator()?;
-            accumulator.merge_batch(&function.state(own, aggregate)?)?;
+            accumulator.merge_batch(&state)?;
             columns.push(accumulator.evaluate()?.to_array()?);
         }
         Ok(CollectedRows {
@@ -231,6 +236,20 @@ impl Operation for Aggregation {
     /// Pruning and nested aggregation need all groups.
     fn needs_single_batch(&self) -> bool {
         self.pruning.is_some() || self.nested.is_some()
+    }
+
+    /// The first groups of all in some order are among the first ones of each part.
+    fn drop_unneeded(&self, parts: &mut [Groups]) -> Result<()> {
+        let Some(pruning) = self.pruning.as_ref().filter(|_| self.has_distinct_groups) else {
+            return Ok(());
+        };
+        // ignore the error: the operator above evaluates it again
+        if let Ok(selected) = pruning.of(parts, &mut self.functions.clone()) {
+            for (groups, selected) in parts.iter_mut().zip(&selected) {
+                *groups = groups.filtered(selected).map_err(error::gpu)?;
+            }
+        }
+        Ok(())
     }
 
     fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> GroupCollector {
@@ -403,7 +422,7 @@ impl GroupCollector {
     /// Returns the rows of all groups. `is_all` says that those pending are all groups, each once.
     fn finish_groups(mut self, is_all: bool) -> Result<(Aggregation, CollectedRows)> {
         if is_all {
-            self.prune_pending()?;
+            self.aggregation.drop_unneeded(&mut self.pending)?;
         }
         self.are_results = is_all && self.aggregation.sets.is_none();
         self.add_pending()?;
@@ -413,21 +432,6 @@ impl GroupCollector {
             memory: Some(self.memory),
         };
         Ok((self.aggregation, collected))
-    }
-
-    /// Drops pending groups that the parents do not need. They are all groups: the first ones in some order are among the
-    /// first ones of each part.
-    fn prune_pending(&mut self) -> Result<()> {
-        let Some(pruning) = &self.aggregation.pruning else {
-            return Ok(());
-        };
-        for groups in &mut self.pending {
-            // ignore the error: the operator above evaluates it again
-            if let Ok(selected) = pruning.of(groups, &mut self.aggregation.functions) {
-                *groups = groups.filtered(&selected).map_err(error::gpu)?;
-            }
-        }
-        Ok(())
     }
 
     /// Adds the groups that might have been all groups.

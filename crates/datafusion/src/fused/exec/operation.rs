@@ -61,6 +61,11 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
     /// Starts to collect the results of a kernel that will read `rows` rows.
     fn collector(self, tables: &Tables, rows: u64, context: &TaskContext) -> Self::Collector;
 
+    /// Drops groups that the parents do not need. `parts` have different groups: all, or some that are together.
+    fn drop_unneeded(&self, _parts: &mut [Groups]) -> Result<()> {
+        Ok(())
+    }
+
     /// The rows of a program's results, of which `groups` are all groups, each once, and the operation with what they have shown of its functions.
     fn collected(
         self,

@@ -108,6 +108,11 @@ impl<'a> Lowering<'a> {
         }
     }
 
+    /// True if a program on the CPU computes the expressions.
+    pub(crate) fn is_for_program(&self) -> bool {
+        self.is_for_program
+    }
+
     /// For a pipeline that a program runs, if so.
     pub(crate) fn for_program(self, is_for_program: bool) -> Self {
         Self {

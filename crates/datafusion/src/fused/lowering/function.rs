@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::bool_and_or::{BoolAnd, BoolOr};
@@ -39,6 +39,8 @@ use crate::text::is_text;
 pub(crate) enum Function {
     /// The number of rows, or of values that are not null.
     Count,
+    /// The number of distinct values that are not null. DataFusion's states are lists of values, so there are only results.
+    CountDistinct,
     /// Average: the kernel has its sum and count.
     Average {
         /// True for floats, whose sums depend on the order of rows.
@@ -65,7 +67,8 @@ pub(crate) fn lower(
     lowering: &mut Lowering<'_>,
 ) -> Result<(Function, Vec<Aggregate>), FallbackReason> {
     let unsupported = || FallbackReason::Aggregate(aggregate.name().to_owned());
-    if aggregate.is_distinct() || !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
+    let is_distinct = aggregate.is_distinct();
+    if !aggregate.order_bys().is_empty() || aggregate.ignore_nulls() {
         return Err(unsupported());
     }
     let arguments = aggregate.expressions();
@@ -82,6 +85,18 @@ pub(crate) fn lower(
         None => value,
     };
     let function = aggregate.fun().inner();
+    if is_distinct {
+        let of = lowering.type_of(&argument)?;
+        let has_digits = Type::of(&of).is_some_and(|of| !of.is_float());
+        if !(function.is::<Count>() && lowering.is_for_program() && has_digits) {
+            return Err(unsupported());
+        }
+        let value = only_where(lowering.value(&argument)?);
+        return Ok((
+            Function::CountDistinct,
+            vec![Aggregate::CountDistinct(value)],
+        ));
+    }
     if function.is::<Count>() {
         let count = match (is_never_null(&argument), &condition) {
             (true, None) => Aggregate::CountRows,
@@ -159,7 +174,7 @@ impl Function {
     /// The number of aggregates of the kernel that this function takes.
     pub(crate) fn width(self) -> usize {
         match self {
-            Self::Count | Self::Average { .. } | Self::Value => 1,
+            Self::Count | Self::CountDistinct | Self::Average { .. } | Self::Value => 1,
             Self::Variance(variance) => variance.width(),
             Self::Strings(_) => 0,
         }
@@ -167,7 +182,7 @@ impl Function {
 
     /// Returns true if the state of a group is the result.
     pub(super) fn has_result(self) -> bool {
-        matches!(self, Self::Count | Self::Value)
+        matches!(self, Self::Count | Self::CountDistinct | Self::Value)
     }
 
     /// Returns true if groups can be pruned by its result: the result over the kernel's totals must equal the CPU's to
@@ -212,6 +227,10 @@ impl Function {
         };
         match (self, types.as_slice()) {
             (Self::Count, [of]) => Ok(vec![scalar::counts(counts, of)?]),
+            (Self::CountDistinct, _) => {
+                let of = aggregate.field();
+                Ok(vec![scalar::counts(counts, of.data_type())?])
+            }
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
             (Self::Average { .. }, [of_count, of_sum]) => {
                 // A groups accumulator takes a count of zero to mean a null sum.
@@ -237,6 +256,7 @@ pub(crate) fn batch_of(
     functions: &mut [Named],
     schema: &SchemaRef,
 ) -> Result<RecordBatch> {
+    let schema = &with_results(schema, keys.len(), functions)?;
     let mut columns = keys.columns(groups, tables, schema)?;
     let mut totals = groups.totals.as_slice();
     for (function, aggregate) in functions {
@@ -250,6 +270,25 @@ pub(crate) fn batch_of(
         columns.extend(function.states(own, aggregate)?);
     }
     Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
+}
+
+/// The schema of a partial aggregate, where counts of distinct values are results. `keys` columns precede those of functions.
+fn with_results(schema: &SchemaRef, keys: usize, functions: &[Named]) -> Result<SchemaRef> {
+    if !functions
+        .iter()
+        .any(|(function, _)| *function == Function::CountDistinct)
+    {
+        return Ok(Arc::clone(schema));
+    }
+    let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
+    let mut column = keys;
+    for (function, aggregate) in functions {
+        if let (Function::CountDistinct, Some(field)) = (function, fields.get_mut(column)) {
+            *field = aggregate.field();
+        }
+        column += aggregate.state_fields()?.len();
+    }
+    Ok(Arc::new(Schema::new(fields)))
 }
 
 /// The output rows of a final aggregate, from states in which each group occurs once, so that they need no merge.

@@ -9,8 +9,9 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, make_comparator};
-use arrow::compute::{SortOptions, prep_null_mask_filter, sort_to_indices};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, Scalar, make_comparator};
+use arrow::compute::kernels::cmp::{gt_eq, lt_eq};
+use arrow::compute::{SortOptions, and, concat, filter, prep_null_mask_filter, sort_to_indices};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::functions_aggregate::min_max::{Max, Min};
@@ -224,33 +225,50 @@ impl ResultPruning {
         with_parameters(post_aggregation, &needs.parameters)
     }
 
-    /// Selects the groups to keep, by the results of `functions`.
-    pub(crate) fn of(&self, groups: &Groups, functions: &mut [Named]) -> Result<BooleanArray> {
-        let results = pruning_results(groups, functions)?;
-        let mut selected = BooleanArray::from(vec![true; groups.count]);
-        if !self.passing.is_empty() {
-            let fields = results
-                .iter()
-                .zip(functions.iter())
-                .map(|(result, (_, aggregate))| {
-                    Field::new(aggregate.name(), result.data_type().clone(), true)
-                });
-            let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-            let batch = RecordBatch::try_new(schema, results.clone())?;
-            let filter = conjunction(self.passing.iter().cloned());
-            let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
-            let passing = passing.as_boolean();
-            selected = match passing.null_count() {
-                0 => passing.clone(),
-                _ => prep_null_mask_filter(passing),
-            };
+    /// Selects the groups to keep, by the results of `functions`. `parts` have different groups.
+    pub(crate) fn of(
+        &self,
+        parts: &[Groups],
+        functions: &mut [Named],
+    ) -> Result<Vec<BooleanArray>> {
+        let (mut selected, mut values) = (Vec::new(), Vec::new());
+        for groups in parts {
+            let results = pruning_results(groups, functions)?;
+            selected.push(self.passing(groups, &results, functions)?);
+            let first = self.first.as_ref();
+            values.extend(first.and_then(|first| results.into_iter().nth(first.function)));
         }
-        if let Some(first) = &self.first
-            && let Some(values) = results.get(first.function)
-        {
-            selected = first.of(values, &selected)?;
+        match &self.first {
+            Some(first) if values.len() == parts.len() => first.of(&values, &selected),
+            _ => Ok(selected),
         }
-        Ok(selected)
+    }
+
+    /// Selects the groups that pass, by these `results` of functions.
+    fn passing(
+        &self,
+        groups: &Groups,
+        results: &[ArrayRef],
+        functions: &[Named],
+    ) -> Result<BooleanArray> {
+        if self.passing.is_empty() {
+            return Ok(BooleanArray::from(vec![true; groups.count]));
+        }
+        let fields = results
+            .iter()
+            .zip(functions.iter())
+            .map(|(result, (_, aggregate))| {
+                Field::new(aggregate.name(), result.data_type().clone(), true)
+            });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let batch = RecordBatch::try_new(schema, results.to_vec())?;
+        let filter = conjunction(self.passing.iter().cloned());
+        let passing = stack::evaluated(&filter, &batch)?.into_array(groups.count)?;
+        let passing = passing.as_boolean();
+        Ok(match passing.null_count() {
+            0 => passing.clone(),
+            _ => prep_null_mask_filter(passing),
+        })
     }
 }
 
@@ -306,19 +324,41 @@ fn before_cast(filter: &Arc<dyn PhysicalExpr>, lowering: &mut Lowering<'_>) -> O
 }
 
 impl TopGroups {
-    /// Selects, from the `selected` rows, the first by `values` and those equal to the last of them.
-    fn of(&self, values: &ArrayRef, selected: &BooleanArray) -> Result<BooleanArray> {
-        if selected.true_count() <= self.count {
-            return Ok(selected.clone());
+    /// Selects, from the `selected` rows of all parts, the first by `values` and those equal to the last of them.
+    fn of(&self, values: &[ArrayRef], selected: &[BooleanArray]) -> Result<Vec<BooleanArray>> {
+        let count: usize = selected.iter().map(BooleanArray::true_count).sum();
+        if count <= self.count {
+            return Ok(selected.to_vec());
         }
-        let some = arrow::compute::filter(values, selected)?;
+        let parts = values.iter().zip(selected);
+        let some = parts
+            .clone()
+            .map(|(values, selected)| filter(values, selected));
+        let some: Vec<ArrayRef> = some.collect::<Result<_, _>>()?;
+        let some: Vec<&dyn Array> = some.iter().map(AsRef::as_ref).collect();
+        let some = concat(&some)?;
         let ordered = sort_to_indices(&some, Some(self.options), Some(self.count))?;
         let Some(last) = ordered.values().last().map(|last| *last as usize) else {
-            return Ok(BooleanArray::from(vec![false; selected.len()]));
+            let none = selected.iter().map(|of| vec![false; of.len()].into());
+            return Ok(none.collect());
         };
-        let compare = make_comparator(values.as_ref(), some.as_ref(), self.options)?;
-        let is_first = |row| selected.value(row) && compare(row, last) != Ordering::Greater;
-        Ok((0..selected.len()).map(|row| Some(is_first(row))).collect())
+        let last = some.slice(last, 1);
+        let first = parts.map(|(values, selected)| Ok(and(selected, &self.up_to(values, &last)?)?));
+        first.collect()
+    }
+
+    /// Selects the values that do not come after `last`, an array of one value.
+    fn up_to(&self, values: &ArrayRef, last: &ArrayRef) -> Result<BooleanArray> {
+        if values.null_count() == 0 && last.null_count() == 0 {
+            let last = Scalar::new(last);
+            return Ok(match self.options.descending {
+                true => gt_eq(values, &last)?,
+                false => lt_eq(values, &last)?,
+            });
+        }
+        let compare = make_comparator(values.as_ref(), last.as_ref(), self.options)?;
+        let is_up_to = |row| Some(compare(row, 0) != Ordering::Greater);
+        Ok((0..values.len()).map(is_up_to).collect())
     }
 }
 
@@ -338,6 +378,7 @@ impl fmt::Display for ResultPruning {
 #[cfg(test)]
 mod tests {
     use arrow::array::Int32Array;
+    use arrow::datatypes::Int32Type;
     use datafusion::common::ScalarValue;
     use datafusion::datasource::table_schema::TableSchema;
     use datafusion::functions_aggregate::average::avg_udaf;
@@ -389,6 +430,26 @@ mod tests {
         GroupPruning::Passing(Arc::new(BinaryExpr::new(column(1), Operator::Gt, least)))
     }
 
+    /// The keys of the groups that are kept if they are all in one part, or in parts of at most two.
+    fn kept(groups: &Groups, of: &ResultPruning, functions: &mut [Named]) -> Vec<i32> {
+        let [of_one, of_three] = [5, 2].map(|most| {
+            let parts = [0, 1, 2].map(|part| {
+                let of_part = (0..5).map(|group| Some(group / most == part));
+                groups.filtered(&of_part.collect()).unwrap()
+            });
+            let selected = of.of(&parts, functions).unwrap();
+            let some = parts.iter().zip(&selected);
+            let some = some.map(|(part, selected)| part.filtered(selected).unwrap());
+            let keys = some.flat_map(|some| {
+                assert_eq!(some.count, some.totals[0].counts.len());
+                some.keys[0].as_primitive::<Int32Type>().values().to_vec()
+            });
+            keys.collect::<Vec<i32>>()
+        });
+        assert_eq!(of_one, of_three);
+        of_one
+    }
+
     /// The keys of the groups that all of these prunings leave.
     fn kept_keys(all: &[GroupPruning]) -> Vec<i32> {
         let (groups, mut functions) = sums();
@@ -396,11 +457,7 @@ mod tests {
         for pruning in all {
             assert!(of.add(pruning, 1, &functions).unwrap());
         }
-        let some = of.of(&groups, &mut functions).unwrap();
-        let some = groups.filtered(&some).unwrap();
-        assert_eq!(some.count, some.totals[0].counts.len());
-        let keys: &Int32Array = some.keys[0].as_primitive();
-        keys.values().to_vec()
+        kept(&groups, &of, &mut functions)
     }
 
     #[test]
@@ -465,10 +522,7 @@ mod tests {
             for pruning in &all {
                 assert!(of.add(pruning, 1, &functions).unwrap());
             }
-            let some = of.of(&groups, &mut functions).unwrap();
-            let keys = groups.filtered(&some).unwrap().keys;
-            let keys: &Int32Array = keys[0].as_primitive();
-            assert_eq!(keys.values(), &expected[..]);
+            assert_eq!(kept(&groups, &of, &mut functions), expected);
             let on_device = of.on_device(&functions).unwrap();
             let columns = [GroupColumn::Value(0, Type::I128), GroupColumn::Count(0)];
             assert_eq!(on_device.columns, columns);

@@ -117,7 +117,7 @@ fn function_column(functions: &[Named], number: usize) -> Option<GroupColumn> {
     let before = functions.iter().take(number);
     let first = before.map(|(function, _)| function.width()).sum();
     match function {
-        Function::Count => Some(GroupColumn::Count(first)),
+        Function::Count | Function::CountDistinct => Some(GroupColumn::Count(first)),
         Function::Value => {
             let of = Type::of(aggregate.field().data_type())?;
             Some(GroupColumn::Value(first, of))

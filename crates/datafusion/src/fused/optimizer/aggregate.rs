@@ -136,8 +136,15 @@ impl Fusing<'_> {
         };
         let has_distinct_groups = parts.has_distinct_groups();
         let GroupOutputs { keys, functions } = &parts.outputs;
-        if sets.is_some() && keys.of_kernel().is_empty() {
+        let has_groups = !keys.of_kernel().is_empty();
+        let has_distinct = functions.contains(&Function::CountDistinct);
+        // the values of a group are those of several finer ones
+        if sets.is_some() && (has_distinct || !has_groups) {
             return Err(FallbackReason::GroupingSets);
+        }
+        if has_distinct && has_groups && !has_distinct_groups {
+            let reason = "distinct values of groups that come several times";
+            return Err(FallbackReason::Aggregate(reason.into()));
         }
         let functions = functions.iter().copied();
         let aggregation = Aggregation {
