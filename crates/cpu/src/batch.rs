@@ -5,7 +5,7 @@ use vectile_encodings::row_list::push_rows;
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::Result;
 
-use crate::vector::Mask;
+use crate::vector::{Mask, first_rows};
 
 /// If at most one row of this many is selected, of vectors with a selected row, rows are picked before they are computed
 /// on.
@@ -109,14 +109,6 @@ pub(crate) fn for_each_batch(
         true => Ok(()),
         false => run(Batch::Rows(&rows, &[]), &first_rows(rows.len())),
     }
-}
-
-/// A mask of the first `count` rows.
-pub(crate) fn first_rows(count: usize) -> Mask {
-    std::array::from_fn(|word| match count.saturating_sub(word * 64) {
-        rest @ 0..64 => (1 << rest) - 1,
-        _ => u64::MAX,
-    })
 }
 
 #[cfg(test)]

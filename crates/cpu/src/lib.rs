@@ -77,6 +77,7 @@ mod program;
 mod reader;
 mod row_group;
 mod rows;
+mod runs;
 mod table;
 mod vector;
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, Result};
 
-use crate::batch::{Batch, Matched, first_rows};
-use crate::vector::{ALL, Mask, Values, Vector, for_each_row, has_row, mask_of};
+use crate::batch::{Batch, Matched};
+use crate::vector::{ALL, Mask, Values, Vector, first_rows, for_each_row, has_row, mask_of};
 
 /// The matches of a batch's rows: their codes follow each other.
 pub(crate) struct Lists<'a> {

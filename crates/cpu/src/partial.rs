@@ -1,5 +1,6 @@
 //! Groups of some rows: their keys and aggregates, column by column.
 
+use vectile_encodings::simd::dispatched;
 use vectile_pipeline::{Bounds, GroupTotals, Numbers, Rows, Type};
 
 use crate::group::KeyType;
@@ -61,11 +62,17 @@ impl KeyRange {
         if !fits || !nulls.is_empty() {
             return None;
         }
-        let words = part.words.get(key)?.iter().map(|word| *word as i64);
-        Some(Self {
-            key,
-            first: words.clone().min()?,
-            last: words.max()?,
+        let words = part.words.get(key).filter(|words| !words.is_empty())?;
+        let (first, last) = bounds_of(words);
+        Some(Self { key, first, last })
+    }
+}
+
+dispatched! {
+    /// The smallest and the largest word, as integers with a sign.
+    fn bounds_of(words: &[u64]) -> (i64, i64) {
+        words.iter().fold((i64::MAX, i64::MIN), |(first, last), word| {
+            (first.min(*word as i64), last.max(*word as i64))
         })
     }
 }

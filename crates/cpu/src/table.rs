@@ -52,16 +52,23 @@ impl Table {
             return;
         }
         // fourfold: all groups move once for three times as many
-        *self = Self::with_slots(((groups + more) * 2).next_power_of_two() * 2);
-        let mask = self.slots.len() - 1;
+        *self = Self::of(groups, groups + 2 * more, hash);
+    }
+
+    /// A table of the first `groups` groups with room for `more`. `hash` is as in [`reserve`](Self::reserve).
+    pub fn of(groups: usize, more: usize, hash: impl Fn(usize) -> u64) -> Self {
+        let slots = ((groups + more) * 2).next_power_of_two();
+        let mut table = Self::with_slots(slots.max(LEAST));
+        let mask = table.slots.len() - 1;
         for group in 0..groups {
             let hash = hash(group);
-            let mut at = (hash >> self.shift) as usize;
-            while self.slots[at & mask] != 0 {
+            let mut at = (hash >> table.shift) as usize;
+            while table.slots[at & mask] != 0 {
                 at += 1;
             }
-            self.slots[at & mask] = slot_of(hash, group);
+            table.slots[at & mask] = slot_of(hash, group);
         }
+        table
     }
 
     /// Numbers the groups of the rows of `mask`, whose keys have these `hashes`. Groups that are missing are added.
