@@ -4,7 +4,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Kernels do not read such columns; the text says why.
-    #[error("not for the GPU: {0}")]
+    #[error("no kernel: {0}")]
     Unsupported(String),
     /// An encoded column cannot be decoded.
     #[error(transparent)]

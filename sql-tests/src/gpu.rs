@@ -16,7 +16,7 @@ pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
 
 /// The prefix of reasons for a kernel that does not support the content of a file. Only for such reasons may a fused
 /// operator be left to the CPU.
-const UNSUPPORTED: &str = "not for the GPU: ";
+const UNSUPPORTED: &str = "not fused: ";
 
 /// The GPU of a test run, and its counters.
 #[derive(Clone, Debug)]

@@ -13,7 +13,10 @@ use datafusion::datasource::listing::{ListingTable, ListingTableUrl};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{CreateExternalTable, DdlStatement, DmlStatement, LogicalPlan};
+use datafusion::logical_expr::{
+    CreateExternalTable, DdlStatement, DmlStatement, LogicalPlan, ResetVariable, SetVariable,
+    Statement as PlannedStatement,
+};
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
@@ -225,7 +228,7 @@ async fn execute(
 ) -> Result<(SessionState, LogicalPlan)> {
     let state = context.state();
     let plan = state.statement_to_plan(statement).await?;
-    let plan = with_locations(context, plan).await?;
+    let plan = with_resets(with_locations(context, plan).await?);
     if let LogicalPlan::Copy(copy) = &plan
         && copy.file_type.get_ext() == "parquet"
     {
@@ -238,6 +241,20 @@ async fn execute(
         }
         query => (state, query),
     })
+}
+
+/// The statement, or if it is `RESET vectile.NAME`, which DataFusion refuses, `SET vectile.NAME = default`.
+fn with_resets(plan: LogicalPlan) -> LogicalPlan {
+    match plan {
+        LogicalPlan::Statement(PlannedStatement::ResetVariable(ResetVariable { variable }))
+            if variable.starts_with("vectile.") =>
+        {
+            let value = "default".to_owned();
+            let set = SetVariable { variable, value };
+            LogicalPlan::Statement(PlannedStatement::SetVariable(set))
+        }
+        other => other,
+    }
 }
 
 /// The statement with locations as `vectile` interprets them, where DataFusion would take a name for a glob or a URL,

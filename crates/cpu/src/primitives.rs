@@ -251,18 +251,41 @@ pub(crate) fn merge(mask: &Mask, values: &Values, out: &mut Values) -> Result<()
 }
 
 dispatched! {
-    /// The days whose parts arrow-rs computes.
-    pub(crate) fn known_days(days: &[i64; VECTOR_LEN]) -> Mask {
-        let Bounds(first, last) = KNOWN_DAYS;
+    /// The days, or seconds, of which arrow-rs computes a part.
+    pub(crate) fn known_times(part: DatePart, times: &[i64; VECTOR_LEN]) -> Mask {
+        let Bounds(first, last) = Bounds::known(part);
         let (first, last) = (first as i64, last as i64);
-        mask_of(days, |day| first <= day && day <= last)
+        mask_of(times, |time| first <= time && time <= last)
     }
 }
 
 dispatched! {
-    /// A part of dates in days since 1970-01-01. Unknown days have arbitrary parts.
-    pub(crate) fn date_part(part: DatePart, days: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
-        let pairs = out.iter_mut().zip(days);
+    /// Divides by a positive constant, and rounds down.
+    pub(crate) fn floor_divide(divisor: i64, values: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
+        let pairs = out.iter_mut().zip(values);
+        // division by what the compiler knows is a multiplication
+        macro_rules! known {
+            ($($known:literal)*) => {
+                match divisor {
+                    $($known => pairs.for_each(|(out, value)| *out = value.div_euclid($known)),)*
+                    _ => pairs.for_each(|(out, value)| *out = value.checked_div_euclid(divisor).unwrap_or(0)),
+                }
+            };
+        }
+        // a second, minute, hour and day in each unit of time
+        known!(
+            1_000 1_000_000 1_000_000_000
+            60 60_000 60_000_000 60_000_000_000
+            3_600 3_600_000 3_600_000_000 3_600_000_000_000
+            86_400 86_400_000 86_400_000_000 86_400_000_000_000
+        )
+    }
+}
+
+dispatched! {
+    /// A part of dates in days since 1970-01-01, or of times in seconds. Unknown ones have arbitrary parts.
+    pub(crate) fn date_part(part: DatePart, times: &[i64; VECTOR_LEN], out: &mut [i64; VECTOR_LEN]) {
+        let pairs = out.iter_mut().zip(times);
         match part {
             DatePart::DayOfWeek => pairs.for_each(|(out, day)| *out = day.wrapping_add(4).rem_euclid(7)),
             DatePart::Year => pairs.for_each(|(out, day)| *out = date_of(*day).0),
@@ -273,6 +296,9 @@ dispatched! {
                 let (year, ..) = date_of(*day);
                 *out = day.wrapping_sub(first_day(year) - 1);
             }),
+            DatePart::Hour => pairs.for_each(|(out, second)| *out = second.rem_euclid(86_400) / 3_600),
+            DatePart::Minute => pairs.for_each(|(out, second)| *out = second.rem_euclid(3_600) / 60),
+            DatePart::Second => pairs.for_each(|(out, second)| *out = second.rem_euclid(60)),
         }
     }
 }
@@ -334,6 +360,46 @@ mod tests {
                 let mut out = [0; VECTOR_LEN];
                 date_part(part, &[day; VECTOR_LEN], &mut out);
                 assert_eq!(out, [expected; VECTOR_LEN], "{part:?} of {day}");
+            }
+        }
+    }
+
+    #[test]
+    fn times_have_parts() {
+        for (second, of_day) in [
+            (0, [0, 0, 0]),
+            (-1, [23, 59, 59]),
+            (-86_400, [0, 0, 0]),
+            (1_234_567_890, [23, 31, 30]),
+        ] {
+            for (part, expected) in [DatePart::Hour, DatePart::Minute, DatePart::Second]
+                .into_iter()
+                .zip(of_day)
+            {
+                let mut out = [0; VECTOR_LEN];
+                date_part(part, &[second; VECTOR_LEN], &mut out);
+                assert_eq!(out, [expected; VECTOR_LEN], "{part:?} of {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn quotients_are_rounded_down() {
+        let mut values = [0; VECTOR_LEN];
+        for (row, value) in values.iter_mut().enumerate() {
+            *value = (row as i64 - 500) * 7_777_777_777_777_777;
+        }
+        (values[0], values[1], values[2], values[3]) = (i64::MIN, i64::MAX, -1, 86_399);
+        let days = [86_400, 86_400_000, 86_400_000_000, 86_400_000_000_000];
+        let steps = days
+            .into_iter()
+            .flat_map(|day| [day, day / 24, day / 1_440]);
+        for divisor in steps.chain([1, 2, 7, 1_000, 1_000_000, 1_000_000_000, i64::MAX]) {
+            let mut out = [0; VECTOR_LEN];
+            floor_divide(divisor, &values, &mut out);
+            for (value, quotient) in values.iter().zip(out) {
+                let exact = i128::from(*value).div_euclid(divisor.into());
+                assert_eq!(i128::from(quotient), exact, "{value} by {divisor}");
             }
         }
     }

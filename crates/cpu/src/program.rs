@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use vectile_encodings::{Selection, VECTOR_LEN};
 use vectile_pipeline::{
-    Arithmetic, Bounds, Code, Comparison, DatePart, Domain, Error, Exists, Expr, KNOWN_DAYS,
-    KeyTable, Literal, Lookup, Matches, Op, Result, Type, ValueTest,
+    Arithmetic, Bounds, Code, Comparison, DatePart, Domain, Error, Exists, Expr, KeyTable, Literal,
+    Lookup, Matches, Op, Result, Type, ValueTest,
 };
 
 use crate::batch::Batch;
@@ -72,6 +72,7 @@ enum Instruction<'a> {
     /// Conditions and values in turn, then the default.
     Case(Vec<Register>),
     DatePart(DatePart, Register),
+    FloorDivide(i64, Register),
     /// The code of a key in a table; null if it has none. True while most keys of a hash table have none.
     Find(Register, Arc<KeyTable>, Cell<bool>),
     /// The code of a column of text in a table; null if it has none.
@@ -354,13 +355,15 @@ impl<'a> Program<'a> {
             Instruction::Convert(part)
             | Instruction::Not(part)
             | Instruction::NegateFloat(part)
+            | Instruction::FloorDivide(_, part)
             | Instruction::Single(part) => any(&[*part]),
             Instruction::Compare(_, a, b) | Instruction::Arithmetic(_, a, b, _) => any(&[*a, *b]),
             Instruction::And(parts) | Instruction::Or(parts) | Instruction::Case(parts) => {
                 any(parts)
             }
-            Instruction::DatePart(_, date) => {
-                any(&[*date]) || !self.domains[*date].bounds.within(KNOWN_DAYS)
+            Instruction::DatePart(part, date) => {
+                let known = Bounds::known(*part);
+                any(&[*date]) || !self.domains[*date].bounds.within(known)
             }
             Instruction::Find(..) | Instruction::FindText(_) | Instruction::If(..) => true,
             Instruction::Payload(code, payload) => any(&[*code]) || payload.is_nullable(),
@@ -429,6 +432,13 @@ impl<'a> Program<'a> {
                         Ok(self.push(part_of, domain.of_part(part)))
                     }
                     _ => Err(Error::Internal(format!("{part:?} of {:?}", domain.of))),
+                }
+            }
+            (Op::FloorDivide(divisor), [part]) => {
+                let domain = domain_of(*part).of_floor_division(divisor)?;
+                match Kind::of(domain_of(*part)) {
+                    Kind::Int => Ok(self.push(Instruction::FloorDivide(divisor, *part), domain)),
+                    _ => Err(unsupported("unsigned integers of 64 bits rounded down")),
                 }
             }
             (Op::Average | Op::Rounded(_), _) => Err(unsupported("a computation over groups")),
@@ -610,16 +620,26 @@ impl<'a> Program<'a> {
             Instruction::DatePart(part, date) => {
                 let bounds = self.domains[*date].bounds;
                 let date = &before[*date];
-                let Values::Int(days) = &date.values else {
+                let Values::Int(times) = &date.values else {
                     return Err(Error::Internal(format!("{part:?} of no integer")));
                 };
                 out.valid = date.valid;
-                if !bounds.within(KNOWN_DAYS) {
-                    let known = primitives::known_days(days);
+                if !bounds.within(Bounds::known(*part)) {
+                    let known = primitives::known_times(*part, times);
                     out.valid = both(out.valid.as_ref(), Some(&known));
                 }
                 match &mut out.values {
-                    Values::Int(out) => primitives::date_part(*part, days, out),
+                    Values::Int(out) => primitives::date_part(*part, times, out),
+                    _ => return Err(Error::Internal(format!("register {register}"))),
+                }
+            }
+            Instruction::FloorDivide(divisor, part) => {
+                let part = &before[*part];
+                out.valid = part.valid;
+                match (&part.values, &mut out.values) {
+                    (Values::Int(values), Values::Int(out)) => {
+                        primitives::floor_divide(*divisor, values, out);
+                    }
                     _ => return Err(Error::Internal(format!("register {register}"))),
                 }
             }

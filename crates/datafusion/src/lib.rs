@@ -46,6 +46,7 @@ mod projection;
 mod pruning;
 mod pushdown;
 mod register;
+mod sanity;
 #[cfg_attr(
     not(feature = "gpu"),
     allow(dead_code, reason = "only devices select rows")

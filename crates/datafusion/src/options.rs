@@ -168,10 +168,12 @@ macro_rules! settings {
             }
 
             fn set(&mut self, key: &str, value: &str) -> Result<()> {
+                let text = value.trim().to_ascii_lowercase();
                 match key {
-                    $($key => {
-                        let parsed = <$type>::parse(&value.trim().to_ascii_lowercase());
-                        let parsed = parsed.ok_or_else(|| {
+                    // `RESET` of DataFusion fails for all settings but its own
+                    $($key if text == "default" => self.$field = $default,
+                    $key => {
+                        let parsed = <$type>::parse(&text).ok_or_else(|| {
                             config_datafusion_err!("vectile.{key} cannot be '{value}'")
                         })?;
                         $(if !$check(&parsed) {
@@ -427,6 +429,31 @@ mod tests {
             let error = config.set(&format!("vectile.{key}"), value).unwrap_err();
             assert!(error.to_string().contains(key), "{error}");
         }
+    }
+
+    #[test]
+    fn settings_may_be_set_to_their_defaults() {
+        let mut config = ConfigOptions::new();
+        config.extensions.insert(VectileOptions::default());
+        let shown = |config: &ConfigOptions| -> Vec<(String, Option<String>)> {
+            let entries = config.entries().into_iter();
+            let own = entries.filter(|entry| entry.key.starts_with("vectile."));
+            own.map(|entry| (entry.key, entry.value)).collect()
+        };
+        let defaults = shown(&config);
+        for (key, value) in [
+            ("fuse", "off"),
+            ("keep_plans", "false"),
+            ("row_group_rows", "1024"),
+            ("gpu.memory_limit", "4G"),
+        ] {
+            let key = format!("vectile.{key}");
+            config.set(&key, value).unwrap();
+            assert_ne!(shown(&config), defaults);
+            config.set(&key, " Default").unwrap();
+            assert_eq!(shown(&config), defaults);
+        }
+        config.set("vectile.gpus", "default").unwrap_err();
     }
 
     #[test]

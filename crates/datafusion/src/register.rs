@@ -29,7 +29,7 @@ use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
-use crate::{limits, nullable, plan_cache, pushdown, windows};
+use crate::{limits, nullable, plan_cache, pushdown, sanity, windows};
 
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
@@ -43,8 +43,9 @@ use crate::{limits, nullable, plan_cache, pushdown, windows};
 /// aggregates that drop rows. It also adds a rule for outer joins and grouping sets: 55.2 takes constants of the side
 /// that gets nulls for constants of the join, and constants that some grouping sets omit for constants of all. Each of
 /// these gives wrong results, over tables of any format. Another rule removes limits of ordered `DISTINCT`s, which fail
-/// with 55.2. `COPY .. PARTITIONED BY` uses Hive's name for the directory of nulls, in any format; to read tables of other
-/// formats by that rule, register a [`TableFactory`] for them.
+/// with 55.2, and `SanityCheckPlan` accepts orders that it does not recognize there. `COPY .. PARTITIONED BY` uses Hive's
+/// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a
+/// [`TableFactory`] for them.
 ///
 /// # Errors
 ///
@@ -100,6 +101,7 @@ fn change_rules(
     pushdown::replace_rules(rules);
     limits::replace_rules(rules);
     nullable::insert_rule(rules);
+    sanity::replace_rules(rules);
     plan_cache::insert_rule(rules);
     windows::insert_rule(rules);
     PlanCache::new(insert(rules))

@@ -50,8 +50,8 @@ pub enum Error {
     /// was called.
     #[error("the kernel is not compiled yet")]
     NotCompiled,
-    /// The pipeline has no kernel; the text says why.
-    #[error("not for the GPU: {0}")]
+    /// The pipeline has no kernel or no program; the text says why.
+    #[error("not fused: {0}")]
     Unsupported(String),
     /// An invariant of Vectile does not hold; the text says which. No query, data or device is to blame.
     #[error("an internal error of Vectile: {0}")]

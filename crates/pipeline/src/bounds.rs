@@ -69,7 +69,22 @@ impl Bounds {
         }
     }
 
-    /// Bounds of a part of dates whose days are within `self`.
+    /// The days, or for parts of times the seconds, that arrow-rs supports.
+    pub fn known(part: DatePart) -> Self {
+        let Self(first, last) = KNOWN_DAYS;
+        match part.is_of_time() {
+            true => Self(86_400 * first, 86_400 * last + 86_399),
+            false => KNOWN_DAYS,
+        }
+    }
+
+    /// Bounds of values within `self` divided by `divisor`, which is positive, and rounded down.
+    pub fn floor_divided(self, divisor: i64) -> Self {
+        let divisor = i128::from(divisor.max(1));
+        Self(self.0.div_euclid(divisor), self.1.div_euclid(divisor))
+    }
+
+    /// Bounds of a part of dates whose days are within `self`, or of times whose seconds are.
     pub fn of_part(self, part: DatePart) -> Self {
         match part {
             DatePart::Year => {
@@ -86,6 +101,8 @@ impl Bounds {
             DatePart::Day => Self(1, 31),
             DatePart::DayOfWeek => Self(0, 6),
             DatePart::DayOfYear => Self(1, 366),
+            DatePart::Hour => Self(0, 23),
+            DatePart::Minute | DatePart::Second => Self(0, 59),
         }
     }
 
@@ -152,6 +169,12 @@ mod tests {
             assert!(high - low <= 7, "{day}: {low} to {high}");
         }
         assert_eq!(Bounds(-5, 700).of_part(DatePart::Month), Bounds(1, 12));
+    }
+
+    #[test]
+    fn quotients_are_rounded_down() {
+        assert_eq!(Bounds(-1, 59).floor_divided(60), Bounds(-1, 0));
+        assert_eq!(Bounds(-61, 60).floor_divided(60), Bounds(-2, 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Domains of results: the type and the bounds of an operator's value, from those of its operands.
 
-use crate::bounds::{Bounds, KNOWN_DAYS};
+use crate::bounds::Bounds;
 use crate::error::{Error, Result};
 use crate::join::PayloadColumn;
 use crate::op::{Arithmetic, DatePart};
@@ -122,12 +122,27 @@ impl Domain {
         Ok(Self { bounds, ..sum })
     }
 
-    /// The domain of a part of a date in days. The part is null for days that arrow-rs does not support.
+    /// The domain of a part of a date in days, or of a time in seconds. The part is null for those that arrow-rs does not
+    /// support.
     pub fn of_part(self, part: DatePart) -> Self {
         Self {
             of: Type::I32,
-            bounds: self.bounds.clamped(KNOWN_DAYS).of_part(part),
+            bounds: self.bounds.clamped(Bounds::known(part)).of_part(part),
         }
+    }
+
+    /// The domain of an integer that is divided by a constant and rounded down.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] unless the integer has at most 64 bits and the divisor is positive.
+    pub fn of_floor_division(self, divisor: i64) -> Result<Self> {
+        if self.of.is_float() || self.of == Type::I128 || divisor < 1 {
+            let reason = format!("{:?} divided by {divisor}", self.of);
+            return Err(Error::Internal(reason));
+        }
+        let bounds = self.bounds.floor_divided(divisor);
+        Ok(Self { bounds, ..self })
     }
 
     /// The domain of a value that is cast to a type.

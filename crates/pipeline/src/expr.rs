@@ -143,6 +143,11 @@ impl Expr {
         Self::Op(Op::DatePart(part), vec![date])
     }
 
+    /// [`Op::FloorDivide`].
+    pub fn floor_divide(part: Self, divisor: i64) -> Self {
+        Self::Op(Op::FloorDivide(divisor), vec![part])
+    }
+
     /// [`Op::Average`].
     pub fn average(sum: Self, count: Self) -> Self {
         Self::Op(Op::Average, vec![sum, count])

@@ -27,8 +27,10 @@ pub enum Op {
     /// The value of the first condition that is true. Operands are a condition and a value in turn, then the default;
     /// it is null if it is left out.
     Case,
-    /// A part of a date in days.
+    /// A part of a date in days, or of a time in seconds.
     DatePart(DatePart),
+    /// An integer divided by a positive constant, rounded down. The result has the same type.
+    FloorDivide(i64),
     /// A sum divided by a count, rounded towards zero; null if the count is 0. The sum is an integer of any type, the
     /// count a non-negative `I64`.
     Average,
@@ -47,6 +49,7 @@ impl Op {
             | Self::Negate
             | Self::Cast(_)
             | Self::DatePart(_)
+            | Self::FloorDivide(_)
             | Self::Rounded(_) => operands == 1,
             Self::Compare(_) | Self::Arithmetic(_) | Self::Average => operands == 2,
             Self::Case => operands >= 2,
@@ -86,8 +89,8 @@ pub enum Arithmetic {
     Remainder,
 }
 
-/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar); an `I32`. Null outside the
-/// years that arrow-rs supports, -262143 to 262142.
+/// A part of a date, from days since 1970-01-01 (proleptic Gregorian calendar), or of a time of day, from seconds since
+/// then; an `I32`. Null outside the years that arrow-rs supports, -262143 to 262142.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DatePart {
     /// The year.
@@ -102,4 +105,17 @@ pub enum DatePart {
     DayOfWeek,
     /// 1 to 366.
     DayOfYear,
+    /// 0 to 23, from seconds.
+    Hour,
+    /// 0 to 59, from seconds.
+    Minute,
+    /// 0 to 59, from seconds.
+    Second,
+}
+
+impl DatePart {
+    /// Returns true for parts of times, which are computed from seconds, and not from days.
+    pub fn is_of_time(self) -> bool {
+        matches!(self, Self::Hour | Self::Minute | Self::Second)
+    }
 }

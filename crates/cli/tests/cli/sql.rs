@@ -84,6 +84,25 @@ fn scripts_run_in_order() {
 }
 
 #[test]
+fn settings_are_reset() {
+    let w = Workspace::new();
+    let shown = |statements: &str| {
+        let sql = format!("{statements}; SHOW vectile.gpu.memory_limit; SHOW vectile.fuse");
+        w.ok(&["sql", "--format", "csv", &sql])
+    };
+    let set = "SET vectile.gpu.memory_limit = '4G'; SET vectile.fuse = 'off'";
+    let changed = shown(set);
+    assert!(changed.contains("vectile.fuse,off"), "{changed}");
+    let defaults = shown("SET vectile.keep_plans = true");
+    let reset = "RESET vectile.gpu.memory_limit; RESET Vectile.fuse";
+    assert_eq!(shown(&format!("{set}; {reset}")), defaults);
+    let error = w.fails(1, &["sql", "RESET vectile.gpus"]);
+    assert!(error.contains("there is no setting"), "{error}");
+    w.ok(&["sql", "RESET datafusion.execution.batch_size"]);
+    w.fails(1, &["sql", "RESET datafusion.execution.size"]);
+}
+
+#[test]
 fn statements_come_from_standard_input() {
     let w = Workspace::new();
     for args in [

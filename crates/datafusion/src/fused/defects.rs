@@ -62,7 +62,7 @@ impl Defects {
         let text = lines.join("\n");
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         if warned.len() < MOST_WARNINGS && warned.insert(text.clone()) {
-            log::warn!("a defect of Vectile keeps work from the GPU, and the CPU does it: {text}");
+            log::warn!("a defect of Vectile leaves work to operators of DataFusion: {text}");
         }
     }
 }

@@ -114,6 +114,75 @@ async fn keys_have_any_type() {
     }
 }
 
+/// Two centuries around 1970, in each unit of time.
+#[tokio::test]
+async fn times_have_the_parts_that_operators_compute() {
+    let fixture = fixture().await;
+    for (unit, second, zone) in [
+        ("s", 1, ""),
+        ("ms", 1_000, ""),
+        ("us", 1_000_000, ""),
+        ("ns", 1_000_000_000, ""),
+        ("s", 1, ", \"UTC\""),
+        ("ns", 1_000_000_000, ", \"+00:00\""),
+    ] {
+        let name = format!("times_{unit}_{}", zone.len());
+        let second_of = "(value * 7919 % 6311 - 3155) * 1000003 + value % 7";
+        let time = format!("({second_of}) * {second} + value * 123457 % {second}");
+        let rows = format!(
+            "SELECT CASE WHEN value % 11 > 0 THEN arrow_cast({time}, 'Timestamp({unit}{zone})') END AS t, \
+             value AS id FROM generate_series(1, 3000)"
+        );
+        fixture.make(&name, &rows).await;
+        let mut keys: Vec<String> = [
+            "year", "quarter", "month", "day", "dow", "doy", "hour", "MINUTE", "second",
+        ]
+        .map(|part| format!("date_part('{part}', t)"))
+        .into();
+        let granularities = ["microsecond", "millisecond", "second", "Minute"];
+        let coarse = ["hour", "day"].into_iter().filter(|_| zone.is_empty());
+        let granularities = granularities.into_iter().chain(coarse);
+        keys.extend(granularities.map(|to| format!("date_trunc('{to}', t)")));
+        for key in keys {
+            let sql = format!(
+                "SELECT {key} AS k, count(*), min(id), max({key}), count({key}) FROM {name} \
+                 GROUP BY k ORDER BY k LIMIT 300"
+            );
+            same_without(&fixture, &sql).await;
+        }
+        let filter = "date_part('hour', t) BETWEEN 3 AND 9 AND date_trunc('minute', t) < t";
+        let sql = format!("SELECT count(*), sum(id) FROM {name} WHERE {filter}");
+        same_without(&fixture, &sql).await;
+    }
+    let rows = "SELECT arrow_cast(CASE value % 7 WHEN 0 THEN -9223372036854775807 WHEN 1 THEN 9223372036854775807 \
+                WHEN 2 THEN -8334601228800 WHEN 3 THEN -8334601228801 WHEN 4 THEN 8210266876799 \
+                WHEN 5 THEN 8210266876800 END, 'Timestamp(s)') AS t FROM generate_series(1, 60)";
+    fixture.make("extremes", rows).await;
+    for part in ["hour", "second", "year", "doy"] {
+        let sql = format!(
+            "SELECT date_part('{part}', t) AS k, count(*) FROM extremes GROUP BY k ORDER BY k"
+        );
+        same_without(&fixture, &sql).await;
+    }
+    // other time zones, and hours that may not fit nanoseconds
+    for (name, key) in [
+        ("times_s_7", "date_trunc('hour', t)"),
+        ("times_s_7", "date_trunc('month', t)"),
+        ("times_ns_0", "date_part('millisecond', t)"),
+        (
+            "times_s_0",
+            "date_part('hour', arrow_cast(t, 'Timestamp(s, \"Europe/Berlin\")'))",
+        ),
+    ] {
+        let sql =
+            format!("SELECT {key} AS k, count(*) FROM {name} GROUP BY k ORDER BY k LIMIT 300");
+        fixture.run("SET vectile.fuse = true").await.unwrap();
+        let fused = fixture.answer(&sql).await;
+        fixture.run("SET vectile.fuse = false").await.unwrap();
+        assert_eq!(fused, fixture.answer(&sql).await, "{sql}");
+    }
+}
+
 /// A filter fails for rows that another one drops.
 #[tokio::test]
 async fn tests_fail_only_for_rows_that_need_them() {

@@ -325,7 +325,7 @@ async fn compressed_values_have_the_same_answers() {
             let sql = sql.replace("{t}", "packed");
             let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
             assert!(
-                analyzed.contains("fallbacks (External error: not for the GPU: "),
+                analyzed.contains("fallbacks (External error: not fused: "),
                 "{analyzed}"
             );
             left += 1;
@@ -347,7 +347,7 @@ async fn compressed_values_have_the_same_answers() {
     let sql = "SELECT count(*) FROM packed WHERE price * 2 > 1000";
     fixture.same(&sql.replace("packed", "{t}")).await;
     let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
-    let reason = "fallbacks (External error: not for the GPU: decimals that may overflow)=1";
+    let reason = "fallbacks (External error: not fused: decimals that may overflow)=1";
     assert!(analyzed.contains(reason), "{analyzed}");
 }
 

@@ -3,7 +3,7 @@
 use super::generator::Generator;
 use super::value::Value;
 use crate::kernel::{Argument, Node, Typed};
-use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, KNOWN_DAYS, Op, Type};
+use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Op, Type};
 
 fn both(a: &Option<String>, b: &Option<String>) -> Option<String> {
     match (a, b) {
@@ -155,6 +155,13 @@ impl<'a> Generator<'a> {
                 let code = format!("rounded<{}>({})", typed.name(), part.code);
                 self.named(Value::of(typed, code, part.valid))
             }
+            (Op::FloorDivide(divisor), [part]) => {
+                let part = self.expr(part);
+                let part = self.named(part);
+                let (of, x) = (typed.name(), &part.code);
+                let code = format!("({of})((i64){x} / {divisor}ll - ((i64){x} % {divisor}ll < 0))");
+                self.named(Value::of(typed, code, part.valid))
+            }
             (Op::Case, [whens @ .., otherwise]) => self.case(typed, whens, otherwise),
             (Op::DatePart(part), [date]) => self.date_part(typed, part, date),
             // the planner checks numbers of operands: a kernel with this text does not compile
@@ -190,24 +197,33 @@ impl<'a> Generator<'a> {
     }
 
     fn date_part(&mut self, typed: &'a Typed, part: DatePart, date: &'a Typed) -> Value {
-        let is_checked = !date.bounds.within(KNOWN_DAYS);
+        let known = Bounds::known(part);
+        let is_checked = !date.bounds.within(known);
         let mut date = self.expr(date);
         if is_checked {
             date = self.named(date);
-            let Bounds(first, last) = KNOWN_DAYS;
+            let Bounds(first, last) = known;
             let code = &date.code;
             let known = format!("({code} >= {first} && {code} <= {last})");
             date.valid = both(&date.valid, &Some(known));
         }
-        let function = match part {
-            DatePart::Year => "year",
-            DatePart::Quarter => "quarter",
-            DatePart::Month => "month",
-            DatePart::Day => "day",
-            DatePart::DayOfWeek => "day_of_week",
-            DatePart::DayOfYear => "day_of_year",
+        let of_days = |function| format!("{function}_of((i32){})", date.code);
+        // a remainder has the sign of the time
+        let of_seconds = |all: u32, step: u32| {
+            let time = &date.code;
+            format!("(i32)(((i64){time} % {all} + {all}) % {all} / {step})")
         };
-        let code = format!("{function}_of((i32){})", date.code);
+        let code = match part {
+            DatePart::Year => of_days("year"),
+            DatePart::Quarter => of_days("quarter"),
+            DatePart::Month => of_days("month"),
+            DatePart::Day => of_days("day"),
+            DatePart::DayOfWeek => of_days("day_of_week"),
+            DatePart::DayOfYear => of_days("day_of_year"),
+            DatePart::Hour => of_seconds(86_400, 3_600),
+            DatePart::Minute => of_seconds(3_600, 60),
+            DatePart::Second => of_seconds(60, 1),
+        };
         self.named(Value::of(typed, code, date.valid))
     }
 

@@ -11,8 +11,8 @@ use super::task::DictionaryTest;
 use crate::error::{Error, Result};
 use vectile_pipeline::join::code_bytes;
 use vectile_pipeline::{
-    Arithmetic, Bounds, Code, Domain, Exists, Expr, KNOWN_DAYS, KeyTable, Literal, Op,
-    PayloadColumn, Type, ValueTest,
+    Arithmetic, Bounds, Code, Domain, Exists, Expr, KeyTable, Literal, Op, PayloadColumn, Type,
+    ValueTest,
 };
 
 impl Typed {
@@ -159,9 +159,13 @@ impl Planner<'_> {
                 Typed::op(op, vec![part], domain, valid)
             }
             Op::DatePart(date_part) => {
-                let is_checked = !part.bounds.within(KNOWN_DAYS);
+                let is_checked = !part.bounds.within(Bounds::known(date_part));
                 let valid = self.named(valid.is_some() || is_checked);
                 let domain = part.domain().of_part(date_part);
+                Typed::op(op, vec![part], domain, valid)
+            }
+            Op::FloorDivide(divisor) => {
+                let domain = part.domain().of_floor_division(divisor)?;
                 Typed::op(op, vec![part], domain, valid)
             }
             _ => return Err(Error::Internal(format!("{op:?} of one value"))),
@@ -283,8 +287,11 @@ impl Planner<'_> {
             Expr::Op(op, operands) => match (op, &operands[..]) {
                 (Op::Cast(_), [part]) => self.exact_bounds(part)?,
                 (Op::DatePart(part), [date]) => {
-                    let days = self.exact_bounds(date)?;
-                    days.clamped(KNOWN_DAYS).of_part(*part)
+                    let times = self.exact_bounds(date)?;
+                    times.clamped(Bounds::known(*part)).of_part(*part)
+                }
+                (Op::FloorDivide(divisor), [part]) => {
+                    self.exact_bounds(part)?.floor_divided(*divisor)
                 }
                 (Op::Arithmetic(Arithmetic::Remainder), [part, divisor]) => {
                     let divisor = self.exact_bounds(divisor)?;

@@ -24,7 +24,7 @@ use crate::support;
 
 const ARCHITECTURES: [(u32, u32); 4] = [(8, 0), (9, 0), (10, 0), (12, 0)];
 /// Cases, by the start of their names, whose kernels compile in seconds.
-const QUICK: [&str; 5] = ["casts", "dates", "decimals", "floats", "logic"];
+const QUICK: [&str; 6] = ["casts", "dates", "decimals", "floats", "logic", "times"];
 /// The version of the compiler that the table was written with.
 const TABLE_VERSION: (u32, u32) = (13, 0);
 /// Number of changed kernels that are compiled without `ALL_KERNELS`: two minutes on two cores.

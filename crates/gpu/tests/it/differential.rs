@@ -319,6 +319,7 @@ parts! {
     casts: "casts",
     comparisons: "comparisons",
     dates: "dates",
+    times: "times",
     decimals: "decimals",
     stars: "stars",
     texts: "texts",

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array, TimestampSecondArray};
 use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_pipeline::{
@@ -163,7 +163,9 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         Expr::Column(column) => Type::of(&columns[*column]).unwrap(),
         Expr::Literal(literal) => literal.data_type(),
         Expr::Op(op, operands) => match op {
-            Op::Arithmetic(_) | Op::Average | Op::Negate => type_of(&operands[0], columns),
+            Op::Arithmetic(_) | Op::Average | Op::Negate | Op::FloorDivide(_) => {
+                type_of(&operands[0], columns)
+            }
             Op::Cast(to) => *to,
             Op::Case => type_of(&operands[1], columns),
             Op::Rounded(_) => Type::I128,
@@ -303,7 +305,11 @@ fn operation(op: Op, operands: &[Expr], data: &Data) -> Vec<Value> {
             result
         }
         Op::DatePart(part) => map(&|value| match value {
-            Value::Int(days) => part_of_date(part, days as i32),
+            Value::Int(time) => part_of_time(part, time as i64),
+            other => other,
+        }),
+        Op::FloorDivide(divisor) => map(&|value| match value {
+            Value::Int(value) => Value::Int(value.div_euclid(divisor.into())),
             other => other,
         }),
         Op::Average => pairs(&|sum, count| match (sum, count) {
@@ -400,8 +406,12 @@ fn cast(value: Value, to: Type) -> Value {
 }
 
 /// A part of a date as in arrow-rs, which does not support all years.
-fn part_of_date(part: DatePart, days: i32) -> Value {
-    let date: ArrayRef = std::sync::Arc::new(Date32Array::from(vec![days]));
+fn part_of_time(part: DatePart, time: i64) -> Value {
+    let date: ArrayRef = match (part.is_of_time(), i32::try_from(time)) {
+        (true, _) => Arc::new(TimestampSecondArray::from(vec![time])),
+        (false, Ok(days)) => Arc::new(Date32Array::from(vec![days])),
+        (false, Err(_)) => return Value::Null,
+    };
     let arrow_part = match part {
         DatePart::Year => ArrowPart::Year,
         DatePart::Quarter => ArrowPart::Quarter,
@@ -409,6 +419,9 @@ fn part_of_date(part: DatePart, days: i32) -> Value {
         DatePart::Day => ArrowPart::Day,
         DatePart::DayOfWeek => ArrowPart::DayOfWeekSunday0,
         DatePart::DayOfYear => ArrowPart::DayOfYear,
+        DatePart::Hour => ArrowPart::Hour,
+        DatePart::Minute => ArrowPart::Minute,
+        DatePart::Second => ArrowPart::Second,
     };
     values_of(&date_part(&date, arrow_part).unwrap())[0]
 }

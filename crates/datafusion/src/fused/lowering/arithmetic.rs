@@ -1,4 +1,4 @@
-//! Lowers arithmetic, casts and parts of dates.
+//! Lowers arithmetic, casts and parts of dates and times.
 //!
 //! An operation that could fail for a value of its operands has no kernel: the CPU evaluates it.
 
@@ -157,13 +157,8 @@ impl Lowering<'_> {
                 Expr::arithmetic(Arithmetic::Divide, number, unit)
             }
             (DataType::Date32, DataType::Timestamp(unit, None)) => {
-                let second = match unit {
-                    TimeUnit::Second => 1,
-                    TimeUnit::Millisecond => 1_000,
-                    TimeUnit::Microsecond => 1_000_000,
-                    TimeUnit::Nanosecond => 1_000_000_000,
-                };
-                let day = Expr::Literal(Literal::Int(second * 86_400, Type::I128));
+                let day = i128::from(DAY * second(*unit));
+                let day = Expr::Literal(Literal::Int(day, Type::I128));
                 let days = cast(value, source, Type::I128);
                 let time = Expr::arithmetic(Arithmetic::Multiply, days, day);
                 cast(time, Type::I128, machine)
@@ -182,7 +177,7 @@ impl Lowering<'_> {
         Ok(rounds)
     }
 
-    /// Lowers a calendar field of a date, such as its year.
+    /// Lowers a part of a date or of a timestamp, such as its year.
     pub(super) fn date_part(
         &mut self,
         expr: &Arc<dyn PhysicalExpr>,
@@ -191,22 +186,96 @@ impl Lowering<'_> {
         let [part, of] = function.args() else {
             return Err(unsupported(expr));
         };
-        let part = part.downcast_ref::<PhysicalLiteral>();
-        let part = part.and_then(|part| part.value().try_as_str().flatten());
-        let part = match part.unwrap_or_default().to_ascii_lowercase().as_str() {
+        let part = match word(part).as_str() {
             "year" => DatePart::Year,
             "quarter" => DatePart::Quarter,
             "month" => DatePart::Month,
             "day" => DatePart::Day,
             "dow" => DatePart::DayOfWeek,
             "doy" => DatePart::DayOfYear,
+            "hour" => DatePart::Hour,
+            "minute" => DatePart::Minute,
+            "second" => DatePart::Second,
             _ => return Err(unsupported(expr)),
         };
-        match self.type_of(of)? {
-            DataType::Date32 => Ok(Expr::date_part(part, self.value(of)?)),
-            _ => Err(unsupported(expr)),
-        }
+        let time = match self.type_of(of)? {
+            DataType::Date32 if !part.is_of_time() => self.value(of)?,
+            DataType::Timestamp(unit, zone) if is_utc(zone.as_deref()) => {
+                let step = match part.is_of_time() {
+                    true => second(unit),
+                    false => DAY * second(unit),
+                };
+                rounded_down(self.value(of)?, step)
+            }
+            _ => return Err(unsupported(expr)),
+        };
+        Ok(Expr::date_part(part, time))
     }
+
+    /// Lowers a timestamp that is cut to whole seconds, minutes, hours or days.
+    pub(super) fn date_trunc(
+        &mut self,
+        expr: &Arc<dyn PhysicalExpr>,
+        function: &ScalarFunctionExpr,
+    ) -> Result<Expr> {
+        let [granularity, of] = function.args() else {
+            return Err(unsupported(expr));
+        };
+        let DataType::Timestamp(unit, zone) = self.type_of(of)? else {
+            return Err(unsupported(expr));
+        };
+        // with a time zone, even UTC, hours and days that do not fit 64 bits of nanoseconds are errors
+        let (is_utc, has_zone) = (is_utc(zone.as_deref()), zone.is_some());
+        let step = match word(granularity).as_str() {
+            "microsecond" if is_utc => second(unit) / 1_000_000,
+            "millisecond" if is_utc => second(unit) / 1_000,
+            "second" if is_utc => second(unit),
+            "minute" if is_utc => 60 * second(unit),
+            "hour" if !has_zone => 3_600 * second(unit),
+            "day" if !has_zone => DAY * second(unit),
+            _ => return Err(unsupported(expr)),
+        };
+        let value = self.value(of)?;
+        if step <= 1 {
+            return Ok(value);
+        }
+        let of_step = Expr::Literal(Literal::Int(step.into(), Type::I64));
+        let steps = rounded_down(value, step);
+        Ok(Expr::arithmetic(Arithmetic::Multiply, steps, of_step))
+    }
+}
+
+/// A day in seconds.
+const DAY: i64 = 86_400;
+
+/// A second in a unit of time.
+fn second(unit: TimeUnit) -> i64 {
+    match unit {
+        TimeUnit::Second => 1,
+        TimeUnit::Millisecond => 1_000,
+        TimeUnit::Microsecond => 1_000_000,
+        TimeUnit::Nanosecond => 1_000_000_000,
+    }
+}
+
+/// Returns true if local time in a time zone is UTC.
+fn is_utc(zone: Option<&str>) -> bool {
+    matches!(zone, None | Some("UTC" | "+00:00"))
+}
+
+/// The number of steps that a time has, rounded down.
+fn rounded_down(time: Expr, step: i64) -> Expr {
+    match step {
+        1 => time,
+        _ => Expr::floor_divide(time, step),
+    }
+}
+
+/// A constant text in lower case; empty for other expressions.
+fn word(expr: &Arc<dyn PhysicalExpr>) -> String {
+    let constant = expr.downcast_ref::<PhysicalLiteral>();
+    let text = constant.and_then(|constant| constant.value().try_as_str().flatten());
+    text.unwrap_or_default().to_ascii_lowercase()
 }
 
 /// Returns true if division of integers by `divisor` fails for no value.

@@ -379,6 +379,12 @@ impl<'a> Lowering<'a> {
         {
             return self.date_part(expr, part);
         }
+        if let Some(truncated) = ScalarFunctionExpr::try_downcast_func::<
+            datafusion::functions::datetime::date_trunc::DateTruncFunc,
+        >(expr.as_ref())
+        {
+            return self.date_trunc(expr, truncated);
+        }
         Err(unsupported(expr))
     }
 

@@ -444,6 +444,48 @@ pub fn dates() -> Case {
     }
 }
 
+/// Parts of times of day, and times cut to units: around 1970, over all times with parts, and over all, most of which
+/// have no parts.
+pub fn times() -> Case {
+    let of = DataType::Timestamp(TimeUnit::Second, None);
+    let mut random = Random::new(7);
+    let mut seconds = |span: u64, len: usize| -> Vec<i128> {
+        let start = -(i128::from(span) / 2);
+        (0..len)
+            .map(|_| start + i128::from(random.below(span)))
+            .collect()
+    };
+    let mut all = seconds(u64::MAX, 700);
+    let days = Bounds::known(DatePart::Hour);
+    all.extend([i64::MIN, i64::MAX, 0, -1].map(i128::from));
+    all.extend([days.0, days.0 - 1, days.1, days.1 + 1]);
+    let near = seconds(400_000, 1500);
+    let known = seconds(1 << 43, 1100);
+    let chunk = |values: &[i128], nulls| {
+        vec![Input {
+            array: with_nulls(&array_of(&of, values), nulls, &mut Random::new(5)),
+            pin: None,
+        }]
+    };
+    let parts = [DatePart::Hour, DatePart::Minute, DatePart::Second];
+    let mut exprs: Vec<Expr> = parts.map(|part| Expr::date_part(part, column(0))).into();
+    let days = || Expr::floor_divide(column(0), 86_400);
+    exprs.push(Expr::date_part(DatePart::Month, days()));
+    exprs.extend([1, 7, 3_600, 86_400_000_000_000].map(|by| Expr::floor_divide(column(0), by)));
+    let cut = Expr::arithmetic(Arithmetic::Multiply, days(), int(86_400, Type::I64));
+    exprs.push(cut);
+    Case {
+        lookups: vec![],
+        name: "times".into(),
+        groups: vec![
+            chunk(&near, Nulls::Some),
+            chunk(&known, Nulls::None),
+            chunk(&all, Nulls::Some),
+        ],
+        queries: vec![every_row("parts", exprs)],
+    }
+}
+
 /// Decimals as in TPC-H: the data rule out overflow of products and sums.
 pub fn decimals() -> Case {
     use Arithmetic::{Add, Multiply, Subtract};

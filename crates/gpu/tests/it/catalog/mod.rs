@@ -18,8 +18,8 @@ use arrow::compute::{concat, sort};
 use arrow::datatypes::{DataType, TimeUnit};
 use vectile_encodings::{Encoding, Predicate};
 use vectile_pipeline::{
-    Aggregate, Arithmetic, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Output,
-    Pipeline, Type, ValueTest,
+    Aggregate, Arithmetic, Bounds, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup,
+    Output, Pipeline, Type, ValueTest,
 };
 
 use crate::samples::{Nulls, Random, Style, VECTOR, array_of, sample, strings, with_nulls};
@@ -83,6 +83,7 @@ fn all() -> Vec<Case> {
     cases.push(casts());
     cases.push(comparisons());
     cases.push(dates());
+    cases.push(times());
     cases.push(decimals());
     cases.extend(stars());
     cases.extend(few());
