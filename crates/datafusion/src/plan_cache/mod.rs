@@ -1,9 +1,13 @@
 //! Plan cache of a session: physical plans of queries, reused when the queries run again.
 //!
 //! ```text
-//!  SQL ── known, same session, tables, files? ── no ──▶ query ── known, same session, files? ── no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
-//!                        │                                                │                                            └──▶ copy, cached
-//!                        └── yes ────────────────────────────────────────┴── yes ──▶ copy of the cached plan ──▶ last rules ──▶ runs
+//!  SQL ── known, same session, same tables, same files? ── no ──▶ logical plan ──┐
+//!                            │                                                    │
+//!                            │   ┌── known, same session, same files? ◀───────────┘
+//!                            │   │                 │
+//!                           yes yes                no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
+//!                            ▼   ▼                                         └──▶ copy, cached
+//!                 copy of the cached plan ──▶ last rules ──▶ runs
 //! ```
 //!
 //! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
@@ -12,6 +16,7 @@
 //! ```text
 //!  cache        the plans of a session
 //!  sql_query    cache key: the SQL and the tables that its names refer to
+//!  recording    which tables DataFusion finds by these names
 //!  query        cache key: the logical plan and the files that it reads
 //!  environment  other session state that plans depend on
 //!  copying      decides which plans can be copied
@@ -22,6 +27,7 @@ mod cache;
 mod copying;
 mod environment;
 mod query;
+mod recording;
 mod sql_query;
 mod subqueries;
 
@@ -171,22 +177,17 @@ pub async fn plan_statement(
     {
         return Ok(PlannedStatement::new(cached.query.schema(), plan, &state));
     }
-    let sql = match cache_of(&state) {
-        Some(_) => SqlQuery::of(&state, &statement).await,
-        None => None,
+    let (plan, sql) = match cache_of(&state) {
+        Some(_) => SqlQuery::planned(&state, statement).await?,
+        None => (state.statement_to_plan(statement).await?, None),
     };
-    let plan = state.statement_to_plan(statement).await?;
     let (state, plan) = match plan {
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
             ctx.execute_logical_plan(plan).await?.into_parts()
         }
         query => (state, query),
     };
-    // DataFusion has looked up the tables too, between these two times.
-    let sql = match sql {
-        Some(sql) if sql.is_current(&state).await => Some(Arc::new(sql)),
-        _ => None,
-    };
+    let sql = sql.map(Arc::new);
     let physical = planned(&state, &plan, sql).await?;
     Ok(PlannedStatement::new(
         plan.schema().inner(),

@@ -7,12 +7,14 @@ use datafusion::catalog::TableProvider;
 use datafusion::common::{Result, TableReference};
 use datafusion::datasource::ViewTable;
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Query, SetExpr, Statement as SqlStatement, TableFactor, Visit, Visitor,
 };
 
 use super::query::listing_of;
+use super::recording::{RecordingCatalogs, Tables};
 
 /// Maximum number of expressions, relations and queries of a cached statement.
 const MOST_NODES: usize = 4096;
@@ -28,27 +30,28 @@ pub(super) struct SqlQuery {
     tables: Tables,
 }
 
-/// The tables of names; `None`: there is no such table, but the name of a subquery.
-type Tables = Vec<(TableReference, Option<Arc<dyn TableProvider>>)>;
-
 impl SqlQuery {
-    /// Returns `None` if the plan depends on more than the tables that names refer to, or if `statement` is no query.
-    pub(super) async fn of(state: &SessionState, statement: &Statement) -> Option<Self> {
-        if !state.relation_planners().is_empty() || !is_plain(statement) {
-            return None;
+    /// Makes a logical plan of `statement`. There is no query if the plan depends on more than the tables that names
+    /// refer to, or if `statement` is something else.
+    pub(super) async fn planned(
+        state: &SessionState,
+        statement: Statement,
+    ) -> Result<(LogicalPlan, Option<Self>)> {
+        if !state.relation_planners().is_empty() || !is_plain(&statement) {
+            return Ok((state.statement_to_plan(statement).await?, None));
         }
-        let mut tables = Tables::new();
-        for name in state.resolve_table_references(statement).ok()? {
-            let table = table_of(state, &name).await.ok()?;
-            if !table.as_ref().is_none_or(has_one_plan) {
-                return None;
-            }
-            tables.push((name, table));
-        }
-        Some(Self {
-            statement: statement.clone(),
-            tables,
-        })
+        let names = state.resolve_table_references(&statement)?;
+        let catalogs = RecordingCatalogs::new(state.catalog_list());
+        let mut recording = state.clone();
+        recording.register_catalog_list(Arc::new(catalogs.clone()));
+        let plan = recording.statement_to_plan(statement.clone()).await?;
+        let tables = catalogs.take();
+        let defaults = &state.config_options().catalog;
+        let is_recorded = |name: TableReference| {
+            tables.contains_key(&name.resolve(&defaults.default_catalog, &defaults.default_schema))
+        };
+        let has_one_plan = tables.values().all(has_one_plan) && names.into_iter().all(is_recorded);
+        Ok((plan, has_one_plan.then_some(Self { statement, tables })))
     }
 
     /// True if it is the query of `statement`. Places in the text do not count.
@@ -59,27 +62,15 @@ impl SqlQuery {
     /// True if its names refer to the same tables as before.
     pub(super) async fn is_current(&self, state: &SessionState) -> bool {
         for (name, known) in &self.tables {
-            let is_same = match (known, table_of(state, name).await) {
-                (Some(known), Ok(Some(table))) => Arc::ptr_eq(known, &table),
-                (known, Ok(None)) => known.is_none(),
-                _ => false,
+            let Ok(schema) = state.schema_for_ref(name.clone()) else {
+                return false;
             };
-            if !is_same {
+            let table = schema.table(&name.table).await;
+            if !matches!(table, Ok(Some(table)) if Arc::ptr_eq(known, &table)) {
                 return false;
             }
         }
         true
-    }
-}
-
-/// The table of `name`, found as DataFusion does when it makes a logical plan of SQL.
-async fn table_of(
-    state: &SessionState,
-    name: &TableReference,
-) -> Result<Option<Arc<dyn TableProvider>>> {
-    match state.schema_for_ref(name.clone()) {
-        Ok(schema) => schema.table(name.table()).await,
-        Err(_) => Ok(None),
     }
 }
 
