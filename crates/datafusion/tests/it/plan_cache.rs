@@ -258,7 +258,7 @@ async fn sql_that_runs_again_is_not_translated() {
         "SELECT count(*) FROM odd WHERE v > 5",
         "WITH odd AS (SELECT v FROM odd WHERE v > 7), u AS (SELECT v FROM odd) \
          SELECT count(*) FROM u WHERE v < 100",
-        "SELECT count(*) FROM \"t\" AS x (a, b) WHERE a + b > 3",
+        "SELECT count(*) FROM \"t\" AS x (a, b, c, d) WHERE a + b > 3",
         "SELECT id FROM t WHERE id < 3 UNION ALL (SELECT v FROM odd WHERE v < 9)",
     ] {
         session.is_known_as_sql(sql).await;
@@ -872,6 +872,25 @@ async fn a_file_may_be_replaced_while_a_query_is_planned() {
         // The query may read the old file or fail, as without a plan cache.
         let _ = session.run(sql).await;
         writes.await.unwrap();
+        session.is_planned(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_may_be_replaced_while_a_query_is_planned() {
+    let session = Arc::new(Session::new().await);
+    session.write("u", "a", 0..10).await;
+    session.register("u").await;
+    let view =
+        |rows: usize| format!("CREATE OR REPLACE VIEW w AS SELECT * FROM u WHERE id < {rows}");
+    session.run(&view(0)).await.unwrap();
+    let sql = "SELECT count(*), sum(id) FROM w WHERE id >= 0";
+    for rows in 1..20 {
+        let other = Arc::clone(&session);
+        let create = view(rows);
+        let replaced = tokio::spawn(async move { other.run(&create).await });
+        session.run(sql).await.unwrap();
+        replaced.await.unwrap().unwrap();
         session.is_planned(sql).await;
     }
 }
