@@ -35,7 +35,7 @@ pub use vectile_datafusion as session;
 pub use vectile_datafusion::{Gpu, register_with_gpu};
 pub use vectile_datafusion::{
     GpuMode, VectileOptions, VectileReadOptions, VectileSessionContextExt,
-    VectileSessionStateBuilderExt, physical_plan, register,
+    VectileSessionStateBuilderExt, physical_plan, register, sql,
 };
 pub use vectile_encodings as encodings;
 pub use vectile_file as file;

@@ -20,9 +20,10 @@ use datafusion::logical_expr::{
 use datafusion::physical_plan::execute_stream;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::{DFParser, Statement};
+use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::{StreamExt, TryStreamExt};
-use vectile_datafusion::{PartitionedTable, compressor, physical_plan};
+use vectile_datafusion::{PartitionedTable, compressor, physical_plan, plan_statement};
 use vectile_file::WriterOptions;
 
 use crate::connect::object_store;
@@ -377,12 +378,23 @@ pub struct Answer {
 
 /// Plans a statement; DDL and settings take effect here.
 pub async fn answer(context: &SessionContext, statement: Statement) -> Result<Answer> {
+    if is_query(&statement) {
+        let planned = plan_statement(context, statement).await?;
+        let schema = Arc::clone(&planned.schema);
+        let batches = planned.execute()?.map_err(CliError::from).boxed();
+        return Ok(Answer { schema, batches });
+    }
     let (state, plan) = execute(context, statement).await?;
     let schema = Arc::clone(plan.schema().inner());
     let task = state.task_ctx();
     let stream = execute_stream(physical_plan(&state, &plan).await?, task)?;
     let batches = stream.map_err(CliError::from).boxed();
     Ok(Answer { schema, batches })
+}
+
+/// True for a query itself. `EXECUTE`, `EXPLAIN` and the like are none.
+fn is_query(statement: &Statement) -> bool {
+    matches!(statement, Statement::Statement(sql) if matches!(**sql, SqlStatement::Query(_)))
 }
 
 impl Answer {

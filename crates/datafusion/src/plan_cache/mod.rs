@@ -1,50 +1,62 @@
 //! Plan cache of a session: physical plans of queries, reused when the queries run again.
 //!
 //! ```text
-//!  query ── known, same session, same files? ── no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
-//!                          │                                            └──▶ copy, cached
-//!                          └── yes ──▶ copy of the cached plan ──▶ last rules ──▶ runs
+//!  SQL ── known, same session, same tables, same files? ── no ──▶ logical plan ──┐
+//!                            │                                                    │
+//!                            │   ┌── known, same session, same files? ◀───────────┘
+//!                            │   │                 │
+//!                           yes yes                no ──▶ plan ──▶ rules ──┬──▶ last rules ──▶ runs
+//!                            ▼   ▼                                         └──▶ copy, cached
+//!                 copy of the cached plan ──▶ last rules ──▶ runs
 //! ```
 //!
 //! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
 //! to one run (dynamic filters) or to a moment. Those rules are applied to each copy.
 //!
 //! ```text
-//!  query        cache key: the query and the files that it reads
+//!  cache        the plans of a session
+//!  sql_query    cache key: the SQL and the tables that its names refer to
+//!  recording    which tables DataFusion finds by these names
+//!  query        cache key: the logical plan and the files that it reads
 //!  environment  other session state that plans depend on
 //!  copying      decides which plans can be copied
 //!  subqueries   copies whose subqueries have results of their own
 //! ```
 
+mod cache;
 mod copying;
 mod environment;
 mod query;
+mod recording;
+mod sql_query;
 mod subqueries;
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::DataFusionError;
-use datafusion::execution::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement;
 use object_store::ObjectMeta;
 
+use self::cache::CachedPlan;
+pub(crate) use self::cache::{Outlook, PlanCache};
 use self::copying::can_be_copied;
 use self::environment::PlanningEnvironment;
 use self::query::Query;
+use self::sql_query::SqlQuery;
 use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
-
-/// Maximum number of plans in a session's cache.
-const MOST_PLANS: usize = 64;
 
 /// Maximum number of files of a cached plan, whose metadata it holds.
 const MOST_FILES: usize = 4096;
@@ -80,21 +92,139 @@ pub async fn physical_plan(
     state: &SessionState,
     plan: &LogicalPlan,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let plans = state.config().get_extension::<PlanCache>();
+    planned(state, plan, None).await
+}
+
+/// A statement that is planned, and runs once.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct PlannedStatement {
+    /// Columns of the result, as SQL defines them; none if the statement has no result.
+    pub schema: SchemaRef,
+    /// The physical plan. Its metrics are complete when it has run.
+    pub plan: Arc<dyn ExecutionPlan>,
+    /// The session that it runs in.
+    pub task: Arc<TaskContext>,
+}
+
+impl PlannedStatement {
+    fn new(schema: &SchemaRef, plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Self {
+        Self {
+            schema: Arc::clone(schema),
+            plan,
+            task: state.task_ctx(),
+        }
+    }
+
+    /// Runs the statement. Rows are computed as they are requested.
+    ///
+    /// # Errors
+    ///
+    /// Returns errors of starting the plan.
+    pub fn execute(self) -> Result<SendableRecordBatchStream> {
+        execute_stream(self.plan, self.task)
+    }
+}
+
+/// Plans a statement of SQL. A query that runs again takes its plan from the session's plan cache, as
+/// [`physical_plan`] says, and is not even made a logical plan. As with [`SessionContext::sql`], settings and definitions
+/// take effect at once.
+///
+/// ```
+/// use futures::TryStreamExt;
+/// # use datafusion::arrow::array::RecordBatch;
+/// # use datafusion::prelude::SessionContext;
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> datafusion::error::Result<()> {
+/// # let ctx = SessionContext::new();
+/// # vectile_datafusion::register(&ctx)?;
+/// let query = vectile_datafusion::sql(&ctx, "SELECT 1").await?;
+/// let rows: Vec<RecordBatch> = query.execute()?.try_collect().await?;
+/// # assert_eq!(rows[0].num_rows(), 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// Returns errors of parsing, planning, settings and definitions.
+pub async fn sql(ctx: &SessionContext, sql: &str) -> Result<PlannedStatement> {
+    let statement = {
+        let state = ctx.state_ref();
+        let state = state.read();
+        let dialect = state.config_options().sql_parser.dialect;
+        state.sql_to_statement(sql, &dialect)?
+    };
+    plan_statement(ctx, statement).await
+}
+
+/// Like [`sql`], for a statement that is parsed.
+///
+/// # Errors
+///
+/// Returns errors of planning, settings and definitions.
+pub async fn plan_statement(
+    ctx: &SessionContext,
+    statement: Statement,
+) -> Result<PlannedStatement> {
+    let state = ctx.state();
+    if let Some((plans, environment)) = cache_of(&state)
+        && let Some(cached) = plans.of_statement(&environment, &statement)
+        && let Some(sql) = &cached.sql
+        && sql.is_current(&state).await
+        && let Ok(files) = cached.query.files(&state).await
+        && let Some(plan) = copied(&cached, &files, &state)?
+    {
+        return Ok(PlannedStatement::new(cached.query.schema(), plan, &state));
+    }
+    let (plan, sql) = match cache_of(&state) {
+        Some(_) => SqlQuery::planned(&state, statement).await?,
+        None => (state.statement_to_plan(statement).await?, None),
+    };
+    let (state, plan) = match plan {
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
+            ctx.execute_logical_plan(plan).await?.into_parts()
+        }
+        query => (state, query),
+    };
+    let sql = sql.map(Arc::new);
+    let physical = planned(&state, &plan, sql).await?;
+    Ok(PlannedStatement::new(
+        plan.schema().inner(),
+        physical,
+        &state,
+    ))
+}
+
+/// The plan cache of a session and its environment; `None` if it caches no plans.
+fn cache_of(state: &SessionState) -> Option<(Arc<PlanCache>, Arc<PlanningEnvironment>)> {
+    let plans = state.config().get_extension::<PlanCache>()?;
     let keeps = VectileOptions::of(state.config_options()).keep_plans;
-    let Some((plans, query)) = plans.filter(|_| keeps).zip(Query::of(plan)) else {
+    let environment = keeps.then(|| plans.environment(state)).flatten()?;
+    Some((plans, environment))
+}
+
+/// Plans `plan`, the logical plan of `sql`, or finds it in the cache.
+async fn planned(
+    state: &SessionState,
+    plan: &LogicalPlan,
+    sql: Option<Arc<SqlQuery>>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let Some(((plans, environment), query)) = cache_of(state).zip(Query::of(plan)) else {
         return state.create_physical_plan(plan).await;
     };
     // If listing files fails, planning reports the error.
     let files = query.files(state).await.unwrap_or_default();
-    let listed = !files.is_empty() && files.len() <= MOST_FILES;
-    let Some(environment) = plans.environment(state).filter(|_| listed) else {
+    if files.is_empty() || files.len() > MOST_FILES {
         return state.create_physical_plan(plan).await;
-    };
-    if let Some(cached) = plans.get(&environment, &query, &files)
-        && let Some(copy) = with_own_subqueries(&cached)?
+    }
+    if let Some(cached) = plans.of_query(&environment, &query)
+        && let Some(plan) = copied(&cached, &files, state)?
     {
-        return finished(fresh(&copy)?, state);
+        if sql.is_some() {
+            plans.put(&environment, CachedPlan { sql, ..cached });
+        }
+        return Ok(plan);
     }
     let planning = async {
         let plan = state.create_physical_plan(plan).await?;
@@ -108,9 +238,29 @@ pub async fn physical_plan(
         && let Ok(Some(plan)) = with_own_subqueries(&unfinished)
         && let Ok(plan) = fresh(&plan)
     {
-        plans.put(&environment, CachedPlan { query, files, plan });
+        let (query, files) = (Arc::new(query), files.into());
+        let new = CachedPlan {
+            sql,
+            query,
+            files,
+            plan,
+        };
+        plans.put(&environment, new);
     }
     Ok(plan)
+}
+
+/// A copy of a cached plan, ready to run; `None` if its tables have other files now.
+fn copied(
+    cached: &CachedPlan,
+    files: &[ObjectMeta],
+    state: &SessionState,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if cached.files.as_ref() != files {
+        return Ok(None);
+    }
+    let copy = with_own_subqueries(&cached.plan)?;
+    copy.map(|copy| finished(fresh(&copy)?, state)).transpose()
 }
 
 tokio::task_local! {
@@ -160,95 +310,4 @@ fn finished(plan: Arc<dyn ExecutionPlan>, state: &SessionState) -> Result<Arc<dy
     let rules = state.physical_optimizers().iter();
     let mut last = rules.skip_while(|rule| rule.name() != RECORD_PLAN).skip(1);
     last.try_fold(plan, |plan, rule| rule.optimize_with_context(plan, state))
-}
-
-/// A number that changes when the rules may plan the same query in the same session differently.
-pub(crate) type Outlook = Box<dyn Fn() -> u64 + Send + Sync>;
-
-/// The plan cache of a session, an extension of its configuration.
-pub(crate) struct PlanCache {
-    outlook: Outlook,
-    plans: Mutex<CacheState>,
-}
-
-#[derive(Default)]
-struct CacheState {
-    /// The environment of all cached plans.
-    environment: Option<Arc<PlanningEnvironment>>,
-    /// Least recently used first.
-    cached: VecDeque<CachedPlan>,
-}
-
-struct CachedPlan {
-    query: Query,
-    files: Vec<ObjectMeta>,
-    /// Only copies of it run.
-    plan: Arc<dyn ExecutionPlan>,
-}
-
-impl PlanCache {
-    pub(crate) fn new(outlook: Outlook) -> Self {
-        Self {
-            outlook,
-            plans: Mutex::default(),
-        }
-    }
-
-    /// The session's environment; `None` if it cannot be compared. Clears the cache if the environment has changed.
-    fn environment(&self, state: &SessionState) -> Option<Arc<PlanningEnvironment>> {
-        let outlook = (self.outlook)();
-        let mut plans = self.plans();
-        let known = plans.environment.as_ref();
-        if !known.is_some_and(|known| known.is_of(state, outlook)) {
-            plans.cached.clear();
-            plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
-        }
-        plans.environment.clone()
-    }
-
-    /// The cached plan of `query`, if it has read exactly `files`.
-    fn get(
-        &self,
-        environment: &Arc<PlanningEnvironment>,
-        query: &Query,
-        files: &[ObjectMeta],
-    ) -> Option<Arc<dyn ExecutionPlan>> {
-        let mut plans = self.plans();
-        if !plans.are_for(environment) {
-            return None;
-        }
-        let index = plans
-            .cached
-            .iter()
-            .position(|cached| &cached.query == query)?;
-        let cached = plans.cached.remove(index)?;
-        if cached.files != files {
-            return None;
-        }
-        let plan = Arc::clone(&cached.plan);
-        plans.cached.push_back(cached);
-        Some(plan)
-    }
-
-    fn put(&self, environment: &Arc<PlanningEnvironment>, new: CachedPlan) {
-        let mut plans = self.plans();
-        if plans.are_for(environment) {
-            plans.cached.retain(|cached| cached.query != new.query);
-            plans.cached.push_back(new);
-            if plans.cached.len() > MOST_PLANS {
-                plans.cached.pop_front();
-            }
-        }
-    }
-
-    fn plans(&self) -> MutexGuard<'_, CacheState> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl CacheState {
-    fn are_for(&self, environment: &Arc<PlanningEnvironment>) -> bool {
-        let known = self.environment.as_ref();
-        known.is_some_and(|known| Arc::ptr_eq(known, environment))
-    }
 }

@@ -3,6 +3,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -55,6 +56,11 @@ impl Query {
         });
         let is_known = visited.is_ok() && is_known && query.marks.len() <= MOST_MARKS;
         (is_known && !query.tables.is_empty()).then_some(query)
+    }
+
+    /// The columns of the result.
+    pub(super) fn schema(&self) -> &SchemaRef {
+        self.plan.schema().inner()
     }
 
     /// Records the tables, functions and literals of an operator. Returns true if the operator is supported.
@@ -185,7 +191,7 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
 }
 
 /// The listing table, if [`VectileSource`](crate::source::VectileSource) reads its files.
-fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
+pub(super) fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
     let is_ours = format.is::<VectileFormat>() || format.is::<ContainerFileFormat>();

@@ -1,22 +1,32 @@
 //! The plan cache: plans that are reused for the next run of a query.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches;
-use datafusion::common::ScalarValue;
+use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue, plan_err};
+use datafusion::datasource::{TableType, provider_as_source};
 use datafusion::error::Result;
+use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::logical_expr::{ColumnarValue, LogicalPlan, Volatility, create_udf};
+use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::var_provider::{VarProvider, VarType};
+use datafusion::logical_expr::{
+    ColumnarValue, CreateFunction, Expr, LogicalPlan, LogicalPlanBuilder, Volatility, create_udf,
+};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, physical_plan, register};
 
@@ -42,11 +52,27 @@ impl OptimizerRule for Counting {
     }
 }
 
+/// Counts how often an operator of SQL becomes part of a logical plan.
+#[derive(Debug)]
+struct Translating(Arc<AtomicUsize>);
+
+impl ExprPlanner for Translating {
+    fn plan_binary_op(
+        &self,
+        expr: RawBinaryExpr,
+        _: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
 /// Tables in directories, one of which is `t`, and a session that sees files of other sessions at once.
 struct Session {
     ctx: SessionContext,
     dir: TempDir,
     planned: Arc<AtomicUsize>,
+    translated: Arc<AtomicUsize>,
 }
 
 impl Session {
@@ -69,7 +95,16 @@ impl Session {
     async fn over(ctx: SessionContext, dir: TempDir) -> Self {
         let planned = Arc::default();
         ctx.add_optimizer_rule(Arc::new(Counting(Arc::clone(&planned))));
-        let session = Self { ctx, dir, planned };
+        let translated = Arc::default();
+        let translating = Arc::new(Translating(Arc::clone(&translated)));
+        let state = ctx.state_ref();
+        state.write().register_expr_planner(translating).unwrap();
+        let session = Self {
+            ctx,
+            dir,
+            planned,
+            translated,
+        };
         session.write("t", "a", 0..20_000).await;
         session.register("t").await;
         session
@@ -116,9 +151,30 @@ impl Session {
 
     /// Runs `sql`, with the cached plan if there is one.
     async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
-        let (state, plan) = self.ctx.sql(sql).await?.into_parts();
-        let plan = physical_plan(&state, &plan).await?;
-        collect(plan, state.task_ctx()).await
+        let planned = vectile_datafusion::sql(&self.ctx, sql).await?;
+        planned.execute()?.try_collect().await
+    }
+
+    /// Asserts that a copy of the cached plan answers the logical plan of `sql`, too.
+    async fn is_known_as_logical_plan(&self, sql: &str) {
+        let expected = self.answer(sql).await.0;
+        let before = self.planned.load(Ordering::Relaxed);
+        let plan = self.plan(sql).await;
+        assert_eq!(self.planned.load(Ordering::Relaxed), before, "{sql}");
+        let rows = collect(plan, self.ctx.task_ctx()).await.unwrap();
+        assert_eq!(text(&rows), expected, "{sql}");
+    }
+
+    /// Asserts that `sql` is answered without a logical plan. Another text of it is, too.
+    async fn is_known_as_sql(&self, sql: &str) {
+        self.is_planned(sql).await;
+        for sql in [sql, &format!("  {sql} -- again"), sql] {
+            let before = self.translated.load(Ordering::Relaxed);
+            let (_, planned) = self.answer(sql).await;
+            assert!(!planned, "{sql}");
+            assert_eq!(self.translated.load(Ordering::Relaxed), before, "{sql}");
+        }
+        assert!(!self.is_planned(sql).await, "{sql}");
     }
 
     /// The answer to `sql`, and true if it had to be planned.
@@ -148,6 +204,7 @@ impl Session {
         for _ in 0..2 {
             assert!(!self.is_planned(sql).await, "not kept: {sql}");
         }
+        self.is_known_as_logical_plan(sql).await;
     }
 }
 
@@ -187,6 +244,215 @@ async fn queries_are_planned_once() {
     for sql in QUERIES {
         session.is_planned_once(sql).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sql_that_runs_again_is_not_translated() {
+    let session = Session::new().await;
+    let view = "CREATE VIEW odd AS SELECT id, v FROM t WHERE k % 2 = 1";
+    session.run(view).await.unwrap();
+    for sql in [
+        QUERIES[0],
+        QUERIES[4],
+        QUERIES[13],
+        "SELECT count(*) FROM odd WHERE v > 5",
+        "WITH odd AS (SELECT v FROM odd WHERE v > 7), u AS (SELECT v FROM odd) \
+         SELECT count(*) FROM u WHERE v < 100",
+        "SELECT count(*) FROM \"t\" AS x (a, b, c, d) WHERE a + b > 3",
+        "SELECT id FROM t WHERE id < 3 UNION ALL (SELECT v FROM odd WHERE v < 9)",
+    ] {
+        session.is_known_as_sql(sql).await;
+    }
+}
+
+#[tokio::test]
+async fn tables_of_another_schema_are_others() {
+    let session = Session::new().await;
+    for statement in [
+        "CREATE SCHEMA other",
+        "CREATE VIEW other.t AS SELECT id + 1 AS id FROM public.t WHERE id < 9",
+    ] {
+        session.run(statement).await.unwrap();
+    }
+    let sql = "SELECT count(*), sum(id) FROM t WHERE id >= 0";
+    session.is_known_as_sql(sql).await;
+    let set = "SET datafusion.catalog.default_schema = 'other'";
+    session.run(set).await.unwrap();
+    assert!(session.is_planned(sql).await);
+    session.is_known_as_sql(sql).await;
+    session
+        .is_known_as_sql("SELECT max(id) FROM public.t WHERE id >= 0")
+        .await;
+    session.run("DROP VIEW other.t").await.unwrap();
+    assert!(session.run(sql).await.is_err());
+}
+
+#[tokio::test]
+async fn the_tables_of_a_view_are_those_of_its_definition() {
+    let session = Session::new().await;
+    session.write("u", "a", 0..10).await;
+    session.register("u").await;
+    let create = "CREATE OR REPLACE VIEW w AS SELECT * FROM u WHERE id > 2";
+    session.run(create).await.unwrap();
+    let sql = "SELECT count(*), sum(id) FROM w WHERE id > 1";
+    session.is_known_as_sql(sql).await;
+    session.write("u", "a", 0..20).await;
+    assert!(session.is_planned(sql).await);
+    session.run("DROP TABLE u").await.unwrap();
+    session.is_known_as_sql(sql).await;
+    session.run("DROP VIEW w").await.unwrap();
+    assert!(session.run(sql).await.is_err());
+}
+
+/// Gives `t` at the first call, and `u` from then on.
+#[derive(Debug)]
+struct Changing {
+    calls: AtomicUsize,
+    tables: [Arc<dyn TableProvider>; 2],
+}
+
+impl Changing {
+    fn table(&self) -> &Arc<dyn TableProvider> {
+        &self.tables[self.calls.fetch_add(1, Ordering::Relaxed).min(1)]
+    }
+}
+
+impl TableFunctionImpl for Changing {
+    fn call_with_args(&self, _: TableFunctionArgs) -> Result<Arc<dyn TableProvider>> {
+        Ok(Arc::clone(self.table()))
+    }
+}
+
+#[async_trait]
+impl TableProvider for Changing {
+    fn schema(&self) -> SchemaRef {
+        self.tables[0].schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    fn get_logical_plan(&self) -> Option<Cow<'_, LogicalPlan>> {
+        let source = provider_as_source(Arc::clone(self.table()));
+        let plan = LogicalPlanBuilder::scan("x", source, None).unwrap().build();
+        Some(Cow::Owned(plan.unwrap()))
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn datafusion::catalog::Session,
+        _: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        unreachable!("its plan stands for it")
+    }
+}
+
+#[tokio::test]
+async fn relations_that_change_are_asked_each_time() {
+    let session = Session::new().await;
+    session.write("u", "a", 0..10).await;
+    session.register("u").await;
+    let mut tables = Vec::new();
+    for name in ["t", "u"] {
+        tables.push(session.ctx.table_provider(name).await.unwrap());
+    }
+    let changing = || {
+        Arc::new(Changing {
+            calls: AtomicUsize::new(0),
+            tables: [Arc::clone(&tables[0]), Arc::clone(&tables[1])],
+        })
+    };
+    session.ctx.register_udtf("pick", changing());
+    session.ctx.register_table("view", changing()).unwrap();
+    for sql in [
+        "SELECT count(*) FROM pick() WHERE id >= 0",
+        "SELECT count(*) FROM view WHERE id >= 0",
+    ] {
+        let answers = [20_000, 10, 10].map(|rows| rows.to_string());
+        for rows in answers {
+            let answer = session.answer(sql).await.0;
+            assert!(answer.contains(&format!("| {rows} ")), "{sql}: {answer}");
+        }
+    }
+}
+
+/// A variable with another value each time.
+#[derive(Debug, Default)]
+struct Ticking(AtomicUsize);
+
+impl VarProvider for Ticking {
+    fn get_value(&self, _: Vec<String>) -> Result<ScalarValue> {
+        let value = self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(ScalarValue::UInt64(Some(value as u64)))
+    }
+
+    fn get_type(&self, _: &[String]) -> Option<DataType> {
+        Some(DataType::UInt64)
+    }
+}
+
+#[tokio::test]
+async fn variables_may_change() {
+    let session = Session::new().await;
+    let ticking = Arc::new(Ticking::default());
+    session.ctx.register_variable(VarType::UserDefined, ticking);
+    let sql = "SELECT @tick AS tick, count(*) FROM t WHERE k = 1";
+    assert_ne!(session.answer(sql).await.0, session.answer(sql).await.0);
+}
+
+/// Makes functions that return the value of their definition.
+#[derive(Debug)]
+struct Constants;
+
+#[async_trait]
+impl FunctionFactory for Constants {
+    async fn create(
+        &self,
+        _: &SessionState,
+        statement: CreateFunction,
+    ) -> Result<RegisterFunction> {
+        let Some(Expr::Literal(value, _)) = statement.params.function_body else {
+            return plan_err!("no literal");
+        };
+        Ok(RegisterFunction::Scalar(Arc::new(create_udf(
+            &statement.name,
+            vec![],
+            DataType::Int64,
+            Volatility::Immutable,
+            Arc::new(move |_| Ok(ColumnarValue::Scalar(value.clone()))),
+        ))))
+    }
+}
+
+#[tokio::test]
+async fn functions_may_be_defined_anew() {
+    let session = Session::new().await;
+    let state = session.ctx.state_ref();
+    state.write().set_function_factory(Arc::new(Constants));
+    let sql = "SELECT max(v + chosen()) FROM t WHERE k = 1";
+    for value in [1, 2] {
+        let create = format!("CREATE OR REPLACE FUNCTION chosen() RETURNS BIGINT RETURN {value}");
+        session.run(&create).await.unwrap();
+        assert!(session.is_planned(sql).await);
+        session.is_known_as_sql(sql).await;
+    }
+    session.run("DROP FUNCTION chosen").await.unwrap();
+    assert!(session.run(sql).await.is_err());
+}
+
+/// The parser's own comparisons and copies of statements are recursive.
+#[tokio::test]
+async fn deep_statements_are_known_as_logical_plans_only() {
+    let session = Session::new().await;
+    let terms: Vec<String> = (0..200).map(|id| format!("id = {id}")).collect();
+    let sql = format!("SELECT count(*) FROM t WHERE {}", terms.join(" OR "));
+    session.is_planned_once(&sql).await;
+    let before = session.translated.load(Ordering::Relaxed);
+    session.answer(&sql).await;
+    assert!(session.translated.load(Ordering::Relaxed) > before);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -636,6 +902,25 @@ async fn plans_are_sorted_by_any_key() {
         "SELECT sum(v) OVER (PARTITION BY k ORDER BY upper(name) > 'N3', id) AS s FROM t ORDER BY id, s",
     ] {
         session.is_planned_once(sql).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_may_be_replaced_while_a_query_is_planned() {
+    let session = Arc::new(Session::new().await);
+    session.write("u", "a", 0..10).await;
+    session.register("u").await;
+    let view =
+        |rows: usize| format!("CREATE OR REPLACE VIEW w AS SELECT * FROM u WHERE id < {rows}");
+    session.run(&view(0)).await.unwrap();
+    let sql = "SELECT count(*), sum(id) FROM w WHERE id >= 0";
+    for rows in 1..20 {
+        let other = Arc::clone(&session);
+        let create = view(rows);
+        let replaced = tokio::spawn(async move { other.run(&create).await });
+        session.run(sql).await.unwrap();
+        replaced.await.unwrap().unwrap();
+        session.is_planned(sql).await;
     }
 }
 
