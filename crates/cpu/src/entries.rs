@@ -6,9 +6,8 @@ use arrow::array::{ArrayRef, UInt64Array, new_empty_array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::DataType;
 use arrow::row::{RowConverter, Rows, SortField};
-use vectile_pipeline::Result;
+use vectile_pipeline::{Error, Result};
 
-use crate::partition::of_arrow;
 use crate::table::hashed;
 
 /// The entries of a row group's dictionary.
@@ -145,4 +144,8 @@ impl AllEntries {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+}
+
+pub(crate) fn of_arrow(error: arrow::error::ArrowError) -> Error {
+    vectile_encodings::Error::from(error).into()
 }

@@ -10,6 +10,7 @@ use arrow::buffer::NullBuffer;
 use vectile_encodings::VECTOR_LEN;
 use vectile_pipeline::{Error, GroupTotals, Groups, Result, Type};
 
+use crate::entries::of_arrow;
 use crate::partial::{Part, TotalValues, Totals};
 use crate::table::{Keys, Table};
 use crate::vector::first_rows;
@@ -382,8 +383,4 @@ impl TotalValues {
         }
         Ok(())
     }
-}
-
-pub(crate) fn of_arrow(error: arrow::error::ArrowError) -> Error {
-    vectile_encodings::Error::from(error).into()
 }

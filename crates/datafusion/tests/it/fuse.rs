@@ -276,6 +276,14 @@ async fn auto_is_for_large_tables_and_short_keys() {
         ("SELECT k, min(f) FROM large GROUP BY k", false),
         (
             "SELECT hash, count(*) FROM large GROUP BY hash ORDER BY 2, 1 LIMIT 3",
+            true,
+        ),
+        (
+            "SELECT count(DISTINCT hash), count(DISTINCT k) FROM large",
+            true,
+        ),
+        (
+            "SELECT k, count(DISTINCT hash), count(DISTINCT id) FROM large GROUP BY k",
             false,
         ),
         // a table of half as many rows as are read

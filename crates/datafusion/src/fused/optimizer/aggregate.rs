@@ -25,7 +25,7 @@ use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::lowering::nested_aggregate::{AggregateOverGroups, NestedAggregationPlan};
 use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
-use crate::fused::pattern::files::{bytes_per_value, num_rows, num_values};
+use crate::fused::pattern::files::{bytes_per_value, num_rows};
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
 use crate::options::{FuseMode, GpuMode};
@@ -242,11 +242,8 @@ impl Fusing<'_> {
 /// Text of more bytes on average, as Arrow arrays, is not expected to be in a dictionary.
 const MOST_TEXT_BYTES: usize = 32;
 
-/// Ids that are spread over more integers, for each row, are expected to be nearly as many groups as rows.
-const INTEGERS_PER_ROW: u64 = 4;
-
 /// An error if a program would compute another value than DataFusion's operators, is expected to find text without a
-/// dictionary at run time, for which there is no program, or so many groups that operators are faster.
+/// dictionary at run time, for which there is no program, or counts distinct values more slowly than operators.
 fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), FallbackReason> {
     let is_extreme = |function: &AggregateFunctionExpr| {
         let of = function.fun().inner();
@@ -278,17 +275,22 @@ fn check_values(partial: &AggregateExec, relation: &Relation) -> Result<(), Fall
             }
         }
     }
-    let most = (num_rows(config).unwrap_or(0) as u64).saturating_mul(INTEGERS_PER_ROW);
+    let mut functions = partial.aggr_expr().iter();
+    if let Some(function) = functions.find(|of| of.is_distinct())
+        && !partial.group_expr().is_true_no_grouping()
+    {
+        let reason = format!(
+            "{} by groups, which operators are faster at",
+            function.name()
+        );
+        return Err(FallbackReason::Aggregate(reason));
+    }
     for (key, _) in partial.group_expr().expr() {
         let Some(column) = column_of(key)? else {
             continue;
         };
         if is_long_text(column) {
             return Err(FallbackReason::GroupKey(format!("{key}, long text")));
-        }
-        let values = num_values(config, column).unwrap_or(0);
-        if values > most.into() {
-            return Err(FallbackReason::ManyGroups { values, most });
         }
     }
     Ok(())
