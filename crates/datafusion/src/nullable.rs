@@ -3,7 +3,9 @@
 //! A column has one value below an outer join if a filter says so (`a = 2`) or it is a literal. Above the join it has
 //! two values: it is null in rows without a match. DataFusion 55.2 takes it for a constant there too, and then returns
 //! a group twice, or omits a sort. So a [`NullableSideExec`] hides such constants from the join. It does the same for
-//! an aggregate with grouping sets, where a column is null in the groups of a set that omits it.
+//! an aggregate with grouping sets, where a column is null in the groups of a set that omits it. There it hides the order
+//! of rows too: DataFusion takes the groups of all sets for sorted as the rows were, and puts out a group before the last
+//! of its rows.
 
 use std::sync::Arc;
 
@@ -78,9 +80,14 @@ fn hide_constants(node: Plan) -> Result<Transformed<Plan>> {
     let Some(nullable) = nullable_sides(node.as_ref()) else {
         return Ok(Transformed::no(node));
     };
+    let keeps_order = !node.is::<AggregateExec>();
     let hide = |(side, nullable): (&Plan, &bool)| -> Result<Plan> {
-        match *nullable && knows_values(side) {
-            true => Ok(Arc::new(NullableSideExec::try_new(Arc::clone(side))?)),
+        let has_order = || side.equivalence_properties().output_ordering().is_some();
+        match *nullable && (knows_values(side) || !keeps_order && has_order()) {
+            true => Ok(Arc::new(NullableSideExec::try_new(
+                Arc::clone(side),
+                keeps_order,
+            )?)),
             false => Ok(Arc::clone(side)),
         }
     };
@@ -125,17 +132,18 @@ fn knows_values(plan: &Plan) -> bool {
             .all(|class| class.iter().all(is_column))
 }
 
-/// Passes on its input, but hides everything that is known of its columns except order and equality.
+/// Passes on its input, but hides everything that is known of its columns except equality, and order if it `keeps_order`.
 #[derive(Clone, Debug)]
 pub(crate) struct NullableSideExec {
     input: Plan,
+    keeps_order: bool,
     properties: Arc<PlanProperties>,
 }
 
 impl NullableSideExec {
-    fn try_new(input: Plan) -> Result<Self> {
+    fn try_new(input: Plan, keeps_order: bool) -> Result<Self> {
         let known = input.equivalence_properties();
-        let orderings = known.oeq_class().iter().cloned();
+        let orderings = known.oeq_class().iter().filter(|_| keeps_order).cloned();
         let mut kept = EquivalenceProperties::new_with_orderings(input.schema(), orderings);
         let columns = known.eq_group().iter().map(|class| {
             let columns = class.iter().filter(|expression| expression.is::<Column>());
@@ -145,6 +153,7 @@ impl NullableSideExec {
         let properties = PlanProperties::clone(input.properties()).with_eq_properties(kept);
         Ok(Self {
             input,
+            keeps_order,
             properties: Arc::new(properties),
         })
     }
@@ -191,7 +200,7 @@ impl ExecutionPlan for NullableSideExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Plan> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::try_new(input)?)),
+            (Some(input), true) => Ok(Arc::new(Self::try_new(input, self.keeps_order)?)),
             _ => internal_err!("NullableSideExec has one child"),
         }
     }

@@ -41,8 +41,8 @@ use crate::{limits, nullable, plan_cache, pushdown, sanity, windows};
 /// `LimitPushdown` and `LimitPushPastWindows`: those of 55.2 may take a column for another one of the same name, push
 /// filters and orders past a limit or an offset, push limits past a window function, and push down dynamic filters of
 /// aggregates that drop rows. It also adds a rule for outer joins and grouping sets: 55.2 takes constants of the side
-/// that gets nulls for constants of the join, and constants that some grouping sets omit for constants of all. Each of
-/// these gives wrong results, over tables of any format. Another rule removes limits of ordered `DISTINCT`s, which fail
+/// that gets nulls for constants of the join, constants that some grouping sets omit for constants of all, and the groups
+/// of sets for sorted as the rows are. Each of these gives wrong results, over tables of any format. Another rule removes limits of ordered `DISTINCT`s, which fail
 /// with 55.2, and `SanityCheckPlan` accepts orders that it does not recognize there. `COPY .. PARTITIONED BY` uses Hive's
 /// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a
 /// [`TableFactory`] for them.

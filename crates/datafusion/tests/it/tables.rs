@@ -341,6 +341,32 @@ async fn files_whose_types_differ() {
     );
 }
 
+/// DataFusion takes the groups of all sets for sorted, as the rows are.
+#[tokio::test]
+async fn grouping_sets_of_sorted_rows_are_whole() {
+    let fixture = Fixture::new().await;
+    let path = fixture.path("ordered.vectile");
+    let path = path.display();
+    for sql in [
+        format!(
+            "COPY (SELECT value % 3 AS kind, value % 4 AS region, value AS id FROM generate_series(0, 5999) \
+             ORDER BY kind, region, id) TO '{path}' STORED AS VECTILE"
+        ),
+        format!(
+            "CREATE EXTERNAL TABLE ordered STORED AS VECTILE WITH ORDER (kind, region, id) LOCATION '{path}'"
+        ),
+        "SET datafusion.optimizer.prefer_existing_sort = true".into(),
+        "SET datafusion.execution.batch_size = 11".into(),
+        "SET datafusion.execution.target_partitions = 2".into(),
+        "SET vectile.fuse = off".into(),
+    ] {
+        fixture.run(&sql).await.unwrap();
+    }
+    let sql = "SELECT count(*), max(n) FROM (SELECT kind, region, count(*) AS n FROM ordered GROUP BY ROLLUP (kind, region)) g";
+    let answer = fixture.answer(sql).await;
+    assert!(answer.contains("16") && answer.contains("6000"), "{answer}");
+}
+
 #[tokio::test]
 async fn declared_order_saves_the_sort() {
     let fixture = Fixture::new().await;
