@@ -40,6 +40,11 @@ impl Entries {
         &self.hashes
     }
 
+    /// Bytes of memory, without the entries themselves.
+    pub fn bytes(&self) -> usize {
+        self.rows.size() + size_of_val(&self.hashes[..])
+    }
+
     /// The type of the entries.
     pub fn data_type(&self) -> &DataType {
         self.array.data_type()

@@ -41,7 +41,12 @@ impl Partial {
     /// Estimated bytes of the groups.
     pub fn bytes(&self) -> usize {
         let of_distinct = self.distinct.iter().flat_map(|distinct| &distinct.parts);
-        self.parts.iter().chain(of_distinct).map(Part::bytes).sum()
+        let parts = self.parts.iter().chain(of_distinct).map(Part::bytes);
+        let entries = self.keys.iter().map(|key| match key {
+            KeyType::Entries(entries) => entries.bytes(),
+            KeyType::Integers(_) => 0,
+        });
+        parts.sum::<usize>() + entries.sum::<usize>()
     }
 }
 

@@ -99,7 +99,7 @@ impl Content {
                     entries.get_array_memory_size() + codes.memory_size()
                 }
                 Values::Alp { integers, .. } => integers.memory_size(),
-                Values::Strings(strings) => size_of_val(strings.starts()),
+                Values::Strings(strings) => strings.memory_size(),
                 _ => 0,
             },
             Self::Zones(zones) => zones.as_ref().map_or(0, ZoneMap::memory_size),

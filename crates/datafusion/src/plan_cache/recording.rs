@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
 use datafusion::common::{ResolvedTableReference, Result};
+use datafusion::datasource::TableType;
 
 /// Tables that a catalog has found, without those made for the lookup, as catalogs make them of paths.
 pub(super) type Tables = HashMap<ResolvedTableReference, Arc<dyn TableProvider>>;
@@ -85,8 +86,16 @@ struct RecordingSchema {
 
 #[async_trait]
 impl SchemaProvider for RecordingSchema {
+    fn owner_name(&self) -> Option<&str> {
+        self.inner.owner_name()
+    }
+
     fn table_names(&self) -> Vec<String> {
         self.inner.table_names()
+    }
+
+    async fn table_type(&self, name: &str) -> Result<Option<TableType>> {
+        self.inner.table_type(name).await
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {

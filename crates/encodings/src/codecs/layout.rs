@@ -94,6 +94,9 @@ pub trait StringsView: fmt::Debug {
     /// The start of each split in `data`, and the end of the last one.
     fn starts(&self) -> &[u64];
 
+    /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
+    fn memory_size(&self) -> usize;
+
     /// Calls `visit` with each vector and the lengths of its strings, after a check that each split holds exactly
     /// these; with entries, also that each string has codes of its own.
     ///

@@ -362,7 +362,8 @@ impl<S: RunSequence> Rle<S> {
 
     /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
     pub fn memory_size(&self) -> usize {
-        size_of_val(&self.firsts[..]) + size_of_val(&self.starts[..])
+        let own = size_of_val(&self.firsts[..]) + size_of_val(&self.starts[..]);
+        own + self.values.memory_size() + self.lengths.memory_size()
     }
 
     /// The indices of a vector's runs.

@@ -136,6 +136,14 @@ macro_rules! define_sequence {
                 }
             }
 
+            fn memory_size(&self) -> usize {
+                match self {
+                    Self::Rle(runs) => runs.memory_size(),
+                    Self::Sparse(exceptions) => exceptions.memory_size(),
+                    _ => 0,
+                }
+            }
+
             #[inline]
             fn in_range_next(
                 &self,
@@ -342,10 +350,7 @@ fn smallest_size(values: &[u64], nesting: usize) -> usize {
 impl Sequence {
     /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
     pub fn memory_size(&self) -> usize {
-        match self {
-            Self::Rle(runs) => runs.memory_size(),
-            _ => 0,
-        }
+        RunSequence::memory_size(self)
     }
 
     pub(crate) fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {

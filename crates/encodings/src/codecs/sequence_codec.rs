@@ -162,6 +162,8 @@ pub(crate) trait RunSequence: Sized {
     fn parse(reader: &mut ChunkReader, len: usize, nesting: usize) -> Result<Self>;
     /// The names of its encodings.
     fn describe(&self) -> String;
+    /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
+    fn memory_size(&self) -> usize;
     /// As [`SequenceCodec::decode`].
     fn decode_next<T: Word>(
         &self,

@@ -137,6 +137,12 @@ impl<S: RunSequence> SequenceCodec for Sparse<S> {
     reason = "the only sequence outside of this crate is `Sequence`"
 )]
 impl<S: RunSequence> Sparse<S> {
+    /// Bytes of memory that parsing took, and that decoding may take, beyond those of the chunk.
+    pub(crate) fn memory_size(&self) -> usize {
+        let own = size_of_val(&self.starts[..]);
+        own + self.exceptions.memory_size() + self.rows.memory_size()
+    }
+
     /// The value of most rows.
     pub fn value(&self) -> u64 {
         self.value

@@ -6,27 +6,31 @@
 //!  reader ──┘
 //! ```
 //!
-//! Each place has a [`SharedExec`] over its own copy of the plan, which the rules of the optimizer change in the same way.
-//! The copy of the first reader runs. Its rows are held until all readers have them. If they do not fit the pool of
-//! memory, each reader runs its own copy.
+//! Each place has a [`SharedExec`] over its own copy of the plan. The copy of the first reader runs, in all partitions:
+//! those of a hash join wait for each other. Its rows are held until all readers have them. If they do not fit the pool
+//! of memory, each reader runs its own copy.
+//!
+//! Rules of the optimizer may partition copies in different ways. Such copies run on their own, and so do those whose
+//! partitions are not determined by their rows. Nothing else that a rule knows of one place may change what is below a
+//! `SharedExec`: so it supports no limits, filters, projections or orders, and does not say how many rows it returns.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use arrow::array::RecordBatch;
+use arrow::array::{Array, ArrayData, RecordBatch};
+use arrow::buffer::Buffer;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
-use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties,
-    PlanProperties, ReplaceChildrenOptions,
+    Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -41,6 +45,8 @@ type Plan = Arc<dyn ExecutionPlan>;
 pub(crate) struct SharedExec {
     input: Plan,
     state: Arc<SharedState>,
+    /// A copy of the input that runs if the rows of the first reader's take too much memory.
+    own: Arc<OnceLock<Result<Plan, Arc<DataFusionError>>>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -50,11 +56,17 @@ pub(crate) struct SharedState {
     /// Tells the shared plans of a query apart, for `EXPLAIN`.
     number: usize,
     readers: usize,
-    partitions: Mutex<HashMap<Partition, PartitionState>>,
+    run: Mutex<Option<Run>>,
 }
 
-/// The index of a partition, and the number of partitions.
-type Partition = (usize, usize);
+/// The run whose rows are shared.
+#[derive(Debug)]
+struct Run {
+    /// The first reader's.
+    plan: Plan,
+    /// The partitions that some reader has asked for, but not all.
+    partitions: HashMap<usize, PartitionState>,
+}
 
 struct PartitionState {
     rows: Shared<BoxFuture<'static, Collected>>,
@@ -76,7 +88,7 @@ impl SharedState {
         Self {
             number,
             readers,
-            partitions: Mutex::default(),
+            run: Mutex::default(),
         }
     }
 }
@@ -96,34 +108,46 @@ impl SharedExec {
         Self {
             input,
             state,
+            own: Arc::default(),
             properties: Arc::new(properties),
         }
     }
 
-    /// The rows of a partition, which the first reader's input returns.
-    fn rows(
+    /// The rows of a partition, from the first reader's input. `None` if this one has other partitions.
+    fn shared_rows(
         &self,
         partition: usize,
         context: &Arc<TaskContext>,
-    ) -> Shared<BoxFuture<'static, Collected>> {
-        let key = (
-            partition,
-            self.input.output_partitioning().partition_count(),
-        );
-        let partitions = self.state.partitions.lock();
-        let mut partitions = partitions.unwrap_or_else(PoisonError::into_inner);
-        let state = partitions.entry(key).or_insert_with(|| PartitionState {
-            rows: collect(Arc::clone(&self.input), partition, Arc::clone(context))
-                .boxed()
-                .shared(),
-            left: self.state.readers,
+    ) -> Option<Shared<BoxFuture<'static, Collected>>> {
+        let partitioning = self.input.output_partitioning();
+        let run = self.state.run.lock();
+        let mut run = run.unwrap_or_else(PoisonError::into_inner);
+        if partitioning.partition_count() != 1 && !matches!(partitioning, Partitioning::Hash(..)) {
+            return None;
+        }
+        let Run { plan, partitions } = run.get_or_insert_with(|| Run {
+            plan: Arc::clone(&self.input),
+            partitions: HashMap::new(),
         });
+        let known = plan.output_partitioning();
+        let has_one = |of: &Partitioning| of.partition_count() == 1;
+        if known != partitioning && !(has_one(known) && has_one(partitioning)) {
+            return None;
+        }
+        let state = partitions
+            .entry(partition)
+            .or_insert_with(|| PartitionState {
+                rows: collect(Arc::clone(plan), partition, Arc::clone(context))
+                    .boxed()
+                    .shared(),
+                left: self.state.readers,
+            });
         state.left = state.left.saturating_sub(1);
         let (rows, is_last) = (state.rows.clone(), state.left == 0);
         if is_last {
-            partitions.remove(&key);
+            partitions.remove(&partition);
         }
-        rows
+        Some(rows)
     }
 }
 
@@ -132,10 +156,12 @@ async fn collect(plan: Plan, partition: usize, context: Arc<TaskContext>) -> Col
     let consumer = MemoryConsumer::new("VectileShared");
     let memory = consumer.register(context.memory_pool());
     let batches = async {
-        let mut batches = Vec::new();
+        let (mut batches, mut buffers) = (Vec::new(), HashSet::new());
         let mut stream = plan.execute(partition, context)?;
         while let Some(batch) = stream.try_next().await? {
-            memory.try_grow(batch.get_array_memory_size())?;
+            let columns = batch.columns().iter();
+            let bytes = columns.map(|column| new_bytes(&column.to_data(), &mut buffers));
+            memory.try_grow(bytes.sum())?;
             batches.push(batch);
         }
         Ok::<_, DataFusionError>(batches)
@@ -145,6 +171,16 @@ async fn collect(plan: Plan, partition: usize, context: Arc<TaskContext>) -> Col
         batches,
         _memory: memory,
     }))
+}
+
+/// Bytes of the buffers of an array that are not among `known`, to which they are added: batches may be slices of one.
+fn new_bytes(data: &ArrayData, known: &mut HashSet<usize>) -> usize {
+    let nulls = data.nulls().map(|nulls| nulls.buffer());
+    let buffers = data.buffers().iter().chain(nulls);
+    let new = buffers.filter(|buffer| known.insert(buffer.data_ptr().addr().get()));
+    let own: usize = new.map(Buffer::capacity).sum();
+    let children = data.child_data().iter();
+    own + children.map(|child| new_bytes(child, known)).sum::<usize>()
 }
 
 /// True if there was not enough memory.
@@ -210,7 +246,10 @@ impl ExecutionPlan for SharedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let (rows, input) = (self.rows(partition, &context), Arc::clone(&self.input));
+        let Some(rows) = self.shared_rows(partition, &context) else {
+            return self.input.execute(partition, context);
+        };
+        let (input, own) = (Arc::clone(&self.input), Arc::clone(&self.own));
         let batches = async move {
             Ok::<_, DataFusionError>(match rows.await {
                 Ok(rows) => {
@@ -219,7 +258,11 @@ impl ExecutionPlan for SharedExec {
                     stream::iter(batches).boxed()
                 }
                 Err(error) if is_exhausted(&error) => {
-                    fresh(&input)?.execute(partition, context)?.boxed()
+                    // all partitions are those of one copy
+                    let own = own.get_or_init(|| fresh(&input).map_err(Arc::new));
+                    let own = own.as_ref();
+                    let own = own.map_err(|error| DataFusionError::Shared(Arc::clone(error)))?;
+                    own.execute(partition, context)?.boxed()
                 }
                 Err(error) => return Err(DataFusionError::Shared(error)),
             })
@@ -242,10 +285,6 @@ impl ExecutionPlan for SharedExec {
             [input] => Ok(Arc::clone(input)),
             _ => internal_err!("SharedExec has one child"),
         }
-    }
-
-    fn cardinality_effect(&self) -> CardinalityEffect {
-        CardinalityEffect::Equal
     }
 }
 

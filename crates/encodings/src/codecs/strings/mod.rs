@@ -423,6 +423,10 @@ impl StringsView for Strings {
         &self.starts
     }
 
+    fn memory_size(&self) -> usize {
+        size_of_val(&self.starts[..]) + self.lengths.memory_size()
+    }
+
     fn for_each_vector(&self, visit: &mut dyn FnMut(usize, &[u64])) -> Result<()> {
         let (mut lengths, mut scratch) = ([0; VECTOR_LEN], vec![]);
         for vector in 0..self.len.div_ceil(VECTOR_LEN) {
