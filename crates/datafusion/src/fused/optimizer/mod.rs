@@ -6,7 +6,7 @@
 //!    join       joins whose rows are put out
 //!    scan       filters and projections of scans
 //!    build      key tables of build sides, built on the device
-//!  share      plans that occur several times, to run once
+//!  share      aggregates that occur several times, to run once
 //!  relation   lowers the relation below an operator: scan, joins, filters
 //! ```
 
@@ -28,7 +28,7 @@ use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinc
 use datafusion::physical_plan::ExecutionPlan;
 
 use self::fusing::Fusing;
-use self::share::share_equal_plans;
+use self::share::share_aggregates;
 use super::background::{Session, SessionEnd};
 use super::device::Gpu;
 use super::exec::fused_nodes::as_fused;
@@ -106,7 +106,7 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         // It shows which groups the query needs, and depends on no earlier rule.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
         let plan = match fusing.is_on_cpu {
-            true => share_equal_plans(reduce_groups(plan)?)?,
+            true => share_aggregates(reduce_groups(plan)?)?,
             false => plan,
         };
         let plan = fusing.operators(plan)?.data;

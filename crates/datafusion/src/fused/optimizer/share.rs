@@ -1,13 +1,11 @@
-//! Finds what a query computes in several places: aggregates, such as those of a `WITH` query that is named twice, and keys
-//! of joined tables that restrict several tables.
+//! Finds aggregates that a query computes in several places, such as those of a `WITH` query that is named twice.
 
 use std::sync::Arc;
 
+use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 
 use crate::fused::exec::shared::{SharedExec, SharedState};
@@ -15,33 +13,32 @@ use crate::fused::pattern::fingerprint::PlanIdentity;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Plans with the same rows.
-struct EqualPlans {
+/// Aggregates with the same groups.
+struct EqualAggregates {
     identity: PlanIdentity,
-    plans: Vec<Plan>,
-    /// How often they occur, outside of other plans that occur several times.
+    aggregates: Vec<Plan>,
+    /// How often they occur, outside of other aggregates that occur several times.
     places: usize,
 }
 
-impl EqualPlans {
+impl EqualAggregates {
     fn contains(&self, plan: &Plan) -> bool {
-        self.plans.iter().any(|of| Arc::ptr_eq(of, plan))
+        self.aggregates.iter().any(|of| Arc::ptr_eq(of, plan))
     }
 }
 
-/// Makes equal parts of `plan` run once: those whose rows are all collected before any is used.
-pub(super) fn share_equal_plans(plan: Plan) -> Result<Plan> {
-    let (mut candidates, mut is_recursive) = (Vec::new(), false);
+/// Makes equal aggregates of `plan` run once.
+pub(super) fn share_aggregates(plan: Plan) -> Result<Plan> {
+    let (mut aggregates, mut is_recursive) = (Vec::new(), false);
     plan.apply(|node| {
         // its state is reset for each step
         is_recursive |= node.is::<RecursiveQueryExec>();
-        candidates.extend(is_aggregate(node).then(|| Arc::clone(node)));
-        candidates.extend(joined_keys(node)?.cloned());
+        aggregates.extend(is_aggregate(node).then(|| Arc::clone(node)));
         Ok(TreeNodeRecursion::Continue)
     })?;
     let mut equal = match is_recursive {
         true => Vec::new(),
-        false => equal_plans(candidates)?,
+        false => equal_aggregates(aggregates)?,
     };
     if equal.is_empty() {
         return Ok(plan);
@@ -72,32 +69,32 @@ pub(super) fn share_equal_plans(plan: Plan) -> Result<Plan> {
     shared.data()
 }
 
-/// Those of `plans` that are equal to others.
-fn equal_plans(plans: Vec<Plan>) -> Result<Vec<EqualPlans>> {
-    let mut equal: Vec<EqualPlans> = Vec::new();
-    for (index, plan) in plans.iter().enumerate() {
-        let mut others = plans.iter().enumerate();
-        // most queries have no candidates with the same columns
-        if !others.any(|(other, of)| other != index && of.schema() == plan.schema()) {
+/// Those of `aggregates` that are equal to others.
+fn equal_aggregates(aggregates: Vec<Plan>) -> Result<Vec<EqualAggregates>> {
+    let mut equal: Vec<EqualAggregates> = Vec::new();
+    for (index, aggregate) in aggregates.iter().enumerate() {
+        let mut others = aggregates.iter().enumerate();
+        // most queries have no aggregates with the same columns
+        if !others.any(|(other, plan)| other != index && plan.schema() == aggregate.schema()) {
             continue;
         }
-        let Some(identity) = PlanIdentity::of(plan)? else {
+        let Some(identity) = PlanIdentity::of(aggregate)? else {
             continue;
         };
-        let is_equal = |of: &&mut EqualPlans| {
-            let known = of.plans.first().map(|known| known.schema());
-            of.identity == identity && known == Some(plan.schema())
+        let is_equal = |of: &&mut EqualAggregates| {
+            let known = of.aggregates.first().map(|known| known.schema());
+            of.identity == identity && known == Some(aggregate.schema())
         };
         match equal.iter_mut().find(is_equal) {
-            Some(of) => of.plans.push(Arc::clone(plan)),
-            None => equal.push(EqualPlans {
+            Some(of) => of.aggregates.push(Arc::clone(aggregate)),
+            None => equal.push(EqualAggregates {
                 identity,
-                plans: vec![Arc::clone(plan)],
+                aggregates: vec![Arc::clone(aggregate)],
                 places: 0,
             }),
         }
     }
-    equal.retain(|of| of.plans.len() > 1);
+    equal.retain(|of| of.aggregates.len() > 1);
     Ok(equal)
 }
 
@@ -105,16 +102,4 @@ fn equal_plans(plans: Vec<Plan>) -> Result<Vec<EqualPlans>> {
 fn is_aggregate(plan: &Plan) -> bool {
     let aggregate = plan.downcast_ref::<AggregateExec>();
     aggregate.is_some_and(|aggregate| *aggregate.mode() != AggregateMode::Partial)
-}
-
-/// The side of a semi join that has only keys, if they are those of joined tables. Finding them takes longer than keeping
-/// them, unlike the keys of one table.
-fn joined_keys(plan: &Plan) -> Result<Option<&Plan>> {
-    let join = plan.downcast_ref::<HashJoinExec>();
-    let join = join.filter(|join| *join.join_type() == JoinType::RightSemi);
-    let keys = join.map(HashJoinExec::left);
-    Ok(match keys {
-        Some(keys) if keys.exists(|node| Ok(node.is::<HashJoinExec>()))? => Some(keys),
-        _ => None,
-    })
 }
