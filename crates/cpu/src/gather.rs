@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 use vectile_encodings::VECTOR_LEN;
 
 /// Sets `out` to the values at `keys[i] - first`, or to `missing` where there is none.
-pub(crate) fn gather<T: Copy + AsI64>(
+pub(crate) fn gather<T: Copy + ToI64>(
     values: &[T],
     first: i64,
     keys: &[i64; VECTOR_LEN],
@@ -24,7 +24,7 @@ pub(crate) fn gather<T: Copy + AsI64>(
 }
 
 /// Replaces indices by the values at them, or by `missing` where there is none.
-pub(crate) fn replace<T: Copy + AsI64>(
+pub(crate) fn replace<T: Copy + ToI64>(
     values: &[T],
     missing: i64,
     indices: &mut [i64; VECTOR_LEN],
@@ -37,7 +37,7 @@ pub(crate) fn replace<T: Copy + AsI64>(
 }
 
 #[inline(always)]
-fn gather_each<'a, T: Copy + AsI64>(
+fn gather_each<'a, T: Copy + ToI64>(
     values: &[T],
     missing: i64,
     indices: impl Iterator<Item = (i64, &'a mut i64)>,
@@ -49,22 +49,22 @@ fn gather_each<'a, T: Copy + AsI64>(
         // negative indices are beyond the end
         let is_within = (index as u64) < values.len() as u64;
         let value = values[select_unpredictable(is_within, index as usize, 0)];
-        *out = select_unpredictable(is_within, value.as_i64(), missing);
+        *out = select_unpredictable(is_within, value.to_i64(), missing);
     }
 }
 
 /// An integer of at most 8 bytes.
-pub(crate) trait AsI64 {
+pub(crate) trait ToI64 {
     /// The value; the same bits if it is of 64 bits without a sign.
-    fn as_i64(self) -> i64;
+    fn to_i64(self) -> i64;
 }
 
 macro_rules! integers {
     ($($native:ty),*) => {
         $(
-            impl AsI64 for $native {
+            impl ToI64 for $native {
                 #[inline(always)]
-                fn as_i64(self) -> i64 {
+                fn to_i64(self) -> i64 {
                     self as i64
                 }
             }
@@ -78,7 +78,7 @@ integers!(u8, u16, u32, u64, i8, i16, i32, i64);
 mod tests {
     use super::*;
 
-    fn check<T: Copy + AsI64>(values: &[T]) {
+    fn check<T: Copy + ToI64>(values: &[T]) {
         for len in [0, 1, 2, 31, values.len()] {
             let values = &values[..len];
             for first in [0, -5, i64::MAX - 3, i64::MAX, i64::MIN, i64::MIN + 2] {
@@ -93,7 +93,7 @@ mod tests {
                 replace(values, -9, &mut replaced);
                 for ((index, out), replaced) in indices.iter().zip(out).zip(replaced) {
                     let value = usize::try_from(*index).ok().and_then(|at| values.get(at));
-                    let expected = value.map_or(-9, |value| value.as_i64());
+                    let expected = value.map_or(-9, |value| value.to_i64());
                     assert_eq!((out, replaced), (expected, expected), "{len} from {first}");
                 }
             }

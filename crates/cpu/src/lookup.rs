@@ -12,7 +12,7 @@ use vectile_pipeline::join::{CodeTable, DenseCodes, HashedKeys, HostKeys, Perfec
 use vectile_pipeline::{Bounds, Domain, Error, KeyTable, PayloadColumn, Result, Type};
 
 use crate::batch::Batch;
-use crate::gather::{AsI64, gather, replace};
+use crate::gather::{ToI64, gather, replace};
 use crate::reader::{Reader, widened};
 use crate::vector::{Mask, Values, Vector, both, count, for_each_row, mask_of, mask_of_pairs};
 
@@ -160,7 +160,7 @@ dispatched! {
 }
 
 /// Sets codes to those in a table, where `missing` stands for none, or to -1.
-fn find_codes<T: Copy + AsI64>(
+fn find_codes<T: Copy + ToI64>(
     first: i64,
     table: &[T],
     missing: i64,

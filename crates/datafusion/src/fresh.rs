@@ -17,7 +17,7 @@ use crate::stack;
 pub(crate) fn fresh(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let copy = copied(plan)?;
     #[cfg(feature = "gpu")]
-    let copy = crate::fused::with_own_states(copy)?;
+    let copy = crate::shared::with_own_states(copy)?;
     Ok(copy)
 }
 

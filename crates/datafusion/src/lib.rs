@@ -52,6 +52,8 @@ mod sanity;
     allow(dead_code, reason = "only devices select rows")
 )]
 mod selector;
+#[cfg(feature = "gpu")]
+mod shared;
 mod sink;
 mod source;
 mod stack;

@@ -29,6 +29,8 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 #[cfg(feature = "gpu")]
 use crate::fused;
 use crate::nullable::NullableSideExec;
+#[cfg(feature = "gpu")]
+use crate::shared::SharedExec;
 use crate::source::VectileSource;
 
 /// True if [`fresh`](crate::fresh::fresh) copies of `plan` share no state that changes when one of them runs.
@@ -79,8 +81,7 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
 /// True for shared plans, and for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<fused::SharedExec>()
-        || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
+    plan.is::<SharedExec>() || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
 }
 
 #[cfg(not(feature = "gpu"))]

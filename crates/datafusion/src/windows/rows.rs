@@ -99,7 +99,7 @@ impl Functions {
     fn equal_rows(&self, columns: &[ArrayRef], keys: usize, rows: usize) -> Result<Ranges> {
         Ok(match columns.get(..keys) {
             Some(keys) if !keys.is_empty() => partition(keys)?.ranges(),
-            _ => vec![0..rows],
+            _ => std::iter::once(0..rows).collect(),
         })
     }
 

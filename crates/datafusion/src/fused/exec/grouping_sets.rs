@@ -95,7 +95,7 @@ impl GroupingSets {
             finest = finest.by(&finest.keys, partial, memory, context).await?;
         }
         let mut levels = vec![finest];
-        for keys in self.from_fine_to_coarse() {
+        for keys in self.fine_to_coarse() {
             if !levels.iter().any(|groups| groups.keys == keys) {
                 let finer = Groups::smallest(&levels, &keys)?;
                 let groups = finer.by(&keys, partial, memory, context).await?;
@@ -126,7 +126,7 @@ impl GroupingSets {
     }
 
     /// The sets that have keys, those of more keys first.
-    fn from_fine_to_coarse(&self) -> Vec<Vec<usize>> {
+    fn fine_to_coarse(&self) -> Vec<Vec<usize>> {
         let mut sets = self.sets.clone();
         sets.retain(|keys| !keys.is_empty());
         sets.sort_by_key(|keys| std::cmp::Reverse(keys.len()));

@@ -20,6 +20,5 @@ pub(crate) mod metrics;
 pub(crate) mod operation;
 pub(crate) mod prewarm;
 pub(crate) mod scan;
-pub(crate) mod shared;
 mod stage;
 pub(crate) mod star_pipeline;

@@ -8,8 +8,9 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 
-use crate::fused::exec::shared::{SharedExec, SharedState};
+use crate::fresh::fresh;
 use crate::fused::pattern::fingerprint::PlanIdentity;
+use crate::shared::{SharedExec, SharedState};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -60,7 +61,7 @@ pub(super) fn share_aggregates(plan: Plan) -> Result<Plan> {
         let mut of_node = equal.iter().zip(&states);
         Ok(match of_node.find(|(of, _)| of.contains(&node)) {
             Some((_, state)) => {
-                let shared = Arc::new(SharedExec::new(node, Arc::clone(state)));
+                let shared = Arc::new(SharedExec::new(node, Arc::clone(state), fresh));
                 Transformed::new(shared, true, TreeNodeRecursion::Jump)
             }
             None => Transformed::no(node),

@@ -35,16 +35,19 @@ use datafusion::physical_plan::{
 use futures::future::{BoxFuture, FutureExt, Shared};
 use futures::{StreamExt, TryStreamExt, stream};
 
-use crate::fresh::fresh;
 use crate::stack;
 
 type Plan = Arc<dyn ExecutionPlan>;
+
+/// Copies a plan as if it had never run.
+type CopyPlan = fn(&Plan) -> Result<Plan>;
 
 /// Returns the rows of its input, which runs once for all nodes with the same state.
 #[derive(Debug)]
 pub(crate) struct SharedExec {
     input: Plan,
     state: Arc<SharedState>,
+    copy: CopyPlan,
     /// A copy of the input that runs if the rows of the first reader's take too much memory.
     own: Arc<OnceLock<Result<Plan, Arc<DataFusionError>>>>,
     properties: Arc<PlanProperties>,
@@ -101,13 +104,14 @@ impl fmt::Debug for PartitionState {
 
 impl SharedExec {
     /// A reader of a plan. The inputs of all nodes with a state have the same rows.
-    pub(crate) fn new(input: Plan, state: Arc<SharedState>) -> Self {
+    pub(crate) fn new(input: Plan, state: Arc<SharedState>, copy: CopyPlan) -> Self {
         // an order would be kept only if it were required below all nodes
         let known = EquivalenceProperties::new(input.schema());
         let properties = PlanProperties::clone(input.properties()).with_eq_properties(known);
         Self {
             input,
             state,
+            copy,
             own: Arc::default(),
             properties: Arc::new(properties),
         }
@@ -231,7 +235,11 @@ impl ExecutionPlan for SharedExec {
         _: ReplaceChildrenOptions,
     ) -> Result<Plan> {
         match (children.pop(), children.is_empty()) {
-            (Some(input), true) => Ok(Arc::new(Self::new(input, Arc::clone(&self.state)))),
+            (Some(input), true) => Ok(Arc::new(Self::new(
+                input,
+                Arc::clone(&self.state),
+                self.copy,
+            ))),
             _ => internal_err!("SharedExec has one child"),
         }
     }
@@ -249,7 +257,7 @@ impl ExecutionPlan for SharedExec {
         let Some(rows) = self.shared_rows(partition, &context) else {
             return self.input.execute(partition, context);
         };
-        let (input, own) = (Arc::clone(&self.input), Arc::clone(&self.own));
+        let (input, own, copy) = (Arc::clone(&self.input), Arc::clone(&self.own), self.copy);
         let batches = async move {
             Ok::<_, DataFusionError>(match rows.await {
                 Ok(rows) => {
@@ -259,7 +267,7 @@ impl ExecutionPlan for SharedExec {
                 }
                 Err(error) if is_exhausted(&error) => {
                     // all partitions are those of one copy
-                    let own = own.get_or_init(|| fresh(&input).map_err(Arc::new));
+                    let own = own.get_or_init(|| copy(&input).map_err(Arc::new));
                     let own = own.as_ref();
                     let own = own.map_err(|error| DataFusionError::Shared(Arc::clone(error)))?;
                     own.execute(partition, context)?.boxed()
@@ -322,7 +330,7 @@ fn replaced(plan: &Plan, states: &mut Vec<(Arc<SharedState>, Arc<SharedState>)>)
         }
     };
     match children.pop() {
-        Some(input) => Ok(Arc::new(SharedExec::new(input, state))),
+        Some(input) => Ok(Arc::new(SharedExec::new(input, state, shared.copy))),
         None => internal_err!("SharedExec has one child"),
     }
 }
