@@ -20,6 +20,7 @@ use crate::codecs::sequence_codec::{
 };
 use crate::error::{Error, Result, corrupt, ensure};
 use crate::masks::Mask;
+use crate::row_list::push_rows;
 use crate::selection::{Selection, deposit};
 use crate::simd::dispatched;
 use crate::wire::{ChunkReader, ChunkWriter, le_bytes};
@@ -59,20 +60,11 @@ fn fill_run_by<T: Copy, const AT_ONCE: usize>(
 }
 
 dispatched! {
-    /// Writes the entries of runs, which start at `starts`, to their rows.
-    fn fill_runs<T: Word>(starts: &Mask, entries: &[T], out: &mut [T; VECTOR_LEN]) {
-        let mut entries = entries.iter().copied();
-        let (mut entry, mut first) = (T::default(), 0);
-        for (word, starts) in starts.iter().enumerate() {
-            let mut left = *starts;
-            while left != 0 {
-                let start = word * 64 + left.trailing_zeros() as usize;
-                left &= left - 1;
-                fill_run(out, first..start, entry);
-                (entry, first) = (entries.next().unwrap_or_default(), start);
-            }
+    /// Writes the entries of runs to their rows. `bounds` are the starts of all runs, and the end of the last one.
+    fn fill_runs<T: Word>(bounds: &[u32], entries: &[T], out: &mut [T; VECTOR_LEN]) {
+        for (entry, [start, end]) in entries.iter().zip(bounds.array_windows()) {
+            fill_run(out, *start as usize..*end as usize, *entry);
         }
-        fill_run(out, first..VECTOR_LEN, entry);
     }
 }
 
@@ -228,15 +220,17 @@ impl<S: RunSequence> SequenceCodec for Rle<S> {
         out: &mut [T; VECTOR_LEN],
     ) -> Result<()> {
         let Runs {
-            values, lengths, ..
+            values,
+            lengths,
+            bounds,
+            spare,
+            ..
         } = &mut **runs.get_or_insert_default();
-        let mut spare = [T::default(); VECTOR_LEN];
-        let starts = self.starts(vector, lengths)?;
-        fill_runs(
-            starts,
-            self.entries(vector, reference, values, &mut spare)?,
-            out,
-        );
+        bounds.clear();
+        // a loop over the bits ends at another row in each word, which no processor predicts
+        push_rows(self.starts(vector, lengths)?, 0, bounds);
+        bounds.push(VECTOR_LEN as u32);
+        fill_runs(bounds, self.entries(vector, reference, values, spare)?, out);
         Ok(())
     }
 

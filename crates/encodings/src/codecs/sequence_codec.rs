@@ -221,6 +221,10 @@ pub(crate) struct Runs<T> {
     pub lengths: DecodedVector<u64>,
     /// The runs whose values are in a range.
     pub in_range: RunsInRange,
+    /// The starts of the runs of a vector, and the end of the last one.
+    pub bounds: Vec<u32>,
+    /// The values of the runs of a vector that were not decoded together.
+    pub spare: [T; VECTOR_LEN],
 }
 
 impl<T: Word> Default for Runs<T> {
@@ -229,6 +233,8 @@ impl<T: Word> Default for Runs<T> {
             values: DecodedVector::default(),
             lengths: DecodedVector::default(),
             in_range: RunsInRange::default(),
+            bounds: Vec::new(),
+            spare: [T::default(); VECTOR_LEN],
         }
     }
 }
