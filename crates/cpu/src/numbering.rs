@@ -7,7 +7,7 @@
 //!                                then each is a group, and merging finds out which are the same
 //! ```
 //!
-//! As long as combinations ascend, as in tables that are sorted by a key, each is a new group, without a look at others.
+//! Each combination is a new group, without a look at others, as long as they ascend: as in tables sorted by a key.
 
 use vectile_encodings::VECTOR_LEN;
 use vectile_encodings::simd::dispatched;
@@ -60,8 +60,9 @@ const SAMPLED: usize = 8;
 /// groups are merged (measured with groups of five rows in a row group).
 const ROWS_PER_NEW_GROUP: usize = 4;
 
-/// Looking at the first row of a run, and copying its number, takes three quarters of the time of looking at four rows.
-const RUNS_OF_FOUR_ROWS: usize = 5;
+/// Only the first rows of runs are looked at if there are at least so many rows for four runs: others save less than
+/// copying numbers is expected to take.
+const ROWS_FOR_FOUR_RUNS: usize = 5;
 
 #[derive(Default)]
 struct Hashed<T> {
@@ -299,7 +300,7 @@ fn number_runs<T: Combination>(
     add: impl FnOnce(&mut Vec<T>, &Mask, &mut [u32; VECTOR_LEN]),
 ) {
     let firsts = firsts_of_runs(combinations, mask);
-    let has_runs = count(&firsts) * RUNS_OF_FOUR_ROWS <= count(mask) * 4;
+    let has_runs = count(&firsts) * ROWS_FOR_FOUR_RUNS <= count(mask) * 4;
     let rows = if has_runs { &firsts } else { mask };
     *is_ascending = *is_ascending && add_ascending(combinations, rows, found, numbers);
     if !*is_ascending {

@@ -53,7 +53,7 @@ pub(crate) struct SharedExec {
     properties: Arc<PlanProperties>,
 }
 
-/// What the readers of a plan have in common.
+/// State that all readers of a plan share.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     /// Tells the shared plans of a query apart, for `EXPLAIN`.

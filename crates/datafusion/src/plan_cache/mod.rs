@@ -127,8 +127,8 @@ impl PlannedStatement {
 }
 
 /// Plans a statement of SQL. A query that runs again takes its plan from the session's plan cache, as
-/// [`physical_plan`] says, and is not even made a logical plan. As with [`SessionContext::sql`], settings and definitions
-/// take effect at once.
+/// [`physical_plan`] says, and is not even made a logical plan. Settings and definitions take effect at once, as with
+/// [`SessionContext::sql`].
 ///
 /// ```
 /// use futures::TryStreamExt;

@@ -62,8 +62,13 @@ fn fill_run_by<T: Copy, const AT_ONCE: usize>(
 dispatched! {
     /// Writes the entries of runs to their rows. `bounds` are the starts of all runs, and the end of the last one.
     fn fill_runs<T: Word>(bounds: &[u32], entries: &[T], out: &mut [T; VECTOR_LEN]) {
+        let mut next = 0;
         for (entry, [start, end]) in entries.iter().zip(bounds.array_windows()) {
-            fill_run(out, *start as usize..*end as usize, *entry);
+            // a run has a first row, so that the compiler need not test for empty or reversed ranges
+            let behind_first = end.wrapping_sub(*start).wrapping_sub(1);
+            let rows = next..next + behind_first as usize + 1;
+            next = rows.end;
+            fill_run(out, rows, *entry);
         }
     }
 }
