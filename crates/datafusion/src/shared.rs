@@ -14,13 +14,13 @@
 //! partitions are not determined by their rows. Nothing else that a rule knows of one place may change what is below a
 //! `SharedExec`: so it supports no limits, filters, projections or orders, and does not say how many rows it returns.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use arrow::array::{Array, ArrayData, RecordBatch};
-use arrow::buffer::Buffer;
+use arrow::array::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -160,12 +160,11 @@ async fn collect(plan: Plan, partition: usize, context: Arc<TaskContext>) -> Col
     let consumer = MemoryConsumer::new("VectileShared");
     let memory = consumer.register(context.memory_pool());
     let batches = async {
-        let (mut batches, mut buffers) = (Vec::new(), HashSet::new());
+        // batches may be slices of one
+        let (mut batches, mut counted) = (Vec::new(), RecordBatchMemoryCounter::new());
         let mut stream = plan.execute(partition, context)?;
         while let Some(batch) = stream.try_next().await? {
-            let columns = batch.columns().iter();
-            let bytes = columns.map(|column| new_bytes(&column.to_data(), &mut buffers));
-            memory.try_grow(bytes.sum())?;
+            memory.try_grow(counted.count_batch(&batch))?;
             batches.push(batch);
         }
         Ok::<_, DataFusionError>(batches)
@@ -175,16 +174,6 @@ async fn collect(plan: Plan, partition: usize, context: Arc<TaskContext>) -> Col
         batches,
         _memory: memory,
     }))
-}
-
-/// Bytes of the buffers of an array that are not among `known`, to which they are added: batches may be slices of one.
-fn new_bytes(data: &ArrayData, known: &mut HashSet<usize>) -> usize {
-    let nulls = data.nulls().map(|nulls| nulls.buffer());
-    let buffers = data.buffers().iter().chain(nulls);
-    let new = buffers.filter(|buffer| known.insert(buffer.data_ptr().addr().get()));
-    let own: usize = new.map(Buffer::capacity).sum();
-    let children = data.child_data().iter();
-    own + children.map(|child| new_bytes(child, known)).sum::<usize>()
 }
 
 /// True if there was not enough memory.
