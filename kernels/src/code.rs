@@ -8,6 +8,10 @@ use crate::orc::{
     ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated,
     VARINT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_MEMORY,
 };
+use crate::program::{
+    AccumulatorKind, Conversion, FIND_FLAGS, Grouped, Operand, PROGRAM_SIZES, ProgramWord, RowOp,
+    Scope, ValueType, VectorOp,
+};
 use crate::registry::{SequenceKind, Transform};
 use crate::text::tokens::{STRING_HASH, TOKENS};
 use crate::text::word_hash::WORD_HASH;
@@ -162,6 +166,36 @@ pub const LENGTHS: &str = concat!(
     include_str!("../text/codes.cuh"),
     include_str!("../text/lengths.cuh")
 );
+
+/// The interpreter `interpret`, which runs programs: see `program.rs`. `made_nan_is_negative` says so of the NaN that the
+/// CPU makes where no operand is one.
+pub fn interpreter(made_nan_is_negative: bool) -> String {
+    let mut source: String = scan(true).collect();
+    source.extend(LOOKUPS);
+    source.extend([HASHED, FLOATS]);
+    source.extend([
+        PROGRAM_SIZES,
+        ProgramWord::CODE,
+        Scope::CODE,
+        Grouped::CODE,
+        AccumulatorKind::CODE,
+        VectorOp::CODE,
+        Operand::CODE,
+        RowOp::CODE,
+        Conversion::CODE,
+        ValueType::CODE,
+        FIND_FLAGS,
+    ]);
+    if made_nan_is_negative {
+        source.push_str("#define MADE_NAN_IS_NEGATIVE\n");
+    }
+    source.extend([
+        include_str!("../interpreter/columns.cuh"),
+        include_str!("../interpreter/rows.cuh"),
+        include_str!("../interpreter/interpreter.cuh"),
+    ]);
+    source
+}
 
 /// Kernels that measure the bandwidth of a device's memory.
 pub const BANDWIDTH: &str = include_str!("../common/bandwidth.cu");

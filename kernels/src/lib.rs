@@ -5,7 +5,7 @@
 //! ```text
 //! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
 //! code ───▶ registry ──▶ unwritten
-//! builder, code ──▶ chunk_structs, orc, key_columns, text ──▶ device
+//! builder, code ──▶ chunk_structs, orc, key_columns, text, program ──▶ device
 //! ```
 //!
 //! Structs and enums that kernels and host code share are defined by the macros of `device`: their device code is made of
@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod key_columns;
 mod orc;
+pub mod program;
 mod registry;
 mod symbols;
 mod text;
@@ -28,7 +29,7 @@ mod unwritten;
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
     BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, LENGTHS,
-    LOOKUPS, TOKENIZER, decode_runs, decode_runs_warp_bytes, scan,
+    LOOKUPS, TOKENIZER, decode_runs, decode_runs_warp_bytes, interpreter, scan,
 };
 pub use error::{Error, Result};
 pub use key_columns::{BuildStep, KeyColumn};

@@ -1,8 +1,8 @@
-//! Runs a query over encoded columns as one generated kernel.
+//! Runs a query over encoded columns as one kernel: generated for it, or the interpreter of its program.
 //!
 //! ```text
-//! kernel <- emit <- exec       kernel plan, CUDA text, execution
-//!    ^--- runtime <--'         device, memory, compiler and their caches
+//! kernel <- emit <- program <- exec   kernel plan, CUDA text, program of the interpreter, execution
+//!    ^------- runtime <-------'       device, memory, compiler and their caches
 //! ```
 //!
 //! `vectile-pipeline` defines what a query computes; `vectile-kernels` defines the layout of columns on a device and the
@@ -12,6 +12,7 @@ mod emit;
 mod error;
 mod exec;
 mod kernel;
+mod program;
 mod runtime;
 
 pub use error::{Error, Result};
@@ -20,7 +21,7 @@ pub use kernel::coded_columns;
 pub use runtime::{
     Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
     DeviceInfo, Driver, DriverInfo, Engine, Event, Group, Kernel, Launch, NVRTC_VARIABLE, Nvrtc,
-    NvrtcInfo, Resident, Resources, Staging, Stream, Survey, cache_directory, compile_cubin,
+    NvrtcInfo, Resident, Resources, Staging, Stream, Survey, Tier, cache_directory, compile_cubin,
     driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
 };
 pub use vectile_kernels::DeviceChunk;

@@ -12,7 +12,7 @@ use super::code_tests::CodeTestResults;
 use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
-use crate::runtime::{Batch, Engine, Entries, Loaded};
+use crate::runtime::{Batch, Engine, Entries, Loaded, Tier};
 use vectile_kernels::ColumnTraits;
 use vectile_pipeline::{GroupKey, Lookup, Number, Output, Pipeline};
 
@@ -93,6 +93,8 @@ pub(super) struct Prepared {
     pub(super) bindings: Bindings,
     pub(super) loaded: Arc<Loaded>,
     pub(super) grid: u32,
+    /// Warps of a block.
+    pub(super) warps_per_block: u32,
     /// For each code test, the words of the groups.
     pub(super) code_tests: Vec<CodeTestResults>,
     /// For each code test, the offset of its text table in the block's shared memory, if it is copied there.
@@ -204,8 +206,9 @@ impl Execution {
         batch.check(&self.pipeline.columns, self.engine.pool())?;
         self.check_combinations(batch)?;
         let start = Instant::now();
-        let (facts, entries) = self.facts(batch, task)?;
-        let (mut plan, bindings) = self.plan(batch, &facts, task)?;
+        let (mut facts, entries) = self.facts(batch, task)?;
+        facts.is_interpreted = self.engine.tier() == Tier::Interpreted;
+        let (mut plan, mut bindings) = self.plan(batch, &facts, task)?;
         let mut code_tests = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
             let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
@@ -219,14 +222,17 @@ impl Execution {
         let tables = tables
             .map(|of| LookupTables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
-        let (loaded, compiled) = match self.may_compile {
-            true => self.engine.kernel(&plan)?,
-            false => (self.engine.find_kernel(&plan)?, false),
-        };
+        let (loaded, compiled) = self.kernel(batch, &mut plan, &mut bindings, facts)?;
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
-        let mut shared_bytes = bindings.shared_bytes(&plan);
+        let (warps_per_block, mut shared_bytes) = match &loaded.program {
+            Some(program) => {
+                let warps = program.warps_beside(bindings.block_bytes)?;
+                (warps, bindings.block_bytes + warps * program.warp_bytes)
+            }
+            None => (plan.warps, bindings.shared_bytes(&plan)),
+        };
         // with one block on each multiprocessor, loads from global memory are faster for most tests
         let most_shared = device.shared_memory / 2;
         let text_at = code_tests.iter().map(|code_tests| {
@@ -239,13 +245,13 @@ impl Execution {
         let text_at = text_at.collect();
         let resident = loaded
             .kernel
-            .resident_blocks(plan.threads(), shared_bytes)
+            .resident_blocks(warps_per_block * 32, shared_bytes)
             .max(1);
         let work = match plan.per {
             AccumulationScope::Slot => slots_of(batch.rows()),
             AccumulationScope::Warp | AccumulationScope::Block { .. } => vectors_of(batch.rows()),
         };
-        let warps = plan.warps as usize;
+        let warps = warps_per_block as usize;
         let resident = device.multiprocessors.max(1) as usize * resident as usize;
         // no more blocks than vectors keep busy: each block's results have to be combined
         let mut grid = resident.min(work.div_ceil(warps).max(1));
@@ -263,12 +269,58 @@ impl Execution {
             bindings,
             loaded,
             grid,
+            warps_per_block,
             code_tests,
             text_at,
             shared_bytes,
             tables,
             entries,
         })
+    }
+
+    /// The kernel of a plan, by the engine's tier, and true if it was compiled. The interpreter may need another plan,
+    /// with the same code tests and tables.
+    fn kernel(
+        &mut self,
+        batch: &Batch,
+        plan: &mut KernelPlan,
+        bindings: &mut Bindings,
+        mut facts: Facts,
+    ) -> Result<(Arc<Loaded>, bool)> {
+        let engine = Arc::clone(&self.engine);
+        let generated = || match self.may_compile {
+            true => engine.kernel(plan),
+            false => Ok((engine.find_kernel(plan)?, false)),
+        };
+        match engine.tier() {
+            Tier::Generated => return generated(),
+            Tier::Interpreted => return Ok((engine.interpreted(plan, self.may_compile)?, false)),
+            Tier::Auto => {}
+        }
+        match engine.find_kernel(plan) {
+            Err(Error::NotCompiled) => {}
+            found => return Ok((found?, false)),
+        }
+        let bitmaps = std::mem::take(&mut plan.bitmaps);
+        facts.is_interpreted = true;
+        let (mut other, other_bindings) = self.plan(batch, &facts, plan.task)?;
+        other.bitmaps = bitmaps.clone();
+        plan.bitmaps = bitmaps;
+        let fits = |loaded: Arc<Loaded>| match &loaded.program {
+            Some(program) => program.warps_beside(other_bindings.block_bytes).map(|_| loaded),
+            None => Ok(loaded),
+        };
+        match engine.interpreted(&other, self.may_compile).and_then(fits) {
+            Ok(loaded) => {
+                (*plan, *bindings) = (other, other_bindings);
+                Ok((loaded, false))
+            }
+            Err(Error::Unsupported(_)) => match self.may_compile {
+                true => engine.kernel(plan),
+                false => Err(Error::NotCompiled),
+            },
+            Err(error) => Err(error),
+        }
     }
 
     /// Refuses a launch with too many combinations. They are counted unless the longest match lists rule that out.
@@ -351,6 +403,7 @@ impl Execution {
             table_bytes: self.most_table_bytes(),
             shared_bytes: self.engine.device().shared_memory as usize,
             groups_stay: self.groups_stay,
+            is_interpreted: false,
         };
         Ok((facts, entries))
     }
@@ -376,7 +429,7 @@ impl Prepared {
     }
 
     pub(super) fn warps(&self) -> usize {
-        self.grid as usize * self.plan.warps as usize
+        self.grid as usize * self.warps_per_block as usize
     }
 }
 

@@ -15,6 +15,7 @@ use crate::kernel::{
     AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS,
 };
 use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
+use vectile_kernels::program::PROGRAM_WORDS;
 use vectile_kernels::{ColumnTraits, SCALES};
 use vectile_pipeline::{KeyTable, PayloadColumn};
 
@@ -89,7 +90,12 @@ impl Execution {
         self.check_cancelled()?;
         // offsets first: addresses follow from the memory they require
         let (mut parameters, offsets) = self.placed(prepared, batch, &part, &request.words)?;
-        let scratch = context.scratch(&self.engine, offsets.bytes as usize + request.bytes)?;
+        let own_at = (offsets.bytes as usize + request.bytes).next_multiple_of(256);
+        let own_bytes = match &prepared.loaded.program {
+            Some(program) => program.scratch_bytes * prepared.warps(),
+            None => 0,
+        };
+        let scratch = context.scratch(&self.engine, own_at + own_bytes)?;
         let outputs = outputs(ScratchAddresses {
             words: scratch + offsets.words,
             bytes: scratch + offsets.bytes,
@@ -110,7 +116,7 @@ impl Execution {
         ];
         let scales = offsets.scales.iter().map(|at| scratch + at);
         let ready = Ready {
-            arguments: self.arguments(prepared, fixed, scales)?,
+            arguments: self.arguments(prepared, fixed, scales, scratch + own_at as u64)?,
             parameters,
             scratch,
             outputs,
@@ -164,12 +170,14 @@ impl Execution {
     }
 
     /// The arguments of a kernel, in its layout's order: the fixed ones, then its own. `scales` are the addresses of
-    /// the tables that [`Argument::Scales`] names, in order.
+    /// the tables that [`Argument::Scales`] names, in order, and `scratch` is that of [`Argument::Scratch`]. The
+    /// interpreter has its program behind them.
     fn arguments(
         &self,
         prepared: &Prepared,
         fixed: [u64; FIXED_ARGUMENTS],
         mut scales: impl Iterator<Item = u64>,
+        scratch: u64,
     ) -> Result<Arguments> {
         let bindings = &prepared.bindings;
         let mut words = fixed.to_vec();
@@ -204,7 +212,16 @@ impl Execution {
                         .1
                 }
                 Argument::Scales { .. } => scales.next().unwrap_or(0),
+                Argument::Scratch => scratch,
+                Argument::WithWarps(number) => {
+                    u64::from(number) | u64::from(prepared.warps_per_block) << 32
+                }
+                Argument::Word(word) => word,
             });
+        }
+        if let Some(program) = &prepared.loaded.program {
+            words.extend(&program.code);
+            words.resize(PROGRAM_WORDS, 0);
         }
         Ok(Arguments { words, held })
     }
@@ -243,7 +260,7 @@ impl Execution {
     ) -> Result<DeviceBuffer> {
         let launch = Launch {
             grid: prepared.grid,
-            block: prepared.plan.threads(),
+            block: prepared.warps_per_block * 32,
             shared: prepared.shared_bytes,
             args: &ready.arguments.words,
         };

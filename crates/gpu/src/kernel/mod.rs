@@ -29,7 +29,7 @@ pub(crate) use bindings::Bindings;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    AccumulatorLocation, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan, Node,
+    AccumulatorLocation, ColumnPlan, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan, Node,
     OutputPlan, RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test,
     ThreadsPlan, Typed,
 };

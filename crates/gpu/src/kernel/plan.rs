@@ -37,13 +37,6 @@ pub(crate) struct KernelPlan {
     pub per: AccumulationScope,
 }
 
-impl KernelPlan {
-    /// Threads per block.
-    pub fn threads(&self) -> u32 {
-        self.warps * 32
-    }
-}
-
 /// The register budget of threads: each variant has a minimum number of blocks per multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Registers {
@@ -139,6 +132,53 @@ pub(crate) struct Typed {
     pub bounds: Bounds,
     /// The validity flag; `None` if the value is never null.
     pub valid: Option<Valid>,
+}
+
+impl Typed {
+    /// Returns true if it is computed as a boolean, and not as a number.
+    pub fn is_truth(&self) -> bool {
+        match &self.node {
+            Node::Bool(_) | Node::IsMissing(_) | Node::Tested { .. } | Node::Exists { .. } => true,
+            Node::Null => self.of == Type::Bool,
+            Node::Op { op, .. } => match op {
+                Op::Compare(_) | Op::And | Op::Or | Op::Not | Op::IsNull => true,
+                Op::Case => self.of == Type::Bool,
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Returns true if nothing is computed for it.
+    pub fn is_leaf(&self) -> bool {
+        matches!(
+            self.node,
+            Node::Column(_)
+                | Node::Bool(_)
+                | Node::Null
+                | Node::Constant(_)
+                | Node::IsMissing(_)
+                | Node::Tested { .. }
+                | Node::Code(_)
+                | Node::Match(_)
+        )
+    }
+
+    /// Calls `visit` for the values that it is computed from.
+    pub fn for_parts<'a>(&'a self, visit: &mut impl FnMut(&'a Typed)) {
+        match &self.node {
+            Node::Op { operands, .. } => operands.iter().for_each(visit),
+            Node::Exists {
+                list, condition, ..
+            } => {
+                visit(&list.offset);
+                visit(&list.count);
+                visit(condition);
+            }
+            Node::Probe { key: part, .. } | Node::PayloadOf { code: part, .. } => visit(part),
+            _ => {}
+        }
+    }
 }
 
 /// The source of a validity flag.

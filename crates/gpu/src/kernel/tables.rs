@@ -23,6 +23,8 @@ pub(crate) struct Facts {
     pub table_bytes: u64,
     /// Maximum bytes of shared memory of a block.
     pub shared_bytes: usize,
+    /// True if the kernel is the interpreter, whose blocks have few warps.
+    pub is_interpreted: bool,
     /// True if groups stay on the device: then they are in a table, regardless of their number.
     pub groups_stay: bool,
 }

@@ -87,6 +87,12 @@ pub(crate) enum Argument {
     Groups,
     /// Number of entries of the group table in global memory.
     Entries,
+    /// The address of memory of which each warp of the interpreter has its part.
+    Scratch,
+    /// A number, and above it the warps of a block.
+    WithWarps(u32),
+    /// The same word for all launches.
+    Word(u64),
 }
 
 /// A test of dictionary values, evaluated per row group: a word of the row group's descriptor.

@@ -1,7 +1,7 @@
 //! The engine: a device and its caches of column chunks and kernels.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
@@ -16,6 +16,7 @@ use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{DeviceBuffer, MemoryKind, Pinned, Pool, Sizes, Staging, lock};
+use super::tier::Tier;
 use super::transfer_batch::TransferBatch;
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
@@ -36,6 +37,8 @@ pub struct Engine {
     copies: Mutex<Vec<Weak<Copied>>>,
     clock: AtomicU64,
     health: Health,
+    /// A [`Tier`].
+    tier: AtomicU8,
     /// True after chunks did not fit the budget, until there is room to spare.
     is_full: AtomicBool,
     /// Bytes of the device's memory that are free or the engine's, and when they were measured.
@@ -100,6 +103,7 @@ impl Engine {
             copies: Mutex::default(),
             clock: AtomicU64::new(0),
             health: Health::new(),
+            tier: AtomicU8::new(Tier::Auto as u8),
             is_full: AtomicBool::new(false),
             usable: Mutex::default(),
         })
@@ -586,6 +590,21 @@ impl Engine {
     /// As [`Engine::kernel`], without the compiler.
     pub(crate) fn find_kernel(&self, plan: &KernelPlan) -> Result<Arc<Loaded>> {
         self.kernels.find(plan, &*self.driver)
+    }
+
+    /// The interpreter with the program of a plan; only from disk, unless `may_compile`.
+    pub(crate) fn interpreted(&self, plan: &KernelPlan, may_compile: bool) -> Result<Arc<Loaded>> {
+        self.kernels.interpreted(plan, &*self.driver, may_compile)
+    }
+
+    /// How kernels are chosen.
+    pub(crate) fn tier(&self) -> Tier {
+        Tier::of(self.tier.load(Ordering::Relaxed))
+    }
+
+    /// Pins how kernels are chosen, to compare both ways.
+    pub fn set_tier(&self, tier: Tier) {
+        self.tier.store(tier as u8, Ordering::Relaxed);
     }
 
     /// A kernel that no plan describes; only from disk, unless `may_compile`.

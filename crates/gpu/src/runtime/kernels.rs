@@ -8,9 +8,10 @@ use super::memory::lock;
 use crate::emit::{Layout, NAME, emit};
 use crate::error::{Error, Result};
 use crate::kernel::KernelPlan;
+use crate::program::{self, Program, assemble};
 use vectile_encodings::streams::RunLength;
 use vectile_kernels::{
-    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
+    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs, interpreter,
 };
 
 /// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
@@ -35,6 +36,8 @@ pub(crate) enum FixedKernel {
     DecodeRuns(RunLength),
     /// Builds columns of decoded values.
     Columns,
+    /// Runs programs.
+    Interpret,
 }
 
 impl FixedKernel {
@@ -48,6 +51,7 @@ impl FixedKernel {
             Self::Inflate => "inflate",
             Self::DecodeRuns(_) => "decode_runs",
             Self::Columns => "columns",
+            Self::Interpret => program::NAME,
         }
     }
 
@@ -62,6 +66,7 @@ impl FixedKernel {
             Self::DecodeRuns(of @ RunLength::Bytes) => decode_runs(of, "u8"),
             Self::DecodeRuns(of) => decode_runs(of, "i64"),
             Self::Columns => COLUMNS.concat(),
+            Self::Interpret => interpreter(cfg!(any(target_arch = "x86", target_arch = "x86_64"))),
         }
     }
 }
@@ -71,6 +76,8 @@ impl FixedKernel {
 pub(crate) struct Loaded {
     pub kernel: Arc<dyn Kernel>,
     pub layout: Layout,
+    /// The program, if the kernel is the interpreter.
+    pub program: Option<Program>,
     /// For hashed groups, the entries that the table needed last time, and the rows that were grouped.
     pub entries: Mutex<Option<(usize, u64)>>,
 }
@@ -81,6 +88,7 @@ type KernelSlot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
 #[derive(Debug)]
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
+    programs: Mutex<Cache>,
     most: usize,
     fixed: Mutex<HashMap<FixedKernel, KernelSlot<dyn Kernel>>>,
 }
@@ -96,6 +104,7 @@ impl Default for Kernels {
     fn default() -> Self {
         Self {
             loaded: Mutex::default(),
+            programs: Mutex::default(),
             most: MOST_KERNELS,
             fixed: Mutex::default(),
         }
@@ -156,6 +165,34 @@ impl Kernels {
         filled(&mut slot, || loaded(plan, find))
     }
 
+    /// The interpreter with the program of a plan.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if only a generated kernel can run the plan; [`Error::NotCompiled`] as
+    /// [`Kernels::fixed`].
+    pub fn interpreted(
+        &self,
+        plan: &KernelPlan,
+        driver: &dyn Driver,
+        may_compile: bool,
+    ) -> Result<Arc<Loaded>> {
+        let (slot, _) = lock(&self.programs).slot(plan, self.most);
+        let mut slot = lock(&slot);
+        if let Some(Ok(known)) = &*slot {
+            return Ok(Arc::clone(known));
+        }
+        let (program, layout) = assemble(plan)?;
+        let loaded = Arc::new(Loaded {
+            kernel: self.fixed(FixedKernel::Interpret, driver, may_compile)?,
+            layout,
+            program: Some(program),
+            entries: Mutex::default(),
+        });
+        *slot = Some(Ok(Arc::clone(&loaded)));
+        Ok(loaded)
+    }
+
     /// A kernel that no plan describes.
     ///
     /// # Errors
@@ -183,26 +220,35 @@ impl Kernels {
     }
 
     fn slot(&self, plan: &KernelPlan) -> KernelSlot<Loaded> {
-        let mut loaded = lock(&self.loaded);
-        loaded.clock += 1;
-        let now = loaded.clock;
-        if let Some((used, slot)) = loaded.slots.get_mut(plan) {
-            *used = now;
-            return Arc::clone(slot);
-        }
-        let mut dropped = None;
-        if loaded.slots.len() >= self.most
-            && let Some(oldest) = loaded.slots.iter().min_by_key(|(_, (used, _))| *used)
-        {
-            let oldest = oldest.0.clone();
-            dropped = loaded.slots.remove(&oldest);
-        }
-        let slot = KernelSlot::<Loaded>::default();
-        loaded.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
-        drop(loaded);
+        let (slot, dropped) = lock(&self.loaded).slot(plan, self.most);
         // unloads it, unless a query uses it
         drop(dropped);
         slot
+    }
+}
+
+/// A slot that made room for another one.
+type Dropped = Option<(u64, KernelSlot<Loaded>)>;
+
+impl Cache {
+    /// The slot of a plan, and the one used least recently if there are more than `most`.
+    fn slot(&mut self, plan: &KernelPlan, most: usize) -> (KernelSlot<Loaded>, Dropped) {
+        self.clock += 1;
+        let now = self.clock;
+        if let Some((used, slot)) = self.slots.get_mut(plan) {
+            *used = now;
+            return (Arc::clone(slot), None);
+        }
+        let mut dropped = None;
+        if self.slots.len() >= most
+            && let Some(oldest) = self.slots.iter().min_by_key(|(_, (used, _))| *used)
+        {
+            let oldest = oldest.0.clone();
+            dropped = self.slots.remove(&oldest);
+        }
+        let slot = KernelSlot::<Loaded>::default();
+        self.slots.insert(plan.clone(), (now, Arc::clone(&slot)));
+        (slot, dropped)
     }
 }
 
@@ -216,6 +262,7 @@ fn loaded(
     Ok(Arc::new(Loaded {
         kernel: compiled.kernel,
         layout: emitted.layout,
+        program: None,
         entries: Mutex::default(),
     }))
 }

@@ -21,6 +21,7 @@ mod kernels;
 mod memory;
 mod nvrtc;
 mod priority;
+mod tier;
 mod transfer_batch;
 
 pub use bandwidth::{Bandwidth, measure};
@@ -42,3 +43,4 @@ pub use memory::Staging;
 pub(crate) use memory::{DeviceBuffer, GRANULE, lock};
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};
 pub use priority::lower_priority;
+pub use tier::Tier;

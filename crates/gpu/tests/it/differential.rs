@@ -8,7 +8,7 @@ use arrow::compute::filter;
 use arrow::datatypes::UInt32Type;
 
 use vectile_encodings::{Column, Encoding};
-use vectile_gpu::{Batch, Driver, Engine, Group};
+use vectile_gpu::{Batch, Driver, Engine, Error, Group, Tier};
 use vectile_pipeline::{
     Aggregate, Expr, GroupKey, Groups, Number, Numbers, Output, Pipeline, Total, Type,
 };
@@ -44,6 +44,24 @@ impl<'a> Loaded<'a> {
                 .map(|columns| columns.iter().map(|c| Arc::clone(&c.array)).collect())
                 .collect(),
             answered_on_cpu: Cell::new(0),
+        }
+    }
+
+    /// Why the engine's tier cannot run a query; `None` if it can.
+    fn refusal(&self, query: &Query) -> Option<String> {
+        let mut execution = self.engine.start(self.case.pipeline(query));
+        let batch = || Batch::of(&self.groups);
+        let ran = match query.output {
+            Output::Selection => execution.select(&self.groups).map(drop),
+            Output::Rows(_) => execution.rows(&self.groups).map(drop),
+            Output::Aggregates(_) => batch().and_then(|batch| execution.aggregate(&batch)),
+            Output::Groups(..) => {
+                batch().and_then(|batch| execution.group(&batch, |_| Ok(())).map(drop))
+            }
+        };
+        match ran {
+            Err(Error::Unsupported(reason)) => Some(reason),
+            _ => None,
         }
     }
 
@@ -264,6 +282,7 @@ pub fn run(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) ->
 /// As [`run`]. Also returns how many answers the CPU has given as well.
 fn counted(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) -> (usize, usize) {
     let engine = Engine::new(device);
+    engine.set_tier(Tier::Generated);
     let (mut count, mut on_cpu) = (0, 0);
     for case in catalog().iter().filter(|case| which(case)) {
         let loaded = Loaded::new(case, &engine);
@@ -280,8 +299,28 @@ fn counted(device: Arc<dyn Driver>, few: bool, which: impl Fn(&Case) -> bool) ->
     (count, on_cpu)
 }
 
+/// Runs all queries of cases by the interpreter. Returns how many there are, and those that it cannot run, with reasons.
+fn interpreted(device: Arc<dyn Driver>, start: &str) -> (usize, Vec<String>) {
+    let engine = Engine::new(device);
+    engine.set_tier(Tier::Interpreted);
+    let (mut count, mut others) = (0, vec![]);
+    for case in catalog().iter().filter(|case| case.name.starts_with(start)) {
+        let loaded = Loaded::new(case, &engine);
+        for query in &case.queries {
+            count += 1;
+            match loaded.refusal(query) {
+                None => loaded.check(query),
+                Some(reason) => others.push(format!("{}, {}: {reason}", case.name, query.name)),
+            }
+        }
+    }
+    (count, others)
+}
+
 fn check_all(start: &str) {
     let Some(device) = driver() else { return };
+    let (count, others) = interpreted(Arc::clone(&device), start);
+    eprintln!("the interpreter cannot run {} of {count}: {others:?}", others.len());
     let (queries, on_cpu) = counted(device, false, |case| case.name.starts_with(start));
     assert!(queries > 0);
     // these read lookups, or group by text without a dictionary

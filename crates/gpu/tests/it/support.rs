@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arrow::array::{Array, ArrayRef};
 use vectile_emulator::{CpuDevice, sanitized};
 use vectile_encodings::{Column, EncodeOptions, Encoding, encode};
-use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group};
+use vectile_gpu::{ChunkKey, Cuda, DeviceChunk, Driver, Engine, Execution, Group, Tier};
 use vectile_pipeline::{Filter, Output, Pipeline};
 
 /// A CPU in place of a GPU; prints a message and returns `None` if there is no C++ compiler.
@@ -28,9 +28,11 @@ pub fn driver() -> Option<Arc<dyn Driver>> {
     }
 }
 
-/// An engine on [`device`].
+/// An engine on [`device`], with generated kernels.
 pub fn engine() -> Option<Arc<Engine>> {
-    Some(Engine::new(device()?))
+    let engine = Engine::new(device()?);
+    engine.set_tier(Tier::Generated);
+    Some(engine)
 }
 
 /// A column and how to encode it.

@@ -1,0 +1,68 @@
+//! Programs of the interpreter: the same kernel plan as instructions, for a kernel that was compiled ahead of time.
+//!
+//! The interpreter takes the arguments of a generated kernel, and the program behind them. It reads the same
+//! descriptors and tables, and leaves the same results. So everything around a launch is the same for both.
+//!
+//! `vectile_kernels::program` defines instructions and arguments; `kernels/interpreter` runs them.
+
+mod assembler;
+mod expressions;
+mod filters;
+mod memory;
+mod outputs;
+mod rows;
+
+use crate::emit::Layout;
+use crate::error::{Error, Result};
+use crate::kernel::KernelPlan;
+
+/// Most bytes of shared memory of a block: every device has more.
+const SHARED_BYTES: u32 = 64 << 10;
+/// The name of the kernel that runs programs.
+pub(crate) const NAME: &str = "interpret";
+
+/// A program, and what a launch of it needs.
+#[derive(Debug)]
+pub(crate) struct Program {
+    /// Words of the program.
+    pub code: Vec<u64>,
+    /// Most warps of a block.
+    pub warps: u32,
+    /// Bytes of shared memory of a warp.
+    pub warp_bytes: u32,
+    /// Bytes of global memory of a warp.
+    pub scratch_bytes: usize,
+}
+
+impl Program {
+    /// Warps of a block that has as many bytes of shared memory of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if there is too little memory for one.
+    pub fn warps_beside(&self, block_bytes: u32) -> Result<u32> {
+        let mut warps = self.warps;
+        while warps > 1 && block_bytes + warps * self.warp_bytes > SHARED_BYTES {
+            warps /= 2;
+        }
+        match block_bytes + warps * self.warp_bytes <= SHARED_BYTES {
+            true => Ok(warps),
+            false => {
+                let reason = format!(
+                    "{block_bytes} and {} bytes of shared memory in the interpreter",
+                    self.warp_bytes
+                );
+                Err(Error::Unsupported(reason))
+            }
+        }
+    }
+}
+
+/// The program of a plan, and the arguments before it.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`](crate::Error::Unsupported) if only a generated kernel can do it.
+pub(crate) fn assemble(plan: &KernelPlan) -> Result<(Program, Layout)> {
+    assembler::Assembler::new(plan)?.program()
+}

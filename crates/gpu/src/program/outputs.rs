@@ -1,0 +1,391 @@
+//! Instructions of outputs: rows that are written, totals, groups.
+
+use std::ops::Range;
+
+use vectile_kernels::program::{
+    AccumulatorKind, Conversion, Grouped, NONE, ONE, Operand, RowOp, ValueType, VectorOp,
+};
+use vectile_pipeline::Type;
+
+use super::assembler::{Assembler, check_column, may_be_decoded, unsupported, value_type};
+use crate::error::Result;
+use crate::kernel::{
+    Accumulator, AccumulatorLocation, AccumulatorSlot, Accumulators, Argument, Field, GroupsPlan,
+    KeySource, RowLoop, Strategy, Task, ThreadsPlan, Typed,
+};
+
+impl<'a> Assembler<'a> {
+    // ---- rows ----
+
+    pub fn rows(
+        &mut self,
+        columns: usize,
+        copied: &[(usize, usize)],
+        loops: &'a [(RowLoop, Vec<usize>)],
+    ) -> Result<()> {
+        self.outputs = vec![(Type::Bool, false); columns];
+        if !copied.is_empty() {
+            self.copied(copied)?;
+        }
+        for (rows, indices) in loops {
+            self.body(rows, VectorOp::Loop, |this| {
+                let place = this.place();
+                for (index, expr) in indices.iter().copied().zip(&rows.exprs) {
+                    this.value(expr)?;
+                    let of = value_type(expr.of) as u8;
+                    this.at_rows(RowOp::Write, of, [index as u16, place, 0]);
+                    if expr.valid.is_some() {
+                        this.at_rows(RowOp::WriteValid, 0, [index as u16, place, 0]);
+                    }
+                    this.outputs[index] = (expr.of, expr.valid.is_some());
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The slot of places that rows go to.
+    fn place(&mut self) -> u16 {
+        let goes_on = self.plan.task == Task::AllValues;
+        self.at_rows(RowOp::Place, goes_on.into(), [0; 3]);
+        let slot = self.slot();
+        self.at_rows(RowOp::Save, 0, [slot, NONE, 0]);
+        slot
+    }
+
+    /// Copies columns to outputs as they are: (index of the output, column).
+    fn copied(&mut self, copied: &[(usize, usize)]) -> Result<()> {
+        for (_, column) in copied {
+            check_column(&self.plan.columns[*column])?;
+            if may_be_decoded(self.traits(*column)) {
+                self.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
+            }
+        }
+        let start = self.code.len();
+        self.at_vector(VectorOp::Loop, 0, [0; 3]);
+        self.free_all();
+        let place = self.place();
+        for (index, column) in copied.iter().copied() {
+            let rest = [column as u16, NONE, 0];
+            self.at_rows(RowOp::Set, Operand::Column as u8, rest);
+            let of = self.plan.columns[column].of;
+            if let Some(of) = of {
+                self.outputs[index].0 = of;
+            }
+            let of = of.map_or(ValueType::U8, value_type) as u8;
+            self.at_rows(RowOp::Write, of, [index as u16, place, 0]);
+        }
+        self.code[start].rest[0] = self.next();
+        Ok(())
+    }
+
+    // ---- totals ----
+
+    pub fn totals(
+        &mut self,
+        accumulators: &Accumulators,
+        loops: &'a [(RowLoop, Range<usize>)],
+        counts: &[(usize, usize)],
+    ) -> Result<()> {
+        self.grouped = Grouped::Not;
+        self.groups = 1;
+        let mut at = vec![];
+        for (index, slot) in accumulators.all.iter().enumerate() {
+            let kind = kind(slot.accumulator)?;
+            at.push(self.group_words);
+            self.describe(kind, self.group_words, None, index);
+            self.group_words += words(kind);
+        }
+        let is_combined = loops.iter().any(|(rows, _)| rows.combined.is_some());
+        if !is_combined {
+            self.at_vector(VectorOp::Count, 0, [0, NONE, 0]);
+        }
+        for (rows, of_loop) in loops {
+            self.body(rows, VectorOp::Loop, |this| {
+                if is_combined {
+                    this.at_rows(RowOp::Constant, 1, [0; 3]);
+                    let kind = AccumulatorKind::Count as u8;
+                    this.at_rows(RowOp::AddToTotal, kind, [0; 3]);
+                }
+                let mut current = None;
+                for index in of_loop.clone() {
+                    let AccumulatorSlot {
+                        accumulator,
+                        argument: Some(argument),
+                    } = accumulators.all[index]
+                    else {
+                        continue;
+                    };
+                    let of = &rows.exprs[argument];
+                    if current != Some(argument) {
+                        this.value(of)?;
+                        current = Some(argument);
+                    }
+                    if this.prepare(accumulator, of) {
+                        current = None;
+                    }
+                    let kind = kind(accumulator)? as u8;
+                    this.at_rows(RowOp::AddToTotal, kind, [0, at[index], 0]);
+                }
+                Ok(())
+            })?;
+        }
+        for (index, column) in counts {
+            if let Some(valid) = self.valid_rows(*column) {
+                self.at_vector(VectorOp::Count, 0, [at[*index], valid, 0]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns the value in `x` into what an accumulator adds. Returns true if that is another.
+    fn prepare(&mut self, accumulator: Accumulator, of: &Typed) -> bool {
+        let is_single = of.of == Type::F32;
+        match accumulator {
+            Accumulator::FloatSum if is_single => {
+                self.at_rows(RowOp::Convert, Conversion::Widen as u8, [0; 3]);
+                true
+            }
+            Accumulator::Min(_) | Accumulator::Max(_) if of.of.is_float() => {
+                self.at_rows(RowOp::Order, is_single.into(), [0; 3]);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Describes an accumulator to the interpreter: its words, its bits of them, its index among results.
+    fn describe(&mut self, kind: AccumulatorKind, at: u16, field: Option<Field>, result: usize) {
+        let mut word = kind as u64 | u64::from(at) << 8 | (result as u64) << 40;
+        if let Some(field) = field {
+            word |= u64::from(field.first) << 24 | u64::from(field.bits) << 32;
+            word |= u64::from(field.signed) << 39;
+        }
+        self.accumulators.push(word);
+    }
+
+    // ---- groups ----
+
+    pub fn groups(&mut self, plan: &'a GroupsPlan) -> Result<()> {
+        let accumulators = &plan.accumulators;
+        match &plan.threads {
+            Some(threads) => self.threads(threads, accumulators)?,
+            None => {
+                let (first, count) = accumulators.words();
+                if plan.strategy == Strategy::Shared {
+                    self.grouped = Grouped::Block;
+                    self.group_words = count as u16;
+                }
+                for (index, (slot, at)) in accumulators.all.iter().zip(first).enumerate() {
+                    let kind = table_kind(slot.accumulator)?;
+                    self.describe(kind, at as u16, None, index);
+                }
+            }
+        }
+        self.body(&plan.rows, VectorOp::Loop, |this| {
+            let (keys, others) = plan.rows.exprs.split_at(plan.key_values);
+            let (conditions, arguments) = others.split_at(plan.conditions);
+            for lookup in &plan.deferred {
+                let (slot, valid) = this.code_in(*lookup)?;
+                this.at_rows(RowOp::Set, Operand::Slot as u8, [slot, valid, 0]);
+                this.at_rows(RowOp::Drop, 0, [0; 3]);
+            }
+            for condition in conditions {
+                this.truth(condition)?;
+                this.at_rows(RowOp::Filter, 0, [0; 3]);
+            }
+            let group = this.number(plan, keys)?;
+            match &plan.threads {
+                Some(threads) => this.add_to_threads(threads, accumulators, arguments, group),
+                None => this.add_to_table(plan, arguments, group),
+            }
+        })
+    }
+
+    /// The slot of the group number, which is in `x`, too.
+    fn number(&mut self, plan: &GroupsPlan, values: &'a [Typed]) -> Result<u16> {
+        let group = self.slot();
+        if plan.keys.is_empty() {
+            let zero = self.argument(Argument::Word(0));
+            self.at_rows(RowOp::Set, Operand::Argument as u8, [zero, NONE, 0]);
+            self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
+        }
+        for (index, key) in plan.keys.iter().enumerate() {
+            match key.source {
+                KeySource::Value(value) => {
+                    let value = &values[value];
+                    self.value(value)?;
+                    let first = self.argument(Argument::KeyFirst(index));
+                    let null = match value.valid {
+                        Some(_) => self.argument(Argument::KeyNull(index)),
+                        None => NONE,
+                    };
+                    self.at_rows(RowOp::Digit, 0, [first, null, 0]);
+                }
+                KeySource::Table(table) => {
+                    let (slot, valid) = self.code_in(table)?;
+                    let valid = if key.nullable { valid } else { NONE };
+                    self.at_rows(RowOp::Set, Operand::Slot as u8, [slot, valid, 0]);
+                    if key.nullable {
+                        let zero = self.argument(Argument::Word(0));
+                        let null = self.argument(Argument::KeyNull(index));
+                        self.at_rows(RowOp::Digit, 0, [zero, null, 0]);
+                    }
+                }
+            }
+            if index > 0 {
+                let factor = self.argument(Argument::Stride(index));
+                let from = Operand::Argument as u8;
+                self.at_rows(RowOp::Multiply, from, [factor, NONE, 0]);
+                self.at_rows(RowOp::Add, Operand::Slot as u8, [group, NONE, 0]);
+            }
+            self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
+        }
+        Ok(group)
+    }
+
+    /// The places of accumulators of threads.
+    fn threads(&mut self, plan: &ThreadsPlan, accumulators: &Accumulators) -> Result<()> {
+        self.grouped = Grouped::Threads;
+        self.groups = plan.groups as u16;
+        self.group_words = plan.words as u16;
+        let mut all = vec![];
+        let located = accumulators.all.iter().zip(&plan.locations);
+        for (index, (slot, location)) in located.enumerate() {
+            all.push(match *location {
+                AccumulatorLocation::Field(field) => {
+                    let field = plan.fields[field];
+                    let kind = AccumulatorKind::Field;
+                    (field.word, field.first, kind, Some(field), index)
+                }
+                AccumulatorLocation::Own(word) => {
+                    (word, 0, kind(slot.accumulator)?, None, index)
+                }
+            });
+        }
+        // fields of a word follow each other, the lowest first
+        all.sort_by_key(|(word, first, ..)| (*word, *first));
+        for (word, _, kind, field, index) in all {
+            self.describe(kind, word as u16, field, index);
+        }
+        Ok(())
+    }
+
+    fn add_to_threads(
+        &mut self,
+        plan: &ThreadsPlan,
+        accumulators: &Accumulators,
+        arguments: &'a [Typed],
+        group: u16,
+    ) -> Result<()> {
+        let mut current = None;
+        let located = accumulators.all.iter().zip(&plan.locations);
+        for (slot, location) in located {
+            let is_count = self.load(slot, arguments, &mut current)?;
+            let (kind, word, first) = match *location {
+                AccumulatorLocation::Field(field) => {
+                    let field = plan.fields[field];
+                    (AccumulatorKind::Field, field.word, field.first)
+                }
+                AccumulatorLocation::Own(word) => (kind(slot.accumulator)?, word, 0),
+            };
+            let one = if is_count { ONE } else { 0 };
+            let rest = [group, word as u16, first as u16];
+            self.at_rows(RowOp::AddToThread, kind as u8 | one, rest);
+        }
+        Ok(())
+    }
+
+    /// Computes the argument of an accumulator. Returns true if it counts. `current` is the argument in `x`.
+    fn load(
+        &mut self,
+        slot: &AccumulatorSlot,
+        arguments: &'a [Typed],
+        current: &mut Option<usize>,
+    ) -> Result<bool> {
+        let is_count = matches!(slot.accumulator, Accumulator::Count { .. });
+        match slot.argument {
+            None => {
+                self.at_rows(RowOp::Constant, 1, [0; 3]);
+                *current = None;
+            }
+            Some(argument) => {
+                if *current != Some(argument) {
+                    self.value(&arguments[argument])?;
+                    *current = Some(argument);
+                }
+                if self.prepare(slot.accumulator, &arguments[argument]) {
+                    *current = None;
+                }
+            }
+        }
+        Ok(is_count)
+    }
+
+    fn add_to_table(
+        &mut self,
+        plan: &'a GroupsPlan,
+        arguments: &'a [Typed],
+        group: u16,
+    ) -> Result<()> {
+        let op = match plan.strategy {
+            Strategy::Hashed => RowOp::Entry,
+            _ => RowOp::Check,
+        };
+        self.at_rows(op, 0, [0; 3]);
+        self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
+        let is_shared = plan.strategy == Strategy::Shared;
+        let mut current = None;
+        let accumulators = &plan.accumulators;
+        for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            let is_count = self.load(slot, arguments, &mut current)?;
+            if let Accumulator::Min(_) | Accumulator::Max(_) = slot.accumulator {
+                let is_min = matches!(slot.accumulator, Accumulator::Min(_));
+                self.at_rows(RowOp::Rank, is_min.into(), [0; 3]);
+                current = None;
+            }
+            let kind = match slot.accumulator {
+                // in shared memory, rows of a launch fit 32 bits
+                Accumulator::Count { wide: false } if is_shared => AccumulatorKind::Count,
+                Accumulator::Count { .. } => AccumulatorKind::Sum,
+                other => table_kind(other)?,
+            };
+            let one = if is_count { ONE } else { 0 };
+            let rest = [group, is_shared.into(), word as u16];
+            self.at_rows(RowOp::AddToTable, kind as u8 | one, rest);
+        }
+        Ok(())
+    }
+}
+
+/// How threads keep an accumulator.
+fn kind(accumulator: Accumulator) -> Result<AccumulatorKind> {
+    Ok(match accumulator {
+        Accumulator::Min(Type::I128) | Accumulator::Max(Type::I128) => {
+            return unsupported("numbers of more than 64 bits in the interpreter");
+        }
+        Accumulator::Count { .. } => AccumulatorKind::Count,
+        Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
+        Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
+        Accumulator::FloatSum => AccumulatorKind::FloatSum,
+        Accumulator::Min(_) => AccumulatorKind::Min,
+        Accumulator::Max(_) => AccumulatorKind::Max,
+    })
+}
+
+/// How tables keep it.
+fn table_kind(accumulator: Accumulator) -> Result<AccumulatorKind> {
+    Ok(match kind(accumulator)? {
+        AccumulatorKind::Min | AccumulatorKind::Max => AccumulatorKind::Raise,
+        other => other,
+    })
+}
+
+/// Words of an accumulator of a thread.
+fn words(kind: AccumulatorKind) -> u16 {
+    match kind {
+        AccumulatorKind::WideSum => 2,
+        _ => 1,
+    }
+}

@@ -1,0 +1,23 @@
+//! Tiers: the two kinds of kernels that can run a plan.
+
+/// How the kernel of a plan is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tier {
+    /// A generated kernel that is there, else the interpreter; a kernel is compiled only for what that cannot run.
+    #[default]
+    Auto,
+    /// Always the interpreter.
+    Interpreted,
+    /// Always a generated kernel.
+    Generated,
+}
+
+impl Tier {
+    /// The tier of a number.
+    pub(super) fn of(number: u8) -> Self {
+        [Self::Auto, Self::Interpreted, Self::Generated]
+            .into_iter()
+            .find(|tier| *tier as u8 == number)
+            .unwrap_or_default()
+    }
+}

@@ -1,0 +1,450 @@
+// Columns whose encodings are known only when a program runs.
+//
+// A lane keeps the chunk of one column and its record of the current vector; the others ask it. Vectors that are
+// packed without patches, in up to 32 bits, are read where they are. All others are decoded first, to the memory that
+// a warp has for it: that is slower, but one way for all.
+
+#define OUT_OF_LINE __device__ __noinline__
+
+// The program and the other arguments: in the constant bank, where all threads of a warp read the same.
+struct Args { u64 word[PROGRAM_WORDS]; };
+
+const u32 FIXED_WORDS = 6;
+
+DEVICE u32 low_half(const Args& a, u32 word) { return (u32)a.word[FIXED_WORDS + word]; }
+DEVICE u32 high_half(const Args& a, u32 word) { return (u32)(a.word[FIXED_WORDS + word] >> 32); }
+
+// Widths of words that are unpacked by one body for all.
+const u64 EVERY_WIDTH = 1ull << 63;
+
+template <> DEVICE void narrow_8<EVERY_WIDTH>(const u32* words, u32 width, u32 eighth, u32 out[8]) {
+#pragma unroll
+    for (u32 k = 0; k < 8; k++) out[k] = narrow_at(words, width, eighth * 8 + k);
+}
+
+// Any integers and codes, as a column's traits. Differences have code of their own below.
+struct Any {
+    static const u64 LOW = EVERY_WIDTH, HIGH = EVERY_WIDTH, WIDTHS = ~0ull;
+    static const u32 TRANSFORMS = 3, SEQUENCES = 29, FLAGS = 127;
+    static const i32 ONE_WIDTH = -1, ONE_SCALE = -1;
+    static const bool BASED = true, EVEN = false;
+    typedef u64 Entry;
+    typedef i64 Stored;
+    typedef i64 Value;
+    typedef i64 Word;
+};
+
+// Any floats that are not kept as they are.
+template <class V> struct AnyFloat : Any {
+    static const u32 TRANSFORMS = 12;
+    typedef V Stored;
+    typedef V Value;
+};
+
+// Text in splits.
+struct AnyText : Any {
+    static const u32 TRANSFORMS = 32;
+};
+
+// Packed words whose width is one of these are unrolled: there is code for them once for each use below.
+const u64 UNROLLED_WIDTHS = 0x1ffffffffull;
+
+// Numbers of transforms and sequences: their places in the lists of `registry.rs`.
+enum { INTEGERS, CODES, DECIMALS, PARTS, VALUES, TEXT };
+enum { PACKED, DIFFERENCES, RUNS };
+
+// Where a warp is, and its memory.
+struct Warp {
+    const u64* group;   // the descriptor of the row group
+    u64 at;             // the vector's number in all
+    u32 v;              // and in the row group
+    u64 address;        // of the chunk of this lane's column
+    u32 transform;
+    uint4 record, next; // of the vector, and of the warp's next one
+    u32 direct;         // columns that are read where they are, a bit each
+    u32 decoded;        // columns that are decoded, likewise
+    u8* own;            // shared memory
+    u32* flags;         // a word of each lane for each flag
+    u64* slots;         // of this lane
+    u64* kept;          // accumulators of this lane
+    u8* scratch;        // global memory
+};
+
+DEVICE u32 flag_of(const Warp& w, u32 flag) { return flag == NONE ? ALL : w.flags[flag * 32 + lane_id()]; }
+DEVICE void set_flag(const Warp& w, u32 flag, u32 bits) { w.flags[flag * 32 + lane_id()] = bits; }
+
+DEVICE u64 of_lane(u64 value, u32 lane) { return __shfl_sync(ALL, value, (int)lane); }
+
+DEVICE Cursor cursor(const Warp& w, u32 column) {
+    Cursor c;
+    c.bytes = (const u8*)of_lane(w.address, column);
+    c.vector = w.v;
+    c.line = __shfl_sync(ALL, w.record.x, (int)column);
+    const u32 y = __shfl_sync(ALL, w.record.y, (int)column);
+    c.width = (u8)y;
+    c.flags = (u8)(y >> 8);
+    c.scale = (u16)(y >> 16);
+    c.base_low = __shfl_sync(ALL, w.record.z, (int)column);
+    c.base_high = __shfl_sync(ALL, w.record.w, (int)column);
+    c.starts = c.before = 0;
+    c.smallest = 0;
+    return c;
+}
+
+DEVICE u32 transform_of(const Warp& w, u32 column) { return __shfl_sync(ALL, w.transform, (int)column); }
+
+// The type of a column's values, and the place of its decoded vectors.
+DEVICE u32 column_type(const Args& a, u32 column) { return (u32)a.word[low_half(a, W_CODE) + column] & 255; }
+DEVICE u64* decoded_at(const Args& a, const Warp& w, u32 column) {
+    const u32 number = (u32)a.word[low_half(a, W_CODE) + column] >> 8;
+    return (u64*)(w.scratch + (u64)number * 8192);
+}
+
+// ---- what every encoding can do, in calls: few vectors need them ----
+
+OUT_OF_LINE u32 text_in(Cursor c, u64 test) {
+    const Range<i64> range{0, 0, test, (const i64*)0};
+    return Text<AnyText>::rows_in<false>(c, range, Entries<u64>{1, 0}, (void*)0);
+}
+
+OUT_OF_LINE void decode_entries(Cursor c, void* tile, u64* out) {
+    if (__ldg(&c.header()->sequence) == DIFFERENCES) {
+        Delta<Any>::open(c);
+        u64* own = (u64*)tile + lane_id() * 33;
+        u64 sum = lane_start<Any>(c);
+        // differences beyond the end lead anywhere: codes must not
+        const u32 before = c.vector * 1024 + lane_id() * 32, rows = __ldg(&c.header()->rows);
+        __syncwarp();
+#pragma unroll 1
+        for (u32 eighth = 0; eighth < 4; eighth++) {
+            u64 x[8];
+            residuals_8<Any>(c, eighth, x);
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) {
+                const u32 r = eighth * 8 + k;
+                sum += x[k] + c.smallest;
+                own[r] = before + r < rows ? sum : 0;
+            }
+        }
+        __syncwarp();
+#pragma unroll 1
+        for (u32 r = 0; r < 32; r++) out[r * 32] = ((const u64*)tile)[r * 33 + lane_id()];
+        return;
+    }
+    with_sequence<Any>(c, [&](auto of) { of.open(c); });
+    prepare<Any>(c, tile);
+#pragma unroll 1
+    for (u32 eighth = 0; eighth < 4; eighth++, out += 256) {
+        u64 entry[8];
+        entries_8<Any>(c, eighth, tile, entry);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k * 32] = entry[k];
+    }
+}
+
+DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
+DEVICE u64 bits_of(float x) { return (u32)__float_as_int(x); }
+
+// The floats of decoded entries, in their place.
+template <template <class> class T, class V> OUT_OF_LINE void floats_of_entries(Cursor c, u64* out) {
+#pragma unroll 1
+    for (u32 eighth = 0; eighth < 4; eighth++, out += 256) {
+        u64 entry[8];
+        V value[8];
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) entry[k] = out[k * 32];
+        T<AnyFloat<V>>::values_8(c, eighth, entry, value);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) out[k * 32] = bits_of(value[k]);
+    }
+}
+
+// Makes a column's vector readable row by row: integers and codes as entries, floats as they are.
+DEVICE void decode(const Args& a, Warp& w, u32 column) {
+    if ((w.direct | w.decoded) >> column & 1) return;
+    w.decoded |= 1u << column;
+    const Cursor c = cursor(w, column);
+    void* tile = w.own + high_half(a, W_WARP_BYTES);
+    u64* out = decoded_at(a, w, column) + lane_id();
+    const u32 transform = transform_of(w, column);
+    const bool is_single = column_type(a, column) == T_F32;
+    __syncwarp();
+    decode_entries(c, tile, out);
+    if (transform == DECIMALS) {
+        if (is_single) floats_of_entries<Alp, float>(c, out);
+        else floats_of_entries<Alp, double>(c, out);
+    } else if (transform == PARTS) {
+        if (is_single) floats_of_entries<AlpRd, float>(c, out);
+        else floats_of_entries<AlpRd, double>(c, out);
+    }
+    __syncwarp();
+}
+
+// ---- values ----
+
+template <class T, u32 K> DEVICE void load_as(const u8* values, const u64 index[K], u32 in, u64 x[K]) {
+#pragma unroll
+    for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? (u64)(i64)((const T*)values)[index[k]] : 0;
+}
+
+// Values as they are stored, as 64 bits; 0 for rows that do not count.
+template <u32 K> DEVICE void stored_at(const u8* values, u32 type, const u64 index[K], u32 in, u64 x[K]) {
+    switch (type) {
+    case T_BOOL:
+    case T_U8: return load_as<u8, K>(values, index, in, x);
+    case T_I8: return load_as<i8, K>(values, index, in, x);
+    case T_I16: return load_as<i16, K>(values, index, in, x);
+    case T_U16: return load_as<u16, K>(values, index, in, x);
+    case T_I32: return load_as<i32, K>(values, index, in, x);
+    case T_U32:
+    case T_F32: return load_as<u32, K>(values, index, in, x);
+    default: {
+        const u32 words = type == T_I128 ? 2 : 1;
+#pragma unroll
+        for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? ((const u64*)values)[words * index[k]] : 0;
+    }
+    }
+}
+
+template <u32 K> struct UnpackRows {
+    const u32* words;
+    u32 batch;
+    u32* out;
+    template <u32 WIDTH> DEVICE void run() {
+        static_assert(K == 8, "as `unpack_8`");
+        unpack_8<WIDTH>(words, batch, out);
+    }
+};
+
+// Rows of a lane: those from batch * K on, or picked ones of the vector, by their numbers.
+template <u32 K, bool PICKED> struct Batch {
+    u32 in;        // the rows that count, a bit each
+    u32 batch;
+    u32 id[K];
+
+    // A flag of the vector, of these rows.
+    DEVICE u32 bits(const Warp& w, u32 flag) const {
+        if (flag == NONE) return ALL;
+        if constexpr (!PICKED) return flag_of(w, flag) >> batch * K;
+        u32 bits = 0;
+#pragma unroll
+        for (u32 k = 0; k < K; k++) bits |= (w.flags[flag * 32 + (id[k] & 31)] >> (id[k] >> 5) & 1) << k;
+        return bits;
+    }
+    DEVICE u32 row(u32 k) const { return PICKED ? id[k] : (batch * K + k) * 32 + lane_id(); }
+
+    // The entries of a column, which is readable by row; arbitrary ones where rows do not count.
+    DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, u64 x[K]) const {
+        if (!(w.direct >> column & 1)) {
+            const u64* from = decoded_at(a, w, column);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = from[row(k)];
+            return;
+        }
+        const u64 base = c.base<u64>();
+        u32 y[K];
+#pragma unroll
+        for (u32 k = 0; k < K; k++) y[k] = 0;
+        if constexpr (PICKED) {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) y[k] = narrow_at(c.words_of(id[k] & 31), c.width, id[k] >> 5);
+        } else {
+            with_width<UNROLLED_WIDTHS>(c.width, UnpackRows<K>{c.words(), batch, y});
+        }
+#pragma unroll
+        for (u32 k = 0; k < K; k++) x[k] = base + y[k];
+    }
+
+    // Its values: integers, or the bits of floats. `as_keys`: codes of dictionaries, which tables are looked up by.
+    DEVICE void values(const Args& a, const Warp& w, u32 column, bool as_keys, u64 x[K]) const {
+        const Cursor c = cursor(w, column);
+        const u32 transform = transform_of(w, column), type = column_type(a, column);
+        if (transform == VALUES) {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = (u64)w.v * 1024 + row(k);
+        } else {
+            entries(a, w, c, column, x);
+        }
+        if (transform == INTEGERS) {
+            const u64 reference = c.reference();
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] += reference;
+            if (type == T_F64) {
+#pragma unroll
+                for (u32 k = 0; k < K; k++) x[k] = bits_of(double_of((i64)x[k]));
+            } else if (type == T_F32) {
+#pragma unroll
+                for (u32 k = 0; k < K; k++) x[k] = bits_of(float_of((i32)x[k]));
+            }
+        } else if (transform == VALUES || (transform == CODES && !as_keys)) {
+            stored_at<K>(c.values(), type, x, in, x);
+        } else if (transform == DECIMALS && w.direct >> column & 1) {
+            const u64 reference = c.reference();
+            const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
+#pragma unroll
+            for (u32 k = 0; k < K; k++) {
+                const double value = (double)(i64)(reference + x[k]) * power * fraction;
+                x[k] = type == T_F32 ? bits_of((float)value) : bits_of(value);
+            }
+        }
+    }
+};
+
+// ---- masks ----
+
+// What a lane has of a vector, row by row: values as they are, or entries (of decoded floats, their bits).
+struct Rows {
+    const u8* values;
+    const u64* decoded;
+    const u32* words;
+    u64 first;
+    u32 type, width;
+
+    DEVICE Rows(const Args& a, Warp& w, const Cursor& c, u32 column) {
+        const bool is_packed = w.direct >> column & 1;
+        decode(a, w, column);
+        values = transform_of(w, column) == VALUES ? c.values() : (const u8*)0;
+        decoded = is_packed ? (const u64*)0 : decoded_at(a, w, column) + lane_id();
+        words = c.words();
+        type = column_type(a, column);
+        width = c.width;
+        first = values ? (u64)w.v * 1024 + lane_id() : c.base<u64>();
+    }
+    DEVICE u64 of(u32 r) const {
+        u64 x[] = {first + r * 32};
+        if (values) stored_at<1>(values, type, x, 1, x);
+        else x[0] = decoded ? decoded[r * 32] : first + narrow_at(words, width, r);
+        return x[0];
+    }
+};
+
+// The rows among `m` whose value, as `of` has it, passes.
+template <class F> DEVICE u32 rows_where(const Rows& rows, u32 m, F passes) {
+    u32 mask = 0;
+#pragma unroll 1
+    for (u32 left = m; left; left &= left - 1) {
+        const u32 r = __ffs((int)left) - 1;
+        mask |= (u32)passes(rows.of(r)) << r;
+    }
+    return mask;
+}
+
+struct Within {
+    const u32* words;
+    u32 first, span;
+    u32& mask;
+    template <u32 WIDTH> DEVICE void run() { mask = within_32<WIDTH>(words, first, span); }
+};
+
+// Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes.
+DEVICE u32 in_range(const Args& a, Warp& w, u32 column, u32 argument, u64 test, bool has_bits, u32 m) {
+    const Cursor c = cursor(w, column);
+    const u32 transform = transform_of(w, column), type = column_type(a, column);
+    const i64 low = (i64)a.word[argument], high = (i64)a.word[argument + 1];
+    if (transform == TEXT) return text_in(c, test);
+    if (transform == CODES && has_bits) {
+        const u32* bits = (const u32*)test;
+        return rows_where(Rows(a, w, c, column), m, [=](u64 code) { return __ldg(bits + code / 32) >> code % 32 & 1; });
+    }
+    const bool is_direct = w.direct >> column & 1;
+    if (transform == VALUES || transform == PARTS || (transform == DECIMALS && !is_direct)) {
+        return rows_where(Rows(a, w, c, column), m, [=](u64 x) {
+            i64 key = (i64)x;
+            if (type == T_F64) key = key_of(__longlong_as_double(key));
+            if (type == T_F32) key = key_of(__int_as_float((i32)key));
+            return key >= low && key <= high;
+        });
+    }
+    Entries<u64> entries{test & 0xffffffffull, test >> 32};
+    if (transform == INTEGERS) entries = less<u64>(low, high, (i64)c.reference());
+    if (transform == DECIMALS) {
+        const i64* decimals = (const i64*)a.word[argument + 2] + 2 * c.scale;
+        entries = less<u64>(__ldg(decimals), __ldg(decimals + 1), (i64)c.reference());
+    }
+    if (entries.low > entries.high) return 0;
+    if (!is_direct) {
+        if (__ldg(&c.header()->sequence) == RUNS) {
+            Cursor runs = c;
+            Rle<Any>::open(runs);
+            return Rle<Any>::in_range(runs, entries.low, entries.high, (void*)0);
+        }
+        return rows_where(Rows(a, w, c, column), m,
+                          [=](u64 x) { return x >= entries.low && x <= entries.high; });
+    }
+    // the vector's bounds often tell
+    const u64 base = c.base<u64>(), top = c.width == 0 ? 0 : ALL >> (32 - c.width);
+    const u64 first = entries.low <= base ? 0 : entries.low - base;
+    if (entries.high < base || first > top) return 0;
+    const u64 last = min(entries.high - base, top);
+    if (first == 0 && last == top) return ALL;
+    u32 mask = 0;
+    with_width<UNROLLED_WIDTHS>(c.width, Within{c.words(), (u32)first, (u32)(last - first), mask});
+    return mask;
+}
+
+// Which rows have a bit at their place, which is `start` and the residual. Bits lie in global or in shared memory.
+struct FoundAnywhere {
+    const u32* words;
+    u32 rows, start, places;
+    const u32* bits;
+    u32& mask;
+    template <u32 WIDTH> DEVICE void run() {
+        unpack_32<WIDTH>(words, [&](u32 r, u32 x) {
+            // the bit behind the last place is not set
+            const u32 place = min(start + x, places);
+            const u32 word = rows >> r & 1 ? bits[place / 32] : 0;
+            mask = __funnelshift_r(mask, __funnelshift_r(word, 0, place), 1);
+        });
+    }
+};
+
+// The table of a row group, for the keys of a column.
+DEVICE Table table_at(const Cursor& c, u32 transform, const u64* words) {
+    Table t;
+    t.bits = (const u32*)__ldg(words);
+    t.codes = (const u8*)__ldg(words + 1);
+    t.places = (u32)__ldg(words + 3);
+    t.origin = transform == CODES ? 0 : (i64)((transform == INTEGERS ? c.reference() : 0) - __ldg(words + 2));
+    return t;
+}
+
+DEVICE HashTable hash_table_at(const Cursor& c, u32 transform, const u64* words) {
+    HashTable t = hash_table_of(words);
+    t.origin = transform == INTEGERS ? c.reference() : 0;
+    t.coded = transform == CODES;
+    return t;
+}
+
+// Which of the rows `m` have a key in a table; arbitrary where null. `copy` is one of its bits in shared memory.
+DEVICE u32 found(const Args& a, Warp& w, u32 column, const u64* words, const u32* copy, bool is_hashed, u32 m) {
+    const Cursor c = cursor(w, column);
+    const u32 transform = transform_of(w, column);
+    if (is_hashed) {
+        const HashTable t = hash_table_at(c, transform, words);
+        const u64 origin = transform == INTEGERS ? c.reference() : 0;
+        return rows_where(Rows(a, w, c, column), m, [=](u64 x) { return place_of(t, origin + x) != ALL; });
+    }
+    const Table t = table_at(c, transform, words);
+    const u32* bits = copy ? copy : t.bits;
+    const i64 start = (i64)((u64)t.origin + c.base<u64>());
+    if (!(w.direct >> column & 1) || transform == VALUES || c.width == 32) {
+        return rows_where(Rows(a, w, c, column), m, [=](u64 x) {
+            const u32 place = place_in(t, (i64)x);
+            return place != ALL && bits[place / 32] >> place % 32 & 1;
+        });
+    }
+    if (start >= (i64)t.places || start <= -(1ll << 31)) return 0;
+    if (c.width == 0) return start >= 0 && bits[(u32)start / 32] >> (u32)start % 32 & 1 ? m : 0;
+    u32 mask = 0;
+    if (__reduce_max_sync(ALL, (u32)__popc(m)) <= FEW_ROWS) {
+        for (u32 left = m; left; left &= left - 1) {
+            const u32 r = __ffs((int)left) - 1;
+            const u32 place = min((u32)start + narrow_at(c.words(), c.width, r), t.places);
+            mask |= (bits[place / 32] >> place % 32 & 1) << r;
+        }
+        return mask;
+    }
+    with_width<UNROLLED_WIDTHS & 0xffffffffull>(
+        c.width, FoundAnywhere{c.words(), m, (u32)start, t.places, bits, mask});
+    return mask;
+}
