@@ -66,7 +66,7 @@ pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
-pub use options::{FuseMode, GpuMode, GpuTuning, TableOptions, VectileOptions};
+pub use options::{FuseMode, GpuKernels, GpuMode, GpuTuning, TableOptions, VectileOptions};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
 pub use plan_cache::{PlannedStatement, physical_plan, plan_statement, sql};
 #[cfg(feature = "gpu")]

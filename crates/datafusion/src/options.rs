@@ -52,6 +52,41 @@ impl FromStr for GpuMode {
     }
 }
 
+/// Controls which kernels run queries on the GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GpuKernels {
+    /// A generated kernel if there is one, else the interpreter.
+    Auto,
+    /// The interpreter, for all that it can run.
+    Interpreted,
+    /// Generated kernels, which are compiled first.
+    Generated,
+}
+
+impl fmt::Display for GpuKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Interpreted => "interpreted",
+            Self::Generated => "generated",
+        })
+    }
+}
+
+impl FromStr for GpuKernels {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "auto" => Ok(Self::Auto),
+            "interpreted" => Ok(Self::Interpreted),
+            "generated" => Ok(Self::Generated),
+            _ => Err(()),
+        }
+    }
+}
+
 /// Controls which aggregates of Vectile tables run as programs on the CPU, where no GPU runs them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -112,6 +147,16 @@ macro_rules! setting_values {
 }
 
 setting_values!(bool, usize, FuseMode, GpuMode);
+
+impl SettingValue for Option<GpuKernels> {
+    fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().map(Some)
+    }
+
+    fn show(&self) -> Option<String> {
+        self.map(|kernels| kernels.to_string())
+    }
+}
 
 /// A number of bytes: digits, with an optional unit `K`, `M`, `G` or `T`.
 impl SettingValue for Option<u64> {
@@ -222,6 +267,10 @@ settings! {
     gpu: GpuMode, "gpu", GpuMode::Auto,
         "Controls which queries run on the GPU: `auto`, those expected to be faster there; `on`, all for which there \
          is a kernel; `off`, none; `require`, all, and others fail.";
+    gpu_kernels: Option<GpuKernels>, "gpu.kernels", None,
+        "Kernels that run queries on the GPU, to compare them: `interpreted`, the interpreter, which is ready at once; \
+         `generated`, kernels of their own, which are compiled first; `auto`, one of both. All sessions of the process \
+         share the device: the query planned last determines it. Unset: as before, at first `auto`.";
     gpu_memory_limit: Option<u64>, "gpu.memory_limit", None,
         "Maximum bytes to keep on the device, such as '40G': columns, key tables and everything derived from them, as \
          far as other programs leave memory. All sessions of the process share the device: the query planned last \
@@ -423,6 +472,7 @@ mod tests {
             ("keep_plans", "maybe"),
             ("gpus", "1"),
             ("gpu", "maybe"),
+            ("gpu.kernels", "some"),
             ("gpu.memory_limit", "much"),
             ("gpu.host_memory_limit", "-1"),
         ] {
@@ -461,6 +511,7 @@ mod tests {
         let mut config = ConfigOptions::new();
         config.extensions.insert(VectileOptions::default());
         config.set("vectile.gpu", "Require").unwrap();
+        config.set("vectile.gpu.kernels", "Interpreted").unwrap();
         config.set("vectile.gpu.memory_limit", "4G").unwrap();
         config.set("vectile.gpu.host_memory_limit", "2g").unwrap();
         config.set("vectile.gpu.background", "false").unwrap();
@@ -468,6 +519,7 @@ mod tests {
         let options = VectileOptions::of(&config);
         assert_eq!(options.gpu, GpuMode::Require);
         assert_eq!(options.check().is_ok(), cfg!(feature = "gpu"));
+        assert_eq!(options.gpu_kernels, Some(GpuKernels::Interpreted));
         assert_eq!(options.gpu_memory_limit, Some(4 << 30));
         assert_eq!(options.gpu_host_memory_limit, Some(2 << 30));
         assert!(!options.gpu_background);

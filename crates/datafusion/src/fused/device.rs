@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
-use vectile_gpu::{Cuda, Engine};
+use vectile_gpu::{Cuda, Engine, Tier};
 
 use super::background::Background;
 use super::cost_model::Costs;
@@ -15,7 +15,7 @@ use super::defects::Defects;
 use super::key_table_cache::KeyTableCache;
 use super::pins::Pins;
 use crate::error;
-use crate::options::VectileOptions;
+use crate::options::{GpuKernels, VectileOptions};
 
 /// A handle to the GPU of queries: by default the first device of the machine.
 #[derive(Clone)]
@@ -52,8 +52,15 @@ impl Device {
         }
     }
 
-    /// Sets the memory limits of a session's options.
+    /// Applies a session's options to the device.
     pub(crate) fn limit(&self, options: &VectileOptions) {
+        if let Some(kernels) = options.gpu_kernels {
+            self.engine.set_tier(match kernels {
+                GpuKernels::Auto => Tier::Auto,
+                GpuKernels::Interpreted => Tier::Interpreted,
+                GpuKernels::Generated => Tier::Generated,
+            });
+        }
         if let Some(limit) = options.gpu_memory_limit {
             self.engine.set_memory_limit(limit);
             self.key_tables.limit(&self.engine);

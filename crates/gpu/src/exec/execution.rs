@@ -307,7 +307,9 @@ impl Execution {
         other.bitmaps = bitmaps.clone();
         plan.bitmaps = bitmaps;
         let fits = |loaded: Arc<Loaded>| match &loaded.program {
-            Some(program) => program.warps_beside(other_bindings.block_bytes).map(|_| loaded),
+            Some(program) => program
+                .warps_beside(other_bindings.block_bytes)
+                .map(|_| loaded),
             None => Ok(loaded),
         };
         match engine.interpreted(&other, self.may_compile).and_then(fits) {

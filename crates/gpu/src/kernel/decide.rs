@@ -53,8 +53,7 @@ pub(crate) fn plan(
     let is_sparse = planner.is_sparse;
     let is_wide = grouped.as_ref().is_some_and(|(groups, _)| groups.is_wide());
     // sums of 128 bits and hash tables take so many registers that large blocks would have too few warps
-    planner.may_be_large =
-        is_sparse && !is_wide && !planner.has_hashed() && !facts.is_interpreted;
+    planner.may_be_large = is_sparse && !is_wide && !planner.has_hashed() && !facts.is_interpreted;
     planner.place_tiles()?;
     let (mut open_order, mut fetched, mut conjuncts) = (vec![], vec![], vec![]);
     if !task.follows_filters() {

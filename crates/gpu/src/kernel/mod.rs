@@ -29,8 +29,8 @@ pub(crate) use bindings::Bindings;
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{
-    AccumulatorLocation, ColumnPlan, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan, Node,
-    OutputPlan, RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test,
+    AccumulatorLocation, ColumnPlan, Combined, Field, GroupsPlan, KernelPlan, KeySource, ListPlan,
+    Node, OutputPlan, RangeTest, Registers, RowLoop, SparseAccess, Strategy, TablePlan, Test,
     ThreadsPlan, Typed,
 };
 pub(crate) use tables::{Facts, TableSource};

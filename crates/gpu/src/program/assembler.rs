@@ -15,8 +15,8 @@ use super::rows::Body;
 use crate::emit::Layout;
 use crate::error::{Error, Result};
 use crate::kernel::{
-    AccumulationScope, Argument, ColumnPlan, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan, TABLE_WORDS,
-    Task, Typed,
+    AccumulationScope, Argument, ColumnPlan, FIXED_ARGUMENTS, GROUP_WORDS, KernelPlan, OutputPlan,
+    TABLE_WORDS, Task, Typed,
 };
 
 /// Arguments with a fixed meaning, before those that instructions name.
@@ -153,7 +153,9 @@ impl<'a> Assembler<'a> {
 
     /// A free slot.
     pub fn slot(&mut self) -> u16 {
-        let slot = (0..).find(|slot| !self.slots.contains(slot)).unwrap_or(NONE);
+        let slot = (0..)
+            .find(|slot| !self.slots.contains(slot))
+            .unwrap_or(NONE);
         self.slots.insert(slot);
         self.most_slots = self.most_slots.max(slot + 1);
         slot
@@ -309,10 +311,7 @@ impl<'a> Assembler<'a> {
                 ProgramWord::Accumulators,
                 halves(accumulators_at, accumulators.len() as u32),
             ),
-            (
-                ProgramWord::Copies,
-                halves(copies_at, copies.len() as u32),
-            ),
+            (ProgramWord::Copies, halves(copies_at, copies.len() as u32)),
             (ProgramWord::Scope, Argument::WithWarps(scope as u32)),
             (ProgramWord::Grouped, halves(self.grouped as u32, grouped)),
         ];

@@ -1,8 +1,6 @@
 //! Instructions of expressions.
 
-use vectile_kernels::program::{
-    COMPUTED, Conversion, FIND_HASHED, NONE, Operand, RowOp,
-};
+use vectile_kernels::program::{COMPUTED, Conversion, FIND_HASHED, NONE, Operand, RowOp};
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Op, Type};
 
 use super::assembler::{Assembler, check_width, unsupported, value_type};
@@ -123,7 +121,8 @@ impl<'a> Assembler<'a> {
             } => {
                 self.value(key)?;
                 // the arguments are consecutive
-                let words = [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(*table, word)));
+                let words =
+                    [0, 1, 2, 3].map(|word| self.argument(Argument::TableWord(*table, word)));
                 let how = *bytes as u16 | if *is_hashed { FIND_HASHED } else { 0 };
                 self.at_rows(RowOp::Find, COMPUTED, [words[0], 0, how]);
             }

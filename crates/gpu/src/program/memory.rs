@@ -36,13 +36,7 @@ pub(super) struct WarpMemory {
 
 impl WarpMemory {
     /// Lays out memory for accumulators of so many words, flags, slots, and columns that are decoded.
-    pub fn new(
-        plan: &KernelPlan,
-        kept_words: u32,
-        flags: u32,
-        slots: u32,
-        decoded: usize,
-    ) -> Self {
+    pub fn new(plan: &KernelPlan, kept_words: u32, flags: u32, slots: u32, decoded: usize) -> Self {
         let warps = plan.warps.min(MOST_WARPS);
         let tile = plan.columns.iter().map(|column| tile_bytes(&column.traits));
         let tile = tile.max().unwrap_or(0);

@@ -259,9 +259,7 @@ impl<'a> Assembler<'a> {
                     let kind = AccumulatorKind::Field;
                     (field.word, field.first, kind, Some(field), index)
                 }
-                AccumulatorLocation::Own(word) => {
-                    (word, 0, kind(slot.accumulator)?, None, index)
-                }
+                AccumulatorLocation::Own(word) => (word, 0, kind(slot.accumulator)?, None, index),
             });
         }
         // fields of a word follow each other, the lowest first

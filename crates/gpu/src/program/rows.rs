@@ -68,7 +68,10 @@ impl<'a> Assembler<'a> {
                 this.at_vector(VectorOp::Keep, 0, [flag, 0, 0]);
                 body.tests.push((*number, flag));
             }
-            let keys = rows.tables.iter().map(|table| this.plan.tables[*table].column);
+            let keys = rows
+                .tables
+                .iter()
+                .map(|table| this.plan.tables[*table].column);
             let read: Vec<usize> = rows.columns.iter().copied().chain(keys).collect();
             for column in &read {
                 check_column(&this.plan.columns[*column])?;
@@ -272,7 +275,9 @@ fn repeated(rows: &RowLoop) -> Vec<&Typed> {
     let combined = rows.combined.iter();
     let lists = combined.flat_map(|of| {
         let lists = of.matches.iter().map(|matches| &matches.list);
-        lists.flat_map(|list| [&list.offset, &list.count]).chain(&of.conditions)
+        lists
+            .flat_map(|list| [&list.offset, &list.count])
+            .chain(&of.conditions)
     });
     for typed in lists.chain(&rows.exprs) {
         visit(typed, &mut seen, &mut repeated);

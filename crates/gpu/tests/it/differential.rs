@@ -320,7 +320,10 @@ fn interpreted(device: Arc<dyn Driver>, start: &str) -> (usize, Vec<String>) {
 fn check_all(start: &str) {
     let Some(device) = driver() else { return };
     let (count, others) = interpreted(Arc::clone(&device), start);
-    eprintln!("the interpreter cannot run {} of {count}: {others:?}", others.len());
+    eprintln!(
+        "the interpreter cannot run {} of {count}: {others:?}",
+        others.len()
+    );
     let (queries, on_cpu) = counted(device, false, |case| case.name.starts_with(start));
     assert!(queries > 0);
     // these read lookups, or group by text without a dictionary
