@@ -4,8 +4,6 @@
 // packed without patches, in up to 32 bits, are read where they are. All others are decoded first, to the memory that
 // a warp has for it: that is slower, but one way for all.
 
-#define OUT_OF_LINE __device__ __noinline__
-
 // The program and the other arguments: in the constant bank, where all threads of a warp read the same.
 struct Args { u64 word[PROGRAM_WORDS]; };
 
@@ -53,25 +51,41 @@ const u64 UNROLLED_WIDTHS = 0x1ffffffffull;
 enum { INTEGERS, CODES, DECIMALS, PARTS, VALUES, TEXT };
 enum { PACKED, DIFFERENCES, RUNS };
 
-// Where a warp is, and its memory.
+// Where a warp is: kept in registers from vector to vector.
 struct Warp {
     const u64* group;   // the descriptor of the row group
-    u64 at;             // the vector's number in all
-    u32 v;              // and in the row group
-    u64 address;        // of the chunk of this lane's column
-    u32 transform;
-    uint4 record, next; // of the vector, and of the warp's next one
+    u32 v;              // the vector's number there
     u32 direct;         // columns that are read where they are, a bit each
     u32 decoded;        // columns that are decoded, likewise
-    u8* own;            // shared memory
-    u32* flags;         // a word of each lane for each flag
-    u64* slots;         // of this lane
-    u64* kept;          // accumulators of this lane
-    u8* scratch;        // global memory
+    u32 transform;      // of this lane's column
+    u64 address;        // of its chunk
+    uint4 record, next; // of the vector, and of the warp's next one
 };
 
-DEVICE u32 flag_of(const Warp& w, u32 flag) { return flag == NONE ? ALL : w.flags[flag * 32 + lane_id()]; }
-DEVICE void set_flag(const Warp& w, u32 flag, u32 bits) { w.flags[flag * 32 + lane_id()] = bits; }
+// ---- memory of a warp: its places are computed where they are needed, so that they take no registers ----
+
+DEVICE u8* own_memory(const Args& a) {
+    DYN_SHARED(u8, shared);
+    return shared + ((u32)a.word[FIXED_WORDS + W_BLOCK_BYTES] + threadIdx.x / 32 * low_half(a, W_WARP_BYTES));
+}
+DEVICE u8* scratch_memory(const Args& a) {
+    const u64 warp = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    return (u8*)a.word[FIXED_WORDS + W_SCRATCH] + warp * a.word[FIXED_WORDS + W_SCRATCH_BYTES];
+}
+// A word of each lane for each flag.
+DEVICE u32* flags_at(const Args& a) { return (u32*)(own_memory(a) + high_half(a, W_KEPT_AT)); }
+// Accumulators of this lane.
+DEVICE u64* kept_at(const Args& a) { return (u64*)(own_memory(a) + low_half(a, W_KEPT_AT)) + lane_id(); }
+// What vectors are decoded through.
+DEVICE void* tile_at(const Args& a) { return own_memory(a) + high_half(a, W_WARP_BYTES); }
+// A slot of this lane. Slots have room for dense batches.
+DEVICE u64* slot_at(const Args& a, u32 slot) {
+    u8* const slots = (high_half(a, W_SLOTS_AT) ? scratch_memory(a) : own_memory(a)) + low_half(a, W_SLOTS_AT);
+    return (u64*)slots + slot * DENSE_ROWS * 32 + lane_id();
+}
+
+DEVICE u32 flag_of(const Args& a, u32 flag) { return flag == NONE ? ALL : flags_at(a)[flag * 32 + lane_id()]; }
+DEVICE void set_flag(const Args& a, u32 flag, u32 bits) { flags_at(a)[flag * 32 + lane_id()] = bits; }
 
 DEVICE u64 of_lane(u64 value, u32 lane) { return __shfl_sync(ALL, value, (int)lane); }
 
@@ -95,19 +109,20 @@ DEVICE u32 transform_of(const Warp& w, u32 column) { return __shfl_sync(ALL, w.t
 
 // The type of a column's values, and the place of its decoded vectors.
 DEVICE u32 column_type(const Args& a, u32 column) { return (u32)a.word[low_half(a, W_CODE) + column] & 255; }
-DEVICE u64* decoded_at(const Args& a, const Warp& w, u32 column) {
-    const u32 number = (u32)a.word[low_half(a, W_CODE) + column] >> 8;
-    return (u64*)(w.scratch + (u64)number * 8192);
+DEVICE u64* decoded_at(const Args& a, u32 column) {
+    const u32 number = (u32)a.word[low_half(a, W_CODE) + column] >> 8 & 255;
+    return (u64*)(scratch_memory(a) + (u64)number * 8192);
 }
 
 // ---- what every encoding can do, in calls: few vectors need them ----
 
-OUT_OF_LINE u32 text_in(Cursor c, u64 test) {
+DEVICE u32 text_in(Cursor c, u64 test) {
     const Range<i64> range{0, 0, test, (const i64*)0};
     return Text<AnyText>::rows_in<false>(c, range, Entries<u64>{1, 0}, (void*)0);
 }
 
-OUT_OF_LINE void decode_entries(Cursor c, void* tile, u64* out) {
+// Differences of narrow columns wrap around in 32 bits: `most` is the largest entry.
+DEVICE void decode_entries(Cursor c, void* tile, u64* out, u64 most) {
     if (__ldg(&c.header()->sequence) == DIFFERENCES) {
         Delta<Any>::open(c);
         u64* own = (u64*)tile + lane_id() * 33;
@@ -123,7 +138,7 @@ OUT_OF_LINE void decode_entries(Cursor c, void* tile, u64* out) {
             for (u32 k = 0; k < 8; k++) {
                 const u32 r = eighth * 8 + k;
                 sum += x[k] + c.smallest;
-                own[r] = before + r < rows ? sum : 0;
+                own[r] = before + r < rows ? sum & most : 0;
             }
         }
         __syncwarp();
@@ -146,7 +161,7 @@ DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 DEVICE u64 bits_of(float x) { return (u32)__float_as_int(x); }
 
 // The floats of decoded entries, in their place.
-template <template <class> class T, class V> OUT_OF_LINE void floats_of_entries(Cursor c, u64* out) {
+template <template <class> class T, class V> DEVICE void floats_of_entries(Cursor c, u64* out) {
 #pragma unroll 1
     for (u32 eighth = 0; eighth < 4; eighth++, out += 256) {
         u64 entry[8];
@@ -164,12 +179,12 @@ DEVICE void decode(const Args& a, Warp& w, u32 column) {
     if ((w.direct | w.decoded) >> column & 1) return;
     w.decoded |= 1u << column;
     const Cursor c = cursor(w, column);
-    void* tile = w.own + high_half(a, W_WARP_BYTES);
-    u64* out = decoded_at(a, w, column) + lane_id();
+    void* tile = tile_at(a);
+    u64* out = decoded_at(a, column) + lane_id();
     const u32 transform = transform_of(w, column);
     const bool is_single = column_type(a, column) == T_F32;
     __syncwarp();
-    decode_entries(c, tile, out);
+    decode_entries(c, tile, out, a.word[low_half(a, W_CODE) + column] >> 16 ? ~0ull : 0xffffffffull);
     if (transform == DECIMALS) {
         if (is_single) floats_of_entries<Alp, float>(c, out);
         else floats_of_entries<Alp, double>(c, out);
@@ -180,6 +195,9 @@ DEVICE void decode(const Args& a, Warp& w, u32 column) {
     __syncwarp();
 }
 
+// Says that a number does not fit 64 bits: the results are of no use then.
+DEVICE void overflows(const Args& a) { *(volatile u64*)a.word[FIXED_WORDS + W_OVERFLOW] = 1; }
+
 // ---- values ----
 
 template <class T, u32 K> DEVICE void load_as(const u8* values, const u64 index[K], u32 in, u64 x[K]) {
@@ -187,8 +205,16 @@ template <class T, u32 K> DEVICE void load_as(const u8* values, const u64 index[
     for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? (u64)(i64)((const T*)values)[index[k]] : 0;
 }
 
+template <u32 K> DEVICE void check_unsigned(const Args& a, u32 in, const u64 x[K]) {
+    u32 bad = 0;
+#pragma unroll
+    for (u32 k = 0; k < K; k++) bad |= (u32)(x[k] >> 63) << k;
+    if (bad & in) overflows(a);
+}
+
 // Values as they are stored, as 64 bits; 0 for rows that do not count.
-template <u32 K> DEVICE void stored_at(const u8* values, u32 type, const u64 index[K], u32 in, u64 x[K]) {
+template <u32 K>
+DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index[K], u32 in, u64 x[K]) {
     switch (type) {
     case T_BOOL:
     case T_U8: return load_as<u8, K>(values, index, in, x);
@@ -198,11 +224,20 @@ template <u32 K> DEVICE void stored_at(const u8* values, u32 type, const u64 ind
     case T_I32: return load_as<i32, K>(values, index, in, x);
     case T_U32:
     case T_F32: return load_as<u32, K>(values, index, in, x);
-    default: {
-        const u32 words = type == T_I128 ? 2 : 1;
+    case T_I128: {
+        u32 bad = 0;
 #pragma unroll
-        for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? ((const u64*)values)[words * index[k]] : 0;
+        for (u32 k = 0; k < K; k++) {
+            const i128 value = in >> k & 1 ? ((const i128*)values)[index[k]] : 0;
+            x[k] = (u64)value;
+            bad |= (u32)(value != (i128)(i64)value);
+        }
+        if (bad) overflows(a);
+        return;
     }
+    default:
+        load_as<u64, K>(values, index, in, x);
+        if (type == T_U64) check_unsigned<K>(a, in, x);
     }
 }
 
@@ -223,12 +258,13 @@ template <u32 K, bool PICKED> struct Batch {
     u32 id[K];
 
     // A flag of the vector, of these rows.
-    DEVICE u32 bits(const Warp& w, u32 flag) const {
+    DEVICE u32 bits(const Args& a, u32 flag) const {
         if (flag == NONE) return ALL;
-        if constexpr (!PICKED) return flag_of(w, flag) >> batch * K;
+        if constexpr (!PICKED) return flag_of(a, flag) >> batch * K;
+        const u32* words = flags_at(a) + flag * 32;
         u32 bits = 0;
 #pragma unroll
-        for (u32 k = 0; k < K; k++) bits |= (w.flags[flag * 32 + (id[k] & 31)] >> (id[k] >> 5) & 1) << k;
+        for (u32 k = 0; k < K; k++) bits |= (words[id[k] & 31] >> (id[k] >> 5) & 1) << k;
         return bits;
     }
     DEVICE u32 row(u32 k) const { return PICKED ? id[k] : (batch * K + k) * 32 + lane_id(); }
@@ -236,7 +272,7 @@ template <u32 K, bool PICKED> struct Batch {
     // The entries of a column, which is readable by row; arbitrary ones where rows do not count.
     DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, u64 x[K]) const {
         if (!(w.direct >> column & 1)) {
-            const u64* from = decoded_at(a, w, column);
+            const u64* from = decoded_at(a, column);
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = from[row(k)];
             return;
@@ -267,8 +303,19 @@ template <u32 K, bool PICKED> struct Batch {
         }
         if (transform == INTEGERS) {
             const u64 reference = c.reference();
+            if (type == T_I128) {
+                const i64 high = (i64)__ldg(&c.header()->reference_high);
+                u32 bad = 0;
+#pragma unroll
+                for (u32 k = 0; k < K; k++) {
+                    const u64 sum = x[k] + reference;
+                    bad |= (u32)(high + (i64)(sum < reference) != (i64)sum >> 63) << k;
+                }
+                if (bad & in) overflows(a);
+            }
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] += reference;
+            if (type == T_U64) check_unsigned<K>(a, in, x);
             if (type == T_F64) {
 #pragma unroll
                 for (u32 k = 0; k < K; k++) x[k] = bits_of(double_of((i64)x[k]));
@@ -277,7 +324,7 @@ template <u32 K, bool PICKED> struct Batch {
                 for (u32 k = 0; k < K; k++) x[k] = bits_of(float_of((i32)x[k]));
             }
         } else if (transform == VALUES || (transform == CODES && !as_keys)) {
-            stored_at<K>(c.values(), type, x, in, x);
+            stored_at<K>(a, c.values(), type, x, in, x);
         } else if (transform == DECIMALS && w.direct >> column & 1) {
             const u64 reference = c.reference();
             const double power = POWERS[c.scale % 19], fraction = FRACTIONS[c.scale / 19];
@@ -292,93 +339,43 @@ template <u32 K, bool PICKED> struct Batch {
 
 // ---- masks ----
 
-// What a lane has of a vector, row by row: values as they are, or entries (of decoded floats, their bits).
+// What a lane has of a vector that is not packed: values as they are, entries, or the bits of decoded floats.
 struct Rows {
-    const u8* values;
     const u64* decoded;
-    const u32* words;
+    const u8* values;
     u64 first;
-    u32 type, width;
+    u32 type;
 
-    DEVICE Rows(const Args& a, Warp& w, const Cursor& c, u32 column) {
-        const bool is_packed = w.direct >> column & 1;
-        decode(a, w, column);
-        values = transform_of(w, column) == VALUES ? c.values() : (const u8*)0;
-        decoded = is_packed ? (const u64*)0 : decoded_at(a, w, column) + lane_id();
-        words = c.words();
-        type = column_type(a, column);
-        width = c.width;
-        first = values ? (u64)w.v * 1024 + lane_id() : c.base<u64>();
-    }
-    DEVICE u64 of(u32 r) const {
-        u64 x[] = {first + r * 32};
-        if (values) stored_at<1>(values, type, x, 1, x);
-        else x[0] = decoded ? decoded[r * 32] : first + narrow_at(words, width, r);
-        return x[0];
+    DEVICE Rows(const Args& a, const Warp& w, const Cursor& c, u32 column)
+        : decoded(decoded_at(a, column) + lane_id()),
+          values(transform_of(w, column) == VALUES ? c.values() : (const u8*)0),
+          first((u64)w.v * 1024 + lane_id()), type(column_type(a, column)) {}
+
+    // Rows 8 * eighth to 8 * eighth + 7; 0 for those that are not `in`.
+    DEVICE void values_8(const Args& a, u32 eighth, u32 in, u64 x[8]) const {
+        if (values) {
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) x[k] = first + (eighth * 8 + k) * 32;
+            stored_at<8>(a, values, type, x, in, x);
+        } else {
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) x[k] = decoded[(eighth * 8 + k) * 32];
+        }
     }
 };
 
-// The rows among `m` whose value, as `of` has it, passes.
-template <class F> DEVICE u32 rows_where(const Rows& rows, u32 m, F passes) {
+// The rows among `m` whose value passes.
+template <class F> DEVICE u32 rows_where(const Args& a, const Rows& rows, u32 m, F passes) {
     u32 mask = 0;
 #pragma unroll 1
-    for (u32 left = m; left; left &= left - 1) {
-        const u32 r = __ffs((int)left) - 1;
-        mask |= (u32)passes(rows.of(r)) << r;
+    for (u32 eighth = 0; eighth < 4; eighth++) {
+        const u32 in = m >> eighth * 8 & 255;
+        if (!__any_sync(ALL, in)) continue;
+        u64 x[8];
+        rows.values_8(a, eighth, in, x);
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) mask |= (u32)(in >> k & 1 && passes(x[k])) << (eighth * 8 + k);
     }
-    return mask;
-}
-
-struct Within {
-    const u32* words;
-    u32 first, span;
-    u32& mask;
-    template <u32 WIDTH> DEVICE void run() { mask = within_32<WIDTH>(words, first, span); }
-};
-
-// Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes.
-DEVICE u32 in_range(const Args& a, Warp& w, u32 column, u32 argument, u64 test, bool has_bits, u32 m) {
-    const Cursor c = cursor(w, column);
-    const u32 transform = transform_of(w, column), type = column_type(a, column);
-    const i64 low = (i64)a.word[argument], high = (i64)a.word[argument + 1];
-    if (transform == TEXT) return text_in(c, test);
-    if (transform == CODES && has_bits) {
-        const u32* bits = (const u32*)test;
-        return rows_where(Rows(a, w, c, column), m, [=](u64 code) { return __ldg(bits + code / 32) >> code % 32 & 1; });
-    }
-    const bool is_direct = w.direct >> column & 1;
-    if (transform == VALUES || transform == PARTS || (transform == DECIMALS && !is_direct)) {
-        return rows_where(Rows(a, w, c, column), m, [=](u64 x) {
-            i64 key = (i64)x;
-            if (type == T_F64) key = key_of(__longlong_as_double(key));
-            if (type == T_F32) key = key_of(__int_as_float((i32)key));
-            return key >= low && key <= high;
-        });
-    }
-    Entries<u64> entries{test & 0xffffffffull, test >> 32};
-    if (transform == INTEGERS) entries = less<u64>(low, high, (i64)c.reference());
-    if (transform == DECIMALS) {
-        const i64* decimals = (const i64*)a.word[argument + 2] + 2 * c.scale;
-        entries = less<u64>(__ldg(decimals), __ldg(decimals + 1), (i64)c.reference());
-    }
-    if (entries.low > entries.high) return 0;
-    if (!is_direct) {
-        if (__ldg(&c.header()->sequence) == RUNS) {
-            Cursor runs = c;
-            Rle<Any>::open(runs);
-            return Rle<Any>::in_range(runs, entries.low, entries.high, (void*)0);
-        }
-        return rows_where(Rows(a, w, c, column), m,
-                          [=](u64 x) { return x >= entries.low && x <= entries.high; });
-    }
-    // the vector's bounds often tell
-    const u64 base = c.base<u64>(), top = c.width == 0 ? 0 : ALL >> (32 - c.width);
-    const u64 first = entries.low <= base ? 0 : entries.low - base;
-    if (entries.high < base || first > top) return 0;
-    const u64 last = min(entries.high - base, top);
-    if (first == 0 && last == top) return ALL;
-    u32 mask = 0;
-    with_width<UNROLLED_WIDTHS>(c.width, Within{c.words(), (u32)first, (u32)(last - first), mask});
     return mask;
 }
 
@@ -398,6 +395,88 @@ struct FoundAnywhere {
     }
 };
 
+// Bits of places to look up for packed residuals, of 1 to 31 bits. Two instructions need that, and share its code.
+struct PackedLookup {
+    bool is_needed;
+    u32 start, places;
+    const u32* bits;
+};
+
+DEVICE u32 found_packed(const Cursor& c, u32 m, u32 start, u32 places, const u32* bits) {
+    u32 mask = 0;
+    if (__reduce_max_sync(ALL, (u32)__popc(m)) <= FEW_ROWS) {
+        for (u32 left = m; left; left &= left - 1) {
+            const u32 r = __ffs((int)left) - 1;
+            const u32 place = min(start + narrow_at(c.words(), c.width, r), places);
+            mask |= (bits[place / 32] >> place % 32 & 1) << r;
+        }
+        return mask;
+    }
+    with_width<UNROLLED_WIDTHS & 0xffffffffull>(c.width, FoundAnywhere{c.words(), m, start, places, bits, mask});
+    return mask;
+}
+
+struct Within {
+    const u32* words;
+    u32 first, span;
+    u32& mask;
+    template <u32 WIDTH> DEVICE void run() { mask = within_32<WIDTH>(words, first, span); }
+};
+
+// Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes. The answer
+// may be left to a lookup.
+DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 test, bool has_bits, u32 m,
+                    PackedLookup& packed) {
+    const Cursor c = cursor(w, column);
+    const u32 transform = transform_of(w, column), type = column_type(a, column);
+    const i64 low = (i64)a.word[argument], high = (i64)a.word[argument + 1];
+    if (transform == TEXT) return text_in(c, test);
+    const bool is_direct = w.direct >> column & 1;
+    if (transform == CODES && has_bits) {
+        const u32* bits = (const u32*)test;
+        // codes of a test have bits for all entries, and those beyond the end do not count
+        if (is_direct && c.width > 0 && c.width < 32) {
+            packed = PackedLookup{true, c.base_low, __ldg(&c.header()->entries), bits};
+            return 0;
+        }
+        if (is_direct) return bits[c.base_low / 32] >> c.base_low % 32 & 1 ? m : 0;
+        return rows_where(a, Rows(a, w, c, column), m, [=](u64 code) { return __ldg(bits + code / 32) >> code % 32 & 1; });
+    }
+    if (transform == VALUES || transform == PARTS || (transform == DECIMALS && !is_direct)) {
+        return rows_where(a, Rows(a, w, c, column), m, [=](u64 x) {
+            i64 key = (i64)x;
+            if (type == T_F64) key = key_of(__longlong_as_double(key));
+            if (type == T_F32) key = key_of(__int_as_float((i32)key));
+            return key >= low && key <= high;
+        });
+    }
+    Entries<u64> entries{test & 0xffffffffull, test >> 32};
+    if (transform == INTEGERS) entries = less<u64>(low, high, (i64)c.reference());
+    if (transform == DECIMALS) {
+        const i64* decimals = (const i64*)a.word[argument + 2] + 2 * c.scale;
+        entries = less<u64>(__ldg(decimals), __ldg(decimals + 1), (i64)c.reference());
+    }
+    if (entries.low > entries.high) return 0;
+    if (!is_direct) {
+        if (__ldg(&c.header()->sequence) == RUNS) {
+            Cursor runs = c;
+            Rle<Any>::open(runs);
+            return Rle<Any>::in_range(runs, entries.low, entries.high, (void*)0);
+        }
+        return rows_where(a, Rows(a, w, c, column), m,
+                          [=](u64 x) { return x >= entries.low && x <= entries.high; });
+    }
+    // the vector's bounds often tell
+    const u64 base = c.base<u64>(), top = c.width == 0 ? 0 : ALL >> (32 - c.width);
+    const u64 first = entries.low <= base ? 0 : entries.low - base;
+    if (entries.high < base || first > top) return 0;
+    const u64 last = min(entries.high - base, top);
+    if (first == 0 && last == top) return ALL;
+    u32 mask = 0;
+    with_width<UNROLLED_WIDTHS>(c.width, Within{c.words(), (u32)first, (u32)(last - first), mask});
+    return mask;
+}
+
 // The table of a row group, for the keys of a column.
 DEVICE Table table_at(const Cursor& c, u32 transform, const u64* words) {
     Table t;
@@ -415,36 +494,50 @@ DEVICE HashTable hash_table_at(const Cursor& c, u32 transform, const u64* words)
     return t;
 }
 
-// Which of the rows `m` have a key in a table; arbitrary where null. `copy` is one of its bits in shared memory.
-DEVICE u32 found(const Args& a, Warp& w, u32 column, const u64* words, const u32* copy, bool is_hashed, u32 m) {
+// Which of the rows `m` have a key in a table; arbitrary where null. `copy` is one of its bits in shared memory. The answer
+// may be left to a lookup.
+DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, const u32* copy, bool is_hashed, u32 m,
+                 PackedLookup& packed) {
     const Cursor c = cursor(w, column);
     const u32 transform = transform_of(w, column);
     if (is_hashed) {
         const HashTable t = hash_table_at(c, transform, words);
         const u64 origin = transform == INTEGERS ? c.reference() : 0;
-        return rows_where(Rows(a, w, c, column), m, [=](u64 x) { return place_of(t, origin + x) != ALL; });
+        u32 mask = 0;
+#pragma unroll 1
+        for (u32 eighth = 0; eighth < 4; eighth++) {
+            const u32 in = m >> eighth * 8 & 255;
+            if (!__any_sync(ALL, in)) continue;
+            Batch<8, false> rows;
+            rows.in = in;
+            rows.batch = eighth;
+            u64 x[8];
+            rows.values(a, w, column, true, x);
+#pragma unroll
+            for (u32 k = 0; k < 8; k += 2) {
+                u32 place[2];
+                places_of<2>(t, in >> k, x + k, place);
+                mask |= ((u32)(place[0] != ALL) | (u32)(place[1] != ALL) << 1) << (eighth * 8 + k);
+            }
+        }
+        return mask;
     }
     const Table t = table_at(c, transform, words);
     const u32* bits = copy ? copy : t.bits;
-    const i64 start = (i64)((u64)t.origin + c.base<u64>());
     if (!(w.direct >> column & 1) || transform == VALUES || c.width == 32) {
-        return rows_where(Rows(a, w, c, column), m, [=](u64 x) {
+        if (transform != VALUES && __ldg(&c.header()->sequence) == RUNS) {
+            Cursor runs = c;
+            Rle<Any>::open(runs);
+            return Rle<Any>::found<false, false>(runs, m, t.origin, t.places, bits, (void*)0, 0);
+        }
+        return rows_where(a, Rows(a, w, c, column), m, [=](u64 x) {
             const u32 place = place_in(t, (i64)x);
             return place != ALL && bits[place / 32] >> place % 32 & 1;
         });
     }
+    const i64 start = (i64)((u64)t.origin + c.base<u64>());
     if (start >= (i64)t.places || start <= -(1ll << 31)) return 0;
     if (c.width == 0) return start >= 0 && bits[(u32)start / 32] >> (u32)start % 32 & 1 ? m : 0;
-    u32 mask = 0;
-    if (__reduce_max_sync(ALL, (u32)__popc(m)) <= FEW_ROWS) {
-        for (u32 left = m; left; left &= left - 1) {
-            const u32 r = __ffs((int)left) - 1;
-            const u32 place = min((u32)start + narrow_at(c.words(), c.width, r), t.places);
-            mask |= (bits[place / 32] >> place % 32 & 1) << r;
-        }
-        return mask;
-    }
-    with_width<UNROLLED_WIDTHS & 0xffffffffull>(
-        c.width, FoundAnywhere{c.words(), m, (u32)start, t.places, bits, mask});
-    return mask;
+    packed = PackedLookup{true, (u32)start, t.places, bits};
+    return 0;
 }

@@ -8,7 +8,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
     const u32 own = (u32)__popc(m);
     if (picks && __reduce_add_sync(ALL, own) <= PICKED_ROWS) {
         // the selected rows' numbers, lane by lane
-        u16* const list = (u16*)(w.own + high_half(a, W_WARP_BYTES)) - LIST_BYTES / 2;
+        u16* const list = (u16*)tile_at(a) - LIST_BYTES / 2;
         const u32 before = sum_before(own), total = __shfl_sync(ALL, before + own, 31);
         u32 to = before;
         __syncwarp();
@@ -26,6 +26,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
             }
             run_rows<2, true>(a, w, rows, pc, end, mask);
         }
+        __syncwarp();
         return 0;
     }
 #pragma unroll 1
@@ -44,31 +45,82 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
 // The rows of a column that are not null.
 DEVICE u32 valid_in(const Warp& w, u32 column) { return valid_rows(cursor(w, column)); }
 
+// Writes the length of each selected string of a column, or its code if it is one of a dictionary, from `place` on; and
+// whether it is valid, where some are not. Sets the sum of the vector's lengths.
+DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_nullable, u32 selected, u64 place) {
+    const Cursor c = cursor(w, column);
+    u32* const lengths = (u32*)((const u64*)a.word[3])[0];
+    u8* const valid = (u8*)((const u64*)a.word[3])[1];
+    u64* const sums = (u64*)((const u64*)a.word[3])[2];
+    const bool is_text = transform_of(w, column) == TEXT;
+    const Lengths of_text{c.at(c.line) + 144, c.width};
+    const u32 m = transpose(selected), valid_in_lane = is_nullable ? valid_rows(c) : ALL;
+    place += sum_before((u32)__popc(selected));
+    u64 bytes = 0;
+#pragma unroll 1
+    for (u32 eighth = 0; eighth < 4; eighth++) {
+        Batch<8, false> rows;
+        rows.in = m >> eighth * 8 & 255;
+        rows.batch = eighth;
+        u64 x[8];
+        if (is_text) {
+#pragma unroll
+            for (u32 k = 0; k < 8; k++) x[k] = rows.in >> k & 1 ? of_text.of(rows.row(k)) : 0;
+        } else {
+            rows.entries(a, w, c, column, x);
+        }
+#pragma unroll
+        for (u32 k = 0; k < 8; k++) {
+            const u32 r = eighth * 8 + k, word = __shfl_sync(ALL, selected, r);
+            const u64 to = __shfl_sync(ALL, place, r) + __popc(word & ((1u << lane_id()) - 1));
+            if (!(rows.in >> k & 1)) continue;
+            lengths[to] = (u32)x[k];
+            if (is_nullable) valid[to] = valid_in_lane >> r & 1;
+            if (is_text) bytes += x[k];
+        }
+    }
+    const u64 before = sum_before(bytes);
+    if (lane_id() == 31) sums[w.group[0] + w.v] = before + bytes;
+}
+
+// Whether a test reads a column that is not packed row by row. Tests of runs do not.
+DEVICE bool needs_decoding(const Args& a, const Warp& w, const Instruction& i) {
+    const u32 column = i.a();
+    if (w.direct >> column & 1) return false;
+    const bool has_runs = __ldg(&cursor(w, column).header()->sequence) == RUNS;
+    const u32 transform = transform_of(w, column);
+    if (!has_runs || transform > CODES) return true;
+    return i.op() == V_RANGE ? transform == CODES && i.d() : i.d();
+}
+
 DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     u32 t = 0;
     DYN_SHARED(u8, shared);
 #pragma unroll 1
     for (u32 pc = 0;; pc++) {
         const Instruction i = instruction(a, pc);
-        switch (i.op()) {
+        const u32 op = i.op();
+        PackedLookup packed{false, 0, 0, (const u32*)0};
+        if (op == V_DECODE || op == V_LENGTHS || ((op == V_RANGE || op == V_FOUND) && needs_decoding(a, w, i))) decode(a, w, i.a());
+        switch (op) {
         case V_END: return;
         case V_ALL: t = ALL; break;
         case V_NOTHING: t = 0; break;
         case V_VALID: t = valid_in(w, i.a()); break;
         case V_NOT: t = ~t; break;
-        case V_KEEP: set_flag(w, i.b(), t); break;
-        case V_AND: t &= flag_of(w, i.b()); break;
-        case V_OR: t |= flag_of(w, i.b()); break;
+        case V_KEEP: set_flag(a, i.b(), t); break;
+        case V_AND: t &= flag_of(a, i.b()); break;
+        case V_OR: t |= flag_of(a, i.b()); break;
         case V_RANGE: {
             const u64 test = i.c() == NONE ? 0 : __ldg(w.group + i.c());
-            t = in_range(a, w, i.a(), i.b(), test, i.d(), m);
+            t = in_range(a, w, i.a(), i.b(), test, i.d(), m, packed);
             break;
         }
         case V_FOUND: {
             const u32* copy = i.c() == NONE ? (const u32*)0 : (const u32*)(shared + a.word[i.c()]);
             u32 rows = m;
             if (i.d()) rows &= valid_in(w, i.a());
-            t = found(a, w, i.a(), w.group + i.b(), copy, i.d(), rows);
+            t = found(a, w, i.a(), w.group + i.b(), copy, i.d(), rows, packed);
             break;
         }
         case V_WHERE:
@@ -85,32 +137,42 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
             if (w.direct >> i.a() & 1 && lane_id() < c.width) fetch(c.bytes + ((u64)c.line + lane_id()) * 128);
             break;
         }
-        case V_DECODE: decode(a, w, i.a()); break;
-        case V_COUNT: w.kept[i.b() * 32] += (u32)__popc(m & flag_of(w, i.c())); break;
+        case V_DECODE: break;
+        case V_COUNT: kept_at(a)[i.b() * 32] += (u32)__popc(m & flag_of(a, i.c())); break;
         case V_MASKS: {
+            const u64 at = w.group[0] + w.v;
             const u32 selected = transpose(m), count = __reduce_add_sync(ALL, (u32)__popc(m));
-            ((u32*)a.word[4])[w.at * 32 + lane_id()] = selected;
-            if (lane_id() == 0) ((u64*)a.word[5])[w.at] = count;
+            ((u32*)a.word[4])[at * 32 + lane_id()] = selected;
+            if (lane_id() == 0) ((u64*)a.word[5])[at] = count;
             break;
         }
         case V_SELECTED: {
-            const u32 selected = __ldg((const u32*)a.word[4] + w.at * 32 + lane_id());
+            const u64 at = w.group[0] + w.v;
+            const u32 selected = __ldg((const u32*)a.word[4] + at * 32 + lane_id());
             if (!__any_sync(ALL, selected)) return;
             m = transpose(selected);
-            const u64 place = ((const u64*)a.word[5])[w.at] + sum_before((u32)__popc(selected));
-            set_flag(w, 0, selected);
-            set_flag(w, 1, (u32)place);
-            set_flag(w, 2, (u32)(place >> 32));
+            const u64 place = ((const u64*)a.word[5])[at] + sum_before((u32)__popc(selected));
+            set_flag(a, 0, selected);
+            set_flag(a, 1, (u32)place);
+            set_flag(a, 2, (u32)(place >> 32));
+            break;
+        }
+        case V_LENGTHS: {
+            const u64 at = w.group[0] + w.v;
+            const u32 selected = a.word[4] ? __ldg((const u32*)a.word[4] + at * 32 + lane_id()) : transpose(m);
+            if (!__any_sync(ALL, selected)) return;
+            write_lengths(a, w, i.a(), i.d(), selected, ((const u64*)a.word[5])[at]);
             break;
         }
         case V_EVERY: {
             const u64 place = w.group[2] + (u64)w.v * 1024 + lane_id();
-            set_flag(w, 1, (u32)place);
-            set_flag(w, 2, (u32)(place >> 32));
+            set_flag(a, 1, (u32)place);
+            set_flag(a, 2, (u32)(place >> 32));
             break;
         }
         default: return;
         }
+        if (packed.is_needed) t = found_packed(cursor(w, i.a()), m, packed.start, packed.places, packed.bits);
     }
 }
 
@@ -163,7 +225,7 @@ DEVICE Accumulator accumulator(const Args& a, u32 index) {
 }
 
 // A field of a word. Negative ones have borrowed from those above.
-DEVICE i64 field_in(const Args& a, u32 index, u64 word) {
+DEVICE i128 field_in(const Args& a, u32 index, u64 word) {
     const Accumulator own = accumulator(a, index);
     u32 first = index;
     while (first > 0) {
@@ -171,32 +233,34 @@ DEVICE i64 field_in(const Args& a, u32 index, u64 word) {
         if (before.kind() != A_FIELD || before.at() != own.at()) break;
         first--;
     }
-    i64 field = 0;
+    i128 field = 0;
     for (; first <= index; first++) {
         const Accumulator one = accumulator(a, first);
         const u32 bits = one.bits();
-        field = one.is_signed() ? (i64)(word << (64 - bits)) >> (64 - bits) : (i64)(word << (64 - bits) >> (64 - bits));
+        const u64 top = word << (64 - bits);
+        field = one.is_signed() ? (i128)((i64)top >> (64 - bits)) : (i128)(top >> (64 - bits));
         if (bits < 64) word = (word - (one.is_signed() ? (u64)field : 0)) >> bits;
     }
     return field;
 }
 
-DEVICE void clear_kept(const Args& a, const Warp& w) {
+DEVICE void clear_kept(const Args& a) {
+    u64* const kept = kept_at(a);
     const u32 grouped = high_half(a, W_GROUPED), groups = grouped & 0xffff, words = grouped >> 16;
     const u32 count = high_half(a, W_ACCUMULATORS);
     // threads have a group more, of rows that do not count
     const u32 all = groups + (low_half(a, W_GROUPED) == BY_THREAD);
-    for (u32 i = 0; i < all * words; i++) w.kept[i * 32] = 0;
+    for (u32 i = 0; i < all * words; i++) kept[i * 32] = 0;
     for (u32 i = 0; i < count; i++) {
         const Accumulator own = accumulator(a, i);
         if (own.kind() != A_MIN && own.kind() != A_MAX) continue;
         for (u32 g = 0; g < all; g++)
-            w.kept[(g * words + own.at()) * 32] = (u64)(own.kind() == A_MIN ? greatest<i64>() : least<i64>());
+            kept[(g * words + own.at()) * 32] = (u64)(own.kind() == A_MIN ? greatest<i64>() : least<i64>());
     }
 }
 
 // Stores what `warps` warps from this lane's `kept` on have for a group, those of a warp `stride` bytes apart.
-OUT_OF_LINE void store_group(const Args& a, const u64* kept, u32 warps, u32 stride, u32 g, u64* to) {
+DEVICE void store_group(const Args& a, const u64* kept, u32 warps, u32 stride, u32 g, u64* to) {
     const u32 words = high_half(a, W_GROUPED) >> 16, count = high_half(a, W_ACCUMULATORS);
     for (u32 i = 0; i < count; i++) {
         const Accumulator own = accumulator(a, i);
@@ -224,19 +288,12 @@ OUT_OF_LINE void store_group(const Args& a, const u64* kept, u32 warps, u32 stri
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3) interpret(const __grid_constant__ Args a) {
+extern "C" __global__ void __launch_bounds__(256, 2) interpret(const __grid_constant__ Args a) {
     DYN_SHARED(u8, shared);
-    const u32 warps = high_half(a, W_SCOPE), scope = low_half(a, W_SCOPE), own = threadIdx.x / 32, lane = lane_id();
+    const u32 warps = high_half(a, W_SCOPE), scope = low_half(a, W_SCOPE), own = threadIdx.x / 32;
     const u32 grouped = low_half(a, W_GROUPED), groups = high_half(a, W_GROUPED) & 0xffff;
-    const u32 stride = high_half(a, W_COLUMNS), warp_bytes = low_half(a, W_WARP_BYTES);
+    const u32 stride = high_half(a, W_COLUMNS);
     const u64 warp = (u64)blockIdx.x * warps + own;
-    Warp w;
-    w.own = shared + a.word[FIXED_WORDS + W_BLOCK_BYTES] + own * warp_bytes;
-    w.scratch = (u8*)a.word[FIXED_WORDS + W_SCRATCH] + warp * a.word[FIXED_WORDS + W_SCRATCH_BYTES];
-    w.kept = (u64*)(w.own + low_half(a, W_KEPT_AT)) + lane;
-    w.flags = (u32*)(w.own + high_half(a, W_KEPT_AT));
-    w.slots = (u64*)((high_half(a, W_SLOTS_AT) ? w.scratch : w.own) + low_half(a, W_SLOTS_AT)) + lane;
-
     // what a block copies, and its table
     for (u32 i = 0; i < high_half(a, W_COPIES); i++) {
         const u64* words = a.word + low_half(a, W_COPIES) + 3 * i;
@@ -252,54 +309,51 @@ extern "C" __global__ void __launch_bounds__(256, 3) interpret(const __grid_cons
         for (u64 i = threadIdx.x; i < words * table_groups; i += blockDim.x) table[i] = 0;
     }
     const bool is_kept = grouped == BY_THREAD || grouped == NOT_GROUPED;
-    if (is_kept && scope != OF_SLOT) clear_kept(a, w);
+    if (is_kept && scope != OF_SLOT) clear_kept(a);
     __syncthreads();
 
     // a block takes a range of vectors, which its warps share; or warps take slots in turn: a slot is always summed in
     // the same order, whoever does it
     const bool by_slot = scope == OF_SLOT;
-    const u64 units = a.word[0], step = by_slot ? (u64)gridDim.x * warps : warps;
-    const u64 last = by_slot ? units : units * (blockIdx.x + 1) / gridDim.x;
-    w.at = by_slot ? warp : units * blockIdx.x / gridDim.x + own;
-    w.group = group_of((const u64*)a.word[1], (u32)a.word[2], stride, w.at < last ? w.at : 0);
-    u32 v = by_slot || w.at >= last ? 0 : (u32)(w.at - w.group[0]);
-    while (w.at < last) {
-        if (by_slot) {
-            w.group = group_of((const u64*)a.word[1], (u32)a.word[2], stride, w.at);
-            v = (u32)(w.at - w.group[0]) * SLOT_VECTORS;
-            clear_kept(a, w);
+    const u64 units = a.word[0], last = by_slot ? units : units * (blockIdx.x + 1) / gridDim.x;
+    u64 at = by_slot ? warp : units * blockIdx.x / gridDim.x + own;
+    Warp w;
+    w.group = group_of((const u64*)a.word[1], (u32)a.word[2], stride, at < last ? at : 0);
+    u32 v = by_slot || at >= last ? 0 : (u32)(at - w.group[0]);
+    for (bool is_done = false; !is_done;) {
+        is_done = at >= last;
+        if (!is_done) {
+            if (by_slot) {
+                w.group = group_of((const u64*)a.word[1], (u32)a.word[2], stride, at);
+                v = (u32)(at - w.group[0]) * SLOT_VECTORS;
+                clear_kept(a);
+            }
+            const u32 rows = (u32)w.group[1], vectors = (rows + 1023) / 1024, step = by_slot ? 1 : warps;
+            const u64 left = by_slot ? v + SLOT_VECTORS : last - w.group[0];
+            const u32 end = left < vectors ? (u32)left : vectors;
+            if (v < end) enter(a, w, v);
+            const u32 start = v;
+            for (; v < end; v += step) one_vector(a, w, v, vectors, step, rows);
+            if (!by_slot) {
+                at += v - start;
+                v -= vectors;
+                w.group += stride;
+            }
         }
-        const u32 rows = (u32)w.group[1], vectors = (rows + 1023) / 1024;
-        const u32 end = by_slot && vectors - v > SLOT_VECTORS ? v + SLOT_VECTORS : vectors;
-        if (v < end) enter(a, w, v);
-        for (; v < end && w.at < last; v += by_slot ? 1 : warps, w.at += by_slot ? 0 : warps)
-            one_vector(a, w, v, vectors, by_slot ? 1 : warps, rows);
-        if (by_slot) {
-            __syncwarp();
-            for (u32 g = 0; g < groups; g++)
-                store_group(a, w.kept, 1, 0, g, (u64*)a.word[3] + (w.at * groups + g) * 2 * count);
-            __syncwarp();
-            w.at += step;
-        } else {
-            w.group += stride;
-            v -= vectors;
-        }
+        // accumulators of threads: of a slot when it is done, of a warp or a block at the end
+        if (!is_kept || is_done == by_slot) continue;
+        const bool of_block = scope == OF_BLOCK;
+        if (of_block) __syncthreads();
+        else __syncwarp();
+        const u64 number = by_slot ? at : of_block ? blockIdx.x : warp;
+        const u32 bytes = low_half(a, W_WARP_BYTES);
+        const u64* from = (const u64*)((const u8*)kept_at(a) - (of_block ? own * bytes : 0));
+        for (u32 g = of_block ? own : 0; g < groups; g += of_block ? warps : 1)
+            store_group(a, from, of_block ? warps : 1, bytes, g, (u64*)a.word[3] + (number * groups + g) * 2 * count);
+        __syncwarp();
+        if (by_slot) at += (u64)gridDim.x * warps;
     }
-    if (by_slot) return;
-    if (grouped == ELSEWHERE) return;
-    if (is_kept) {
-        if (scope == OF_WARP) {
-            __syncwarp();
-            for (u32 g = 0; g < groups; g++)
-                store_group(a, w.kept, 1, 0, g, (u64*)a.word[3] + (warp * groups + g) * 2 * count);
-            return;
-        }
-        __syncthreads();
-        const u64* first = (const u64*)((const u8*)w.kept - own * warp_bytes);
-        for (u32 g = own; g < groups; g += warps)
-            store_group(a, first, warps, warp_bytes, g, (u64*)a.word[3] + ((u64)blockIdx.x * groups + g) * 2 * count);
-        return;
-    }
+    if (grouped != BY_BLOCK) return;
     __syncthreads();
     u64* const merged = (u64*)a.word[3];
     for (u64 g = threadIdx.x; g < table_groups; g += blockDim.x) {

@@ -14,11 +14,19 @@ DEVICE Instruction instruction(const Args& a, u32 pc) {
     return Instruction{a.word[high_half(a, W_CODE) + pc]};
 }
 
-// Slots have room for dense batches.
-DEVICE u64* slot_at(const Warp& w, u32 slot) { return w.slots + (u64)slot * DENSE_ROWS * 32; }
-
 // A quotient; 0 of divisors 0 and -1, which only rows that do not count may have.
-OUT_OF_LINE i64 quotient(i64 x, i64 y) { return (u64)y + 1 > 1 ? x / y : 0; }
+DEVICE i64 quotient(i64 x, i64 y) { return (u64)y + 1 > 1 ? x / y : 0; }
+
+// Says so if a sum, a difference or a product does not fit 64 bits.
+template <u32 K> DEVICE void check(const Args& a, u32 op, u32 in, const i64 x[K], const i64 y[K]) {
+    u32 bad = 0;
+#pragma unroll
+    for (u32 k = 0; k < K; k++) {
+        const i128 p = x[k], q = y[k], result = op == R_MULTIPLY ? p * q : op == R_ADD ? p + q : p - q;
+        bad |= (u32)(result != (i128)(i64)result) << k;
+    }
+    if (bad & in) overflows(a);
+}
 
 DEVICE i64 wrapped(i64 x, u32 type) {
     switch (type) {
@@ -50,7 +58,7 @@ template <> DEVICE float with_made_nan(float result, float a, float b) {
 }
 #endif
 
-template <class T> OUT_OF_LINE T computed(u32 operation, T a, T b) {
+template <class T> DEVICE T computed(u32 operation, T a, T b) {
     switch (operation) {
     case 0: return with_made_nan(a + b, a, b);
     case 1: return with_made_nan(a - b, a, b);
@@ -58,7 +66,7 @@ template <class T> OUT_OF_LINE T computed(u32 operation, T a, T b) {
     }
 }
 
-OUT_OF_LINE i64 part_of_date(u32 part, i64 x) {
+DEVICE i64 part_of_date(u32 part, i64 x) {
     switch (part) {
     case 0: return year_of((i32)x);
     case 1: return quarter_of((i32)x);
@@ -73,7 +81,7 @@ OUT_OF_LINE i64 part_of_date(u32 part, i64 x) {
     }
 }
 
-OUT_OF_LINE i64 converted(u32 conversion, i64 x) {
+DEVICE i64 converted(u32 conversion, i64 x) {
     switch (conversion) {
     case TO_DOUBLE: return (i64)bits_of((double)x);
     case TO_FLOAT: return (i64)bits_of((float)x);
@@ -146,6 +154,9 @@ template <u32 K, class F> DEVICE void add_to_kept(u32 kind, u32 first, u32 in, c
     }
 }
 
+// A count of rounds, in two flags.
+DEVICE u64 round_in(const Args& a, u32 flag) { return (u64)flag_of(a, flag + 1) << 32 | flag_of(a, flag); }
+
 // Runs instructions from `pc` up to `end`. `mask` gets the rows that R_MASK tells, a bit of each row of the batch.
 template <u32 K, bool PICKED>
 DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32 end, u32& mask) {
@@ -160,20 +171,22 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         if (op <= R_AVERAGE) {
             i64 y[K];
             u32 others = ALL;
-            if (i.a() == FROM_COLUMN || i.a() == FROM_KEYS) {
-                rows.values(a, w, i.b(), i.a() == FROM_KEYS, (u64*)y);
-                others = rows.bits(w, i.c());
-            } else if (i.a() == FROM_ARGUMENT) {
+            const u32 from = i.a() & (CHECKED - 1);
+            if (from == FROM_COLUMN || from == FROM_KEYS) {
+                rows.values(a, w, i.b(), from == FROM_KEYS, (u64*)y);
+                others = rows.bits(a, i.c());
+            } else if (from == FROM_ARGUMENT) {
                 const i64 argument = (i64)a.word[i.b()];
 #pragma unroll
                 for (u32 k = 0; k < K; k++) y[k] = argument;
             } else {
-                const u64* from = slot_at(w, i.b());
+                const u64* slot = slot_at(a, i.b());
 #pragma unroll
-                for (u32 k = 0; k < K; k++) y[k] = (i64)from[k * 32];
-                others = flag_of(w, i.c());
+                for (u32 k = 0; k < K; k++) y[k] = (i64)slot[k * 32];
+                others = flag_of(a, i.c());
             }
             valid &= others;
+            if (i.a() & CHECKED) check<K>(a, op, rows.in & valid, x, y);
             switch (op) {
             case R_SET:
                 valid = others;
@@ -276,7 +289,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             break;
         case R_AND:
         case R_OR: {
-            const u32 other = flag_of(w, i.b()), known = flag_of(w, i.c());
+            const u32 other = flag_of(a, i.b()), known = flag_of(a, i.c());
             // a valid false decides AND, a valid true OR
             const u32 decided = op == R_AND ? (valid & ~t) | (known & ~other) : (valid & t) | (known & other);
             t = op == R_AND ? (~valid | t) & (~known | other) : (valid & t) | (known & other);
@@ -298,40 +311,46 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             for (u32 k = 0; k < K; k++) x[k] = t >> k & 1;
             break;
         case R_SAVE: {
-            u64* to = slot_at(w, i.b());
+            u64* to = slot_at(a, i.b());
 #pragma unroll
             for (u32 k = 0; k < K; k++) to[k * 32] = (u64)x[k];
-            if (i.c() != NONE) set_flag(w, i.c(), valid);
+            if (i.c() != NONE) set_flag(a, i.c(), valid);
             break;
         }
         case R_SAVE_TRUTH:
-            set_flag(w, i.b(), t);
-            if (i.c() != NONE) set_flag(w, i.c(), valid);
+            set_flag(a, i.b(), t);
+            if (i.c() != NONE) set_flag(a, i.c(), valid);
             break;
-        case R_SAVE_TRUE: set_flag(w, i.b(), t & valid); break;
+        case R_SAVE_TRUE: set_flag(a, i.b(), t & valid); break;
         case R_LOAD_TRUTH:
-            t = flag_of(w, i.b());
-            valid = flag_of(w, i.c());
+            t = flag_of(a, i.b());
+            valid = flag_of(a, i.c());
             break;
         case R_LOAD_MASK:
-            t = rows.bits(w, i.b());
-            valid = rows.bits(w, i.c());
+            t = rows.bits(a, i.b());
+            valid = rows.bits(a, i.c());
             break;
         case R_CHOOSE: {
-            const u32 own = flag_of(w, i.d());
-            const u64* from = slot_at(w, i.b());
+            const u32 own = flag_of(a, i.d());
+            const u64* from = slot_at(a, i.b());
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = own >> k & 1 ? x[k] : (i64)from[k * 32];
-            valid = (own & valid) | (~own & flag_of(w, i.c()));
+            valid = (own & valid) | (~own & flag_of(a, i.c()));
             break;
         }
         case R_CHOOSE_TRUTH: {
-            const u32 own = flag_of(w, i.d());
-            t = (own & t) | (~own & flag_of(w, i.b()));
-            valid = (own & valid) | (~own & flag_of(w, i.c()));
+            const u32 own = flag_of(a, i.d());
+            t = (own & t) | (~own & flag_of(a, i.b()));
+            valid = (own & valid) | (~own & flag_of(a, i.c()));
             break;
         }
         case R_CONVERT:
+            if (i.a() == ROUND) {
+                u32 bad = 0;
+#pragma unroll
+                for (u32 k = 0; k < K; k++) bad |= (u32)!(fabs(__longlong_as_double(x[k])) < 9.2e18) << k;
+                if (bad & rows.in & valid) overflows(a);
+            }
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = converted(i.a(), x[k]);
             break;
@@ -401,7 +420,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 for (u32 k = 0; k < K; k++)
                     if (in >> k & 1) valid |= (u32)(validity[(u32)x[k]] != 0) << k;
             }
-            stored_at<K>((const u8*)a.word[i.b()], i.a(), (const u64*)x, valid, (u64*)x);
+            stored_at<K>(a, (const u8*)a.word[i.b()], i.a(), (const u64*)x, valid, (u64*)x);
             break;
         }
         case R_FILTER:
@@ -423,30 +442,31 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             for (u32 k = 0; k < K; k++) x[k] = x[k] ? x[k] : rows.in >> k & 1;
             break;
         case R_BEGIN:
-            set_flag(w, i.c(), rows.in);
-            set_flag(w, i.c() + 1, 0);
+            set_flag(a, i.c(), rows.in);
             // fall through
         case R_AGAIN: {
             // R_AGAIN returns to R_BEGIN's conditions
             const Instruction begin = op == R_BEGIN ? i : instruction(a, i.b());
-            const u32 first = op == R_BEGIN ? pc : i.b(), round = op == R_BEGIN ? 0 : flag_of(w, begin.c() + 1) + 1;
-            const u64* times = slot_at(w, begin.b());
+            const u32 first = op == R_BEGIN ? pc : i.b();
+            const u64 round = op == R_BEGIN ? 0 : round_in(a, begin.c() + 1) + 1;
+            const u64* times = slot_at(a, begin.b());
             u32 left = 0;
 #pragma unroll
             for (u32 k = 0; k < K; k++) left |= (u32)(round < times[k * 32]) << k;
-            left &= flag_of(w, begin.c());
+            left &= flag_of(a, begin.c());
             if (__any_sync(ALL, left)) {
-                set_flag(w, begin.c() + 1, round);
+                set_flag(a, begin.c() + 1, (u32)round);
+                set_flag(a, begin.c() + 2, (u32)(round >> 32));
                 rows.in = left;
                 pc = first;
             } else {
-                rows.in = flag_of(w, begin.c());
+                rows.in = flag_of(a, begin.c());
                 pc = begin.d();
             }
             break;
         }
         case R_ROUND: {
-            const i64 round = (i64)flag_of(w, i.b());
+            const i64 round = (i64)round_in(a, i.b());
             valid = ALL;
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = round;
@@ -454,13 +474,13 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         }
         case R_SOME: {
             const u32 done = t & valid & rows.in;
-            set_flag(w, i.b(), flag_of(w, i.b()) | done);
+            set_flag(a, i.b(), flag_of(a, i.b()) | done);
             // the rest of the repetition is for the others
-            set_flag(w, i.c(), flag_of(w, i.c()) & ~done);
+            set_flag(a, i.c(), flag_of(a, i.c()) & ~done);
             break;
         }
         case R_JOIN:
-            t = flag_of(w, i.b());
+            t = flag_of(a, i.b());
             valid = ALL;
             rows.in |= t;
             break;
@@ -512,7 +532,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             DYN_SHARED(u8, shared);
             u64* base = is_shared ? (u64*)(shared + a.word[FIXED_WORDS + W_TABLE_AT]) : (u64*)a.word[3];
             base += i.d() * groups;
-            const u64* at = slot_at(w, i.b());
+            const u64* at = slot_at(a, i.b());
             const u32 in = rows.in & valid, kind = i.a() & (ONE - 1);
             const bool is_count = i.a() & ONE;
             const auto each = [&](auto add_to) {
@@ -532,8 +552,8 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         }
         case R_ADD_TO_THREAD: {
             const u32 grouped = high_half(a, W_GROUPED), groups = grouped & 0xffff, words = grouped >> 16;
-            const u64* at = slot_at(w, i.b());
-            u64* const kept = w.kept + i.c() * 32;
+            const u64* at = slot_at(a, i.b());
+            u64* const kept = kept_at(a) + i.c() * 32;
             // a value outside its chunk's bounds has any group
             add_to_kept<K>(i.a(), i.d(), rows.in & valid, x, [&](u32 k) {
                 const u64 group = at[k * 32];
@@ -543,7 +563,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         }
         case R_ADD_TO_TOTAL: {
             const u32 in = rows.in & valid;
-            u64* kept = w.kept + i.c() * 32;
+            u64* kept = kept_at(a) + i.c() * 32;
             if (i.a() == A_COUNT) {
                 kept[0] += (u32)__popc(in & ((1u << K) - 1));
             } else if (i.a() == A_SUM) {
@@ -559,8 +579,8 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         case R_PLACE:
             // flags 0 to 2: the selection in row order, and the place of the first row of each lane's
             if constexpr (!PICKED) {
-                const u64 own = (u64)flag_of(w, 2) << 32 | flag_of(w, 1);
-                const u32 selected = flag_of(w, 0);
+                const u64 own = (u64)flag_of(a, 2) << 32 | flag_of(a, 1);
+                const u32 selected = flag_of(a, 0);
 #pragma unroll
                 for (u32 k = 0; k < K; k++) {
                     const u32 r = rows.batch * K + k;
@@ -575,11 +595,11 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             }
             break;
         case R_WRITE:
-            write_at<K>(((const u64*)a.word[3])[2 * i.b()], i.a(), rows.in, slot_at(w, i.c()), x);
+            write_at<K>(((const u64*)a.word[3])[2 * i.b()], i.a(), rows.in, slot_at(a, i.c()), x);
             break;
         case R_WRITE_VALID: {
             u8* address = (u8*)((const u64*)a.word[3])[2 * i.b() + 1];
-            const u64* to = slot_at(w, i.c());
+            const u64* to = slot_at(a, i.c());
 #pragma unroll
             for (u32 k = 0; k < K; k++)
                 if (rows.in >> k & 1) address[to[k * 32]] = valid >> k & 1;

@@ -172,7 +172,7 @@ pub const LENGTHS: &str = concat!(
 pub fn interpreter(made_nan_is_negative: bool) -> String {
     let mut source: String = scan(true).collect();
     source.extend(LOOKUPS);
-    source.extend([HASHED, FLOATS]);
+    source.extend([HASHED, FLOATS, LENGTHS]);
     source.extend([
         PROGRAM_SIZES,
         ProgramWord::CODE,

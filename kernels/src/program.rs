@@ -62,7 +62,9 @@ device_enum! {
         Entries = W_ENTRIES,
         /// Address of global memory, of which each warp has as many bytes as below.
         Scratch = W_SCRATCH,
-        /// Bytes of it for a warp.
+        /// Address of a word that is set if a number does not fit 64 bits.
+        Overflow = W_OVERFLOW,
+        /// Bytes of scratch memory for a warp.
         ScratchBytes = W_SCRATCH_BYTES,
         /// Bytes of shared memory of a warp; above, the offset of its tile.
         WarpBytes = W_WARP_BYTES,
@@ -176,6 +178,8 @@ device_enum! {
         Selected = V_SELECTED,
         /// Rows go to places as they come.
         Every = V_EVERY,
+        /// Writes lengths or codes of column `a`; and validity if `d` is 1.
+        Lengths = V_LENGTHS,
     }
 }
 
@@ -270,12 +274,12 @@ device_enum! {
         OrZero = R_OR_ZERO,
         /// `x` is 1 where it is 0 and the row is not dropped.
         OrOne = R_OR_ONE,
-        /// Repeats the instructions up to `d` while flag `c + 1`, a count of rounds, is less than slot `b`; flag `c`
-        /// has the rows.
+        /// Repeats the instructions up to `d` while the count of rounds, in flags `c + 1` and `c + 2`, is less than slot
+        /// `b`; flag `c` has the rows.
         Begin = R_BEGIN,
         /// Ends the repetition that begins at `b`.
         Again = R_AGAIN,
-        /// `x` = flag `b`, a count of rounds.
+        /// `x` = the count of rounds in flags `b` and `b + 1`.
         Round = R_ROUND,
         /// Rows for which `t` is true are done: flag `b` has them. They are not repeated for flag `c`.
         Some = R_SOME,
@@ -363,5 +367,7 @@ device_constants! {
         pub COMPUTED: u8 = 255,
         /// Beside an [`AccumulatorKind`]: 1 is added, and not a value.
         pub ONE: u8 = 16,
+        /// Beside an [`Operand`]: the result may not fit 64 bits.
+        pub CHECKED: u8 = 64,
     }
 }

@@ -12,6 +12,7 @@ use super::code_tests::CodeTestResults;
 use super::tables::LookupTables;
 use crate::error::{Error, Result};
 use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
+use crate::program::{MOST_PROGRAM_WARPS, Program};
 use crate::runtime::{Batch, Engine, Entries, Loaded, Tier};
 use vectile_kernels::ColumnTraits;
 use vectile_pipeline::{GroupKey, Lookup, Number, Output, Pipeline};
@@ -23,6 +24,10 @@ pub(super) const VECTORS_PER_WARP: usize = 1 << 15;
 pub(super) const ROWS_AT_ONCE: u64 = 1 << 31;
 /// Limit of the combinations of rows with their matches in a launch: a launch cannot be cancelled.
 const MOST_COMBINATIONS: u64 = 1 << 37;
+/// Most matches of a row that a program is run for: a warp goes on while one of its rows has some left.
+const MOST_ROUNDS: u64 = 1 << 16;
+/// Scratch memory of the interpreter takes at most this share of the memory for chunks.
+const SCRATCH_SHARE: u64 = 16;
 /// A group table takes at most this share of the memory for chunks.
 pub(super) const TABLE_SHARE: u64 = 8;
 /// A group table that stays on the device, from which a lookup is built, takes at most this share: there may be a
@@ -85,6 +90,13 @@ impl Drop for CancelGuard {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+/// A plan, its arguments and the results of its code tests.
+struct Planned {
+    plan: KernelPlan,
+    bindings: Bindings,
+    code_tests: Vec<CodeTestResults>,
 }
 
 /// Everything a launch needs besides its row groups.
@@ -208,21 +220,27 @@ impl Execution {
         let start = Instant::now();
         let (mut facts, entries) = self.facts(batch, task)?;
         facts.is_interpreted = self.engine.tier() == Tier::Interpreted;
-        let (mut plan, mut bindings) = self.plan(batch, &facts, task)?;
-        let mut code_tests = vec![];
-        for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
-            *is_bitmap = !answer.are_ranges();
-            if *is_bitmap {
-                answer.make_bits();
+        let mut planned = self.planned(batch, &facts, task)?;
+        let (loaded, compiled) = match self.kernel(&planned)? {
+            Some(found) => found,
+            None => {
+                // blocks of the interpreter are smaller
+                if planned.plan.warps > MOST_PROGRAM_WARPS {
+                    facts.is_interpreted = true;
+                    planned = self.planned(batch, &facts, task)?;
+                }
+                self.program(&planned)?
             }
-            code_tests.push(answer);
-        }
+        };
+        let Planned {
+            plan,
+            bindings,
+            code_tests,
+        } = planned;
         let tables = plan.tables.iter();
         let tables = tables
             .map(|of| LookupTables::of(of, &self.pipeline, &entries, batch, &self.engine))
             .collect::<Result<_>>()?;
-        let (loaded, compiled) = self.kernel(batch, &mut plan, &mut bindings, facts)?;
         self.statistics.compile += start.elapsed();
         self.statistics.kernels_compiled += usize::from(compiled);
         let device = self.engine.device();
@@ -235,7 +253,12 @@ impl Execution {
         };
         // with one block on each multiprocessor, loads from global memory are faster for most tests
         let most_shared = device.shared_memory / 2;
+        let is_interpreted = loaded.program.is_some();
         let text_at = code_tests.iter().map(|code_tests| {
+            // the interpreter reads them where they are
+            if is_interpreted {
+                return None;
+            }
             let at = shared_bytes.next_multiple_of(16);
             let bytes = u32::try_from(code_tests.table_bytes()).ok();
             let end = bytes.and_then(|bytes| at.checked_add(bytes));
@@ -255,12 +278,16 @@ impl Execution {
         let resident = device.multiprocessors.max(1) as usize * resident as usize;
         // no more blocks than vectors keep busy: each block's results have to be combined
         let mut grid = resident.min(work.div_ceil(warps).max(1));
+        let mut needed = 1;
         if let AccumulationScope::Block { vectors_per_warp } = plan.per {
             // as many as needed, in whole waves
-            let needed = work.div_ceil(warps * vectors_per_warp);
+            needed = work.div_ceil(warps * vectors_per_warp);
             if needed > grid {
                 grid = needed.next_multiple_of(resident);
             }
+        }
+        if let Some(program) = &loaded.program {
+            grid = grid.min(self.most_blocks(program, warps)).max(needed);
         }
         let grid = grid.try_into().unwrap_or(u32::MAX);
         Ok(Prepared {
@@ -278,51 +305,75 @@ impl Execution {
         })
     }
 
-    /// The kernel of a plan, by the engine's tier, and true if it was compiled. The interpreter may need another plan,
-    /// with the same code tests and tables.
-    fn kernel(
-        &mut self,
-        batch: &Batch,
-        plan: &mut KernelPlan,
-        bindings: &mut Bindings,
-        mut facts: Facts,
-    ) -> Result<(Arc<Loaded>, bool)> {
-        let engine = Arc::clone(&self.engine);
-        let generated = || match self.may_compile {
-            true => engine.kernel(plan),
-            false => Ok((engine.find_kernel(plan)?, false)),
-        };
-        match engine.tier() {
-            Tier::Generated => return generated(),
-            Tier::Interpreted => return Ok((engine.interpreted(plan, self.may_compile)?, false)),
-            Tier::Auto => {}
-        }
-        match engine.find_kernel(plan) {
-            Err(Error::NotCompiled) => {}
-            found => return Ok((found?, false)),
-        }
-        let bitmaps = std::mem::take(&mut plan.bitmaps);
-        facts.is_interpreted = true;
-        let (mut other, other_bindings) = self.plan(batch, &facts, plan.task)?;
-        other.bitmaps = bitmaps.clone();
-        plan.bitmaps = bitmaps;
-        let fits = |loaded: Arc<Loaded>| match &loaded.program {
-            Some(program) => program
-                .warps_beside(other_bindings.block_bytes)
-                .map(|_| loaded),
-            None => Ok(loaded),
-        };
-        match engine.interpreted(&other, self.may_compile).and_then(fits) {
-            Ok(loaded) => {
-                (*plan, *bindings) = (other, other_bindings);
-                Ok((loaded, false))
+    /// Plans a kernel, and evaluates its code tests.
+    fn planned(&mut self, batch: &Batch, facts: &Facts, task: Task) -> Result<Planned> {
+        let (mut plan, bindings) = self.plan(batch, facts, task)?;
+        let mut code_tests = vec![];
+        for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
+            let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
+            *is_bitmap = !answer.are_ranges();
+            if *is_bitmap {
+                answer.make_bits();
             }
-            Err(Error::Unsupported(_)) => match self.may_compile {
-                true => engine.kernel(plan),
-                false => Err(Error::NotCompiled),
-            },
-            Err(error) => Err(error),
+            code_tests.push(answer);
         }
+        Ok(Planned {
+            plan,
+            bindings,
+            code_tests,
+        })
+    }
+
+    /// The generated kernel of a plan, and true if it was compiled; `None` to run a program instead.
+    fn kernel(&self, planned: &Planned) -> Result<Option<(Arc<Loaded>, bool)>> {
+        match self.engine.tier() {
+            Tier::Interpreted => Ok(None),
+            Tier::Generated => self.generated(&planned.plan).map(Some),
+            Tier::Auto => match self.engine.find_kernel(&planned.plan) {
+                Ok(loaded) => Ok(Some((loaded, false))),
+                // it has many warps wait for one
+                Err(Error::NotCompiled) if self.pipeline.most_matches() > MOST_ROUNDS => {
+                    self.generated(&planned.plan).map(Some)
+                }
+                Err(Error::NotCompiled) => Ok(None),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
+    fn generated(&self, plan: &KernelPlan) -> Result<(Arc<Loaded>, bool)> {
+        match self.may_compile {
+            true => self.engine.kernel(plan),
+            false => Ok((self.engine.find_kernel(plan)?, false)),
+        }
+    }
+
+    /// The interpreter with the program of a plan; or, unless the tier is pinned, a generated kernel for what it cannot
+    /// run.
+    fn program(&self, planned: &Planned) -> Result<(Arc<Loaded>, bool)> {
+        let loaded = self.engine.interpreted(&planned.plan, self.may_compile);
+        let fits = loaded.and_then(|loaded| {
+            if let Some(program) = &loaded.program {
+                program.warps_beside(planned.bindings.block_bytes)?;
+            }
+            Ok((loaded, false))
+        });
+        match fits {
+            Err(Error::Unsupported(_) | Error::Compile { .. })
+                if self.engine.tier() == Tier::Auto =>
+            {
+                self.generated(&planned.plan)
+            }
+            other => other,
+        }
+    }
+
+    /// The most blocks that scratch memory suffices for.
+    fn most_blocks(&self, program: &Program, warps: usize) -> usize {
+        let bytes = (program.scratch_bytes * warps) as u64;
+        let share = self.engine.memory_limit() / SCRATCH_SHARE;
+        let blocks = share.checked_div(bytes).unwrap_or(u64::MAX);
+        usize::try_from(blocks).unwrap_or(usize::MAX).max(1)
     }
 
     /// Refuses a launch with too many combinations. They are counted unless the longest match lists rule that out.

@@ -10,7 +10,7 @@ use vectile_encodings::layout::alp_integers;
 use super::execution::{Execution, Prepared};
 use super::parameters::Parameters;
 use super::tables::{DevicePayload, DeviceTable, SentTableOffsets, write_words};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{
     AccumulationScope, Argument, FIXED_ARGUMENTS, GROUP_WORDS, SLOT_VECTORS, TABLE_WORDS,
 };
@@ -18,6 +18,9 @@ use crate::runtime::{Batch, DeviceBuffer, Event, Launch, Stream, StreamContext};
 use vectile_kernels::program::PROGRAM_WORDS;
 use vectile_kernels::{ColumnTraits, SCALES};
 use vectile_pipeline::{KeyTable, PayloadColumn};
+
+/// Bytes for the word that the interpreter sets if a number does not fit 64 bits.
+const OVERFLOW_BYTES: usize = 256;
 
 /// Scratch memory of a launch on the device. The next launch overwrites it.
 #[derive(Default)]
@@ -64,6 +67,8 @@ struct Ready {
     parameters: Parameters,
     /// Address that the parameters are copied to.
     scratch: u64,
+    /// Address of the word that the interpreter sets if a number does not fit 64 bits.
+    overflow: u64,
     arguments: Arguments,
     outputs: Outputs,
 }
@@ -90,12 +95,14 @@ impl Execution {
         self.check_cancelled()?;
         // offsets first: addresses follow from the memory they require
         let (mut parameters, offsets) = self.placed(prepared, batch, &part, &request.words)?;
-        let own_at = (offsets.bytes as usize + request.bytes).next_multiple_of(256);
+        // the interpreter's: a word for overflow, then the scratch memory of warps
+        let own_at = (offsets.bytes as usize + request.bytes).next_multiple_of(OVERFLOW_BYTES);
         let own_bytes = match &prepared.loaded.program {
-            Some(program) => program.scratch_bytes * prepared.warps(),
+            Some(program) => OVERFLOW_BYTES + program.scratch_bytes * prepared.warps(),
             None => 0,
         };
         let scratch = context.scratch(&self.engine, own_at + own_bytes)?;
+        let overflow = scratch + own_at as u64;
         let outputs = outputs(ScratchAddresses {
             words: scratch + offsets.words,
             bytes: scratch + offsets.bytes,
@@ -116,9 +123,10 @@ impl Execution {
         ];
         let scales = offsets.scales.iter().map(|at| scratch + at);
         let ready = Ready {
-            arguments: self.arguments(prepared, fixed, scales, scratch + own_at as u64)?,
+            arguments: self.arguments(prepared, fixed, scales, overflow)?,
             parameters,
             scratch,
+            overflow,
             outputs,
         };
         self.launched(prepared, batch, ready, context)
@@ -170,14 +178,14 @@ impl Execution {
     }
 
     /// The arguments of a kernel, in its layout's order: the fixed ones, then its own. `scales` are the addresses of
-    /// the tables that [`Argument::Scales`] names, in order, and `scratch` is that of [`Argument::Scratch`]. The
-    /// interpreter has its program behind them.
+    /// the tables that [`Argument::Scales`] names, in order, and `overflow` is that of [`Argument::Overflow`], which
+    /// [`Argument::Scratch`] follows. The interpreter has its program behind them.
     fn arguments(
         &self,
         prepared: &Prepared,
         fixed: [u64; FIXED_ARGUMENTS],
         mut scales: impl Iterator<Item = u64>,
-        scratch: u64,
+        overflow: u64,
     ) -> Result<Arguments> {
         let bindings = &prepared.bindings;
         let mut words = fixed.to_vec();
@@ -212,7 +220,8 @@ impl Execution {
                         .1
                 }
                 Argument::Scales { .. } => scales.next().unwrap_or(0),
-                Argument::Scratch => scratch,
+                Argument::Overflow => overflow,
+                Argument::Scratch => overflow + OVERFLOW_BYTES as u64,
                 Argument::WithWarps(number) => {
                     u64::from(number) | u64::from(prepared.warps_per_block) << 32
                 }
@@ -272,6 +281,9 @@ impl Execution {
         let staging = context.staging(&self.engine, sent)?;
         staging[..sent].copy_from_slice(&ready.parameters.bytes);
         let pinned = staging.as_ptr();
+        let is_checked = matches!(&prepared.loaded.program, Some(program) if program.is_checked);
+        let mut overflow = self.engine.host_pool().take(OVERFLOW_BYTES)?;
+        let overflow_to = overflow.as_mut_slice().as_mut_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
             // SAFETY: scratch, staging and the buffer are as long as requested; they, the memory that `outputs` names,
@@ -284,8 +296,14 @@ impl Execution {
                 if let Some((address, bytes)) = ready.outputs.clear {
                     stream.fill(address, 0, bytes)?;
                 }
+                if is_checked {
+                    stream.fill(ready.overflow, 0, OVERFLOW_BYTES)?;
+                }
                 let events = stream.launch_timed(prepared.loaded.kernel.as_ref(), launch)?;
                 stream.copy_out(to, from, len)?;
+                if is_checked {
+                    stream.copy_out(overflow_to, ready.overflow, OVERFLOW_BYTES)?;
+                }
                 Ok(events)
             }
         };
@@ -293,6 +311,11 @@ impl Execution {
         drop(ready.arguments.held);
         let events = events?;
         self.engine.arrived(batch);
+        if is_checked && overflow.as_slice()[..8] != [0; 8] {
+            let reason = "numbers of more than 64 bits in the interpreter";
+            self.engine.refuse_program(&prepared.plan, reason);
+            return Err(Error::Unsupported(reason.into()));
+        }
         self.statistics.kernel += context.between(&events)?;
         self.statistics.launches += 1;
         self.statistics.bytes_returned += len as u64;

@@ -89,6 +89,8 @@ pub(crate) enum Argument {
     Entries,
     /// The address of memory of which each warp of the interpreter has its part.
     Scratch,
+    /// The address of the word that the interpreter sets if a number does not fit 64 bits.
+    Overflow,
     /// A number, and above it the warps of a block.
     WithWarps(u32),
     /// The same word for all launches.

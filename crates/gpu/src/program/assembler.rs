@@ -46,6 +46,8 @@ pub(super) struct Assembler<'a> {
     pub groups: u16,
     pub group_words: u16,
     pub body: Body<'a>,
+    /// True if some number may not fit 64 bits.
+    pub is_checked: bool,
 }
 
 pub(super) fn unsupported<T>(reason: impl Into<String>) -> Result<T> {
@@ -62,9 +64,6 @@ impl<'a> Assembler<'a> {
         let columns = plan.columns.len();
         if columns > MOST_COLUMNS {
             return unsupported(format!("{columns} columns for the interpreter"));
-        }
-        if plan.task == Task::Lengths {
-            return unsupported("lengths of text in the interpreter");
         }
         let header = vec![Argument::Word(0); HEADER_WORDS];
         let mut this = Self {
@@ -84,6 +83,7 @@ impl<'a> Assembler<'a> {
             groups: 0,
             group_words: 0,
             body: Body::default(),
+            is_checked: plan.columns.iter().any(is_wide),
         };
         if matches!(plan.task, Task::Values | Task::AllValues) {
             // where selected rows go: the interpreter has the numbers of these flags, too
@@ -204,6 +204,8 @@ impl<'a> Assembler<'a> {
     fn vector(&mut self) -> Result<()> {
         let plan = self.plan;
         match plan.task {
+            // all that there is to select is known by then
+            Task::Lengths => {}
             Task::Values | Task::AllValues => {
                 let op = match plan.task {
                     Task::AllValues => VectorOp::Every,
@@ -228,7 +230,7 @@ impl<'a> Assembler<'a> {
                 copied,
                 loops,
             } => self.rows(*columns, copied, loops)?,
-            OutputPlan::Lengths => return unsupported("lengths of text in the interpreter"),
+            OutputPlan::Lengths => self.lengths(),
             OutputPlan::Totals {
                 accumulators,
                 loops,
@@ -292,6 +294,7 @@ impl<'a> Assembler<'a> {
             (ProgramWord::Groups, Argument::Groups),
             (ProgramWord::Entries, Argument::Entries),
             (ProgramWord::Scratch, Argument::Scratch),
+            (ProgramWord::Overflow, Argument::Overflow),
             (
                 ProgramWord::ScratchBytes,
                 Argument::Word(memory.scratch_bytes as u64),
@@ -327,6 +330,7 @@ impl<'a> Assembler<'a> {
             warps: memory.warps,
             warp_bytes: memory.bytes,
             scratch_bytes: memory.scratch_bytes,
+            is_checked: self.is_checked,
         };
         let layout = Layout {
             arguments: self.arguments,
@@ -347,7 +351,8 @@ impl<'a> Assembler<'a> {
         let of = self.plan.columns.iter().zip(&self.decoded);
         let words = of.map(|(column, decoded)| {
             let of = column.of.map_or(ValueType::Text, value_type);
-            of as u64 | u64::from(decoded.unwrap_or(0)) << 8
+            let is_wide = u64::from(column.traits.wide_entries);
+            of as u64 | u64::from(decoded.unwrap_or(0)) << 8 | is_wide << 16
         });
         let words: Vec<u64> = words.collect();
         self.words(words.into_iter())
@@ -377,22 +382,22 @@ pub(super) fn value_type(of: Type) -> ValueType {
     }
 }
 
-/// # Errors
-///
-/// [`Error::Unsupported`] for integers that need more than 64 bits.
-pub(super) fn check_column(column: &ColumnPlan) -> Result<()> {
-    match column.traits.is_wide() && !column.of.is_some_and(Type::is_float) {
-        true => unsupported("numbers of more than 64 bits in the interpreter"),
-        false => Ok(()),
-    }
+/// Returns true if some integer of a column may not fit 64 bits.
+fn is_wide(column: &ColumnPlan) -> bool {
+    column.traits.is_wide() && !column.of.is_some_and(Type::is_float)
 }
 
 /// # Errors
 ///
-/// As [`check_column`].
-pub(super) fn check_width(typed: &Typed) -> Result<()> {
-    match !typed.of.is_float() && typed.bounds.name() == "i128" {
-        true => unsupported("numbers of more than 64 bits in the interpreter"),
+/// [`Error::Unsupported`] for tests of a column of integers that may not fit 64 bits.
+pub(super) fn check_column(column: &ColumnPlan) -> Result<()> {
+    match is_wide(column) {
+        true => unsupported("tests of numbers of more than 64 bits in the interpreter"),
         false => Ok(()),
     }
+}
+
+/// Returns true if an integer may not fit 64 bits.
+pub(super) fn may_overflow(typed: &Typed) -> bool {
+    !typed.of.is_float() && typed.bounds.name() == "i128"
 }

@@ -1,9 +1,9 @@
 //! Instructions of expressions.
 
-use vectile_kernels::program::{COMPUTED, Conversion, FIND_HASHED, NONE, Operand, RowOp};
+use vectile_kernels::program::{CHECKED, COMPUTED, Conversion, FIND_HASHED, NONE, Operand, RowOp};
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Op, Type};
 
-use super::assembler::{Assembler, check_width, unsupported, value_type};
+use super::assembler::{Assembler, may_overflow, unsupported, value_type};
 use super::rows::Place;
 use crate::error::{Error, Result};
 use crate::kernel::{Argument, Node, Typed};
@@ -32,7 +32,7 @@ impl<'a> Assembler<'a> {
 
     /// Computes a value into `x`, or `t` if [`Typed::is_truth`] says so. Values that occur again are kept.
     fn expr(&mut self, typed: &'a Typed) -> Result<()> {
-        check_width(typed)?;
+        self.is_checked |= may_overflow(typed);
         let mut computed = self.body.computed.iter();
         if let Some((_, place)) = computed.find(|(known, _)| *known == typed) {
             match *place {
@@ -147,7 +147,7 @@ impl<'a> Assembler<'a> {
 
     /// A value as operand, with its two indices, if no instruction is needed for that.
     fn operand(&mut self, typed: &'a Typed) -> Result<Option<(Operand, u16, u16)>> {
-        check_width(typed)?;
+        self.is_checked |= may_overflow(typed);
         Ok(match &typed.node {
             Node::Column(column) => {
                 let valid = match typed.valid {
@@ -157,6 +157,9 @@ impl<'a> Assembler<'a> {
                 Some((Operand::Column, *column as u16, valid))
             }
             Node::Constant(constant) => {
+                if may_overflow(typed) {
+                    return unsupported("constants of more than 64 bits in the interpreter");
+                }
                 let at = self.argument(Argument::Low(*constant));
                 Some((Operand::Argument, at, NONE))
             }
@@ -185,19 +188,19 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// An operator on two values.
-    fn binary(&mut self, op: RowOp, d: u16, a: &'a Typed, b: &'a Typed) -> Result<()> {
+    /// An operator on two values. `how` is 0 or [`CHECKED`].
+    fn binary(&mut self, op: RowOp, how: u8, d: u16, a: &'a Typed, b: &'a Typed) -> Result<()> {
         if let Some((from, index, valid)) = self.operand(b)? {
             // computed values stay where they are
             self.value(a)?;
-            self.at_rows(op, from as u8, [index, valid, d]);
+            self.at_rows(op, from as u8 | how, [index, valid, d]);
             return Ok(());
         }
         self.value(b)?;
         let (slot, valid) = (self.slot(), self.flag());
         self.at_rows(RowOp::Save, 0, [slot, valid, 0]);
         self.value(a)?;
-        self.at_rows(op, Operand::Slot as u8, [slot, valid, d]);
+        self.at_rows(op, Operand::Slot as u8 | how, [slot, valid, d]);
         self.free(slot);
         Ok(())
     }
@@ -216,7 +219,13 @@ impl<'a> Assembler<'a> {
                     Type::F32 => 16,
                     _ => 0,
                 };
-                self.binary(RowOp::Compare, kind + comparison_number(comparison), a, b)?;
+                self.binary(
+                    RowOp::Compare,
+                    0,
+                    kind + comparison_number(comparison),
+                    a,
+                    b,
+                )?;
             }
             (Op::And, _) => self.logic(operands, RowOp::And)?,
             (Op::Or, _) => self.logic(operands, RowOp::Or)?,
@@ -236,7 +245,7 @@ impl<'a> Assembler<'a> {
             }
             (Op::Negate, [part]) => self.negate(typed, part, wraps)?,
             (Op::Cast(_), [part]) => self.cast(typed.of, part)?,
-            (Op::Average, [sum, count]) => self.binary(RowOp::Average, 0, sum, count)?,
+            (Op::Average, [sum, count]) => self.binary(RowOp::Average, 0, 0, sum, count)?,
             (Op::Rounded(_), [part]) => {
                 self.value(part)?;
                 self.at_rows(RowOp::Convert, Conversion::Round as u8, [0; 3]);
@@ -282,7 +291,7 @@ impl<'a> Assembler<'a> {
                 Arithmetic::Remainder => return unsupported("remainders of floats"),
             };
             let single = if typed.of == Type::F32 { SINGLE } else { 0 };
-            return self.binary(RowOp::Float, single + number, a, b);
+            return self.binary(RowOp::Float, 0, single + number, a, b);
         }
         let op = match operation {
             Arithmetic::Add => RowOp::Add,
@@ -291,7 +300,8 @@ impl<'a> Assembler<'a> {
             Arithmetic::Divide => RowOp::Divide,
             Arithmetic::Remainder => RowOp::Remainder,
         };
-        self.binary(op, 0, a, b)
+        let how = if may_overflow(typed) { CHECKED } else { 0 };
+        self.binary(op, how, 0, a, b)
     }
 
     fn negate(&mut self, typed: &Typed, part: &'a Typed, wraps: bool) -> Result<()> {
@@ -301,7 +311,9 @@ impl<'a> Assembler<'a> {
             return Ok(());
         }
         let minus = self.argument(Argument::Word(u64::MAX));
-        self.at_rows(RowOp::Multiply, Operand::Argument as u8, [minus, NONE, 0]);
+        let how = if may_overflow(typed) { CHECKED } else { 0 };
+        let from = Operand::Argument as u8 | how;
+        self.at_rows(RowOp::Multiply, from, [minus, NONE, 0]);
         if wraps {
             self.at_rows(RowOp::Wrap, value_type(typed.of) as u8, [0; 3]);
         }

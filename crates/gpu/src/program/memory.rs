@@ -3,6 +3,7 @@
 use vectile_kernels::ColumnTraits;
 use vectile_kernels::program::{DENSE_ROWS, LIST_BYTES};
 
+use super::MOST_PROGRAM_WARPS;
 use crate::kernel::KernelPlan;
 
 /// Bytes of a word of each lane.
@@ -15,8 +16,6 @@ const SLOT_BYTES: u32 = DENSE_ROWS * WORD_BYTES;
 const DECODED_BYTES: usize = 1024 * 8;
 /// Most bytes of a block's slots in shared memory. More leave too few warps on a multiprocessor.
 const SLOT_SHARE: u32 = 48 << 10;
-/// Most warps of a block: the interpreter's registers allow no more.
-const MOST_WARPS: u32 = 8;
 
 /// Where a warp has its memory.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +36,7 @@ pub(super) struct WarpMemory {
 impl WarpMemory {
     /// Lays out memory for accumulators of so many words, flags, slots, and columns that are decoded.
     pub fn new(plan: &KernelPlan, kept_words: u32, flags: u32, slots: u32, decoded: usize) -> Self {
-        let warps = plan.warps.min(MOST_WARPS);
+        let warps = plan.warps.min(MOST_PROGRAM_WARPS);
         let tile = plan.columns.iter().map(|column| tile_bytes(&column.traits));
         let tile = tile.max().unwrap_or(0);
         let flags_at = kept_words * WORD_BYTES;

@@ -18,6 +18,8 @@ use crate::kernel::KernelPlan;
 
 /// Most bytes of shared memory of a block: every device has more.
 const SHARED_BYTES: u32 = 64 << 10;
+/// Most warps of a block: the interpreter's registers allow no more.
+pub(crate) const MOST_PROGRAM_WARPS: u32 = 8;
 /// The name of the kernel that runs programs.
 pub(crate) const NAME: &str = "interpret";
 
@@ -32,6 +34,8 @@ pub(crate) struct Program {
     pub warp_bytes: u32,
     /// Bytes of global memory of a warp.
     pub scratch_bytes: usize,
+    /// True if some number may not fit 64 bits. Then the interpreter says so, and the results are of no use.
+    pub is_checked: bool,
 }
 
 impl Program {

@@ -7,7 +7,7 @@ use vectile_kernels::program::{
 };
 use vectile_pipeline::Type;
 
-use super::assembler::{Assembler, check_column, may_be_decoded, unsupported, value_type};
+use super::assembler::{Assembler, may_be_decoded, unsupported, value_type};
 use crate::error::Result;
 use crate::kernel::{
     Accumulator, AccumulatorLocation, AccumulatorSlot, Accumulators, Argument, Field, GroupsPlan,
@@ -25,7 +25,7 @@ impl<'a> Assembler<'a> {
     ) -> Result<()> {
         self.outputs = vec![(Type::Bool, false); columns];
         if !copied.is_empty() {
-            self.copied(copied)?;
+            self.copied(copied);
         }
         for (rows, indices) in loops {
             self.body(rows, VectorOp::Loop, |this| {
@@ -55,9 +55,8 @@ impl<'a> Assembler<'a> {
     }
 
     /// Copies columns to outputs as they are: (index of the output, column).
-    fn copied(&mut self, copied: &[(usize, usize)]) -> Result<()> {
+    fn copied(&mut self, copied: &[(usize, usize)]) {
         for (_, column) in copied {
-            check_column(&self.plan.columns[*column])?;
             if may_be_decoded(self.traits(*column)) {
                 self.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
             }
@@ -77,7 +76,12 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::Write, of, [index as u16, place, 0]);
         }
         self.code[start].rest[0] = self.next();
-        Ok(())
+    }
+
+    /// Lengths of strings of the only column, or codes.
+    pub fn lengths(&mut self) {
+        let is_nullable = self.traits(0).nullable();
+        self.at_vector(VectorOp::Lengths, 0, [0, 0, is_nullable.into()]);
     }
 
     // ---- totals ----
@@ -92,7 +96,7 @@ impl<'a> Assembler<'a> {
         self.groups = 1;
         let mut at = vec![];
         for (index, slot) in accumulators.all.iter().enumerate() {
-            let kind = kind(slot.accumulator)?;
+            let kind = kind(slot.accumulator);
             at.push(self.group_words);
             self.describe(kind, self.group_words, None, index);
             self.group_words += words(kind);
@@ -102,6 +106,7 @@ impl<'a> Assembler<'a> {
             self.at_vector(VectorOp::Count, 0, [0, NONE, 0]);
         }
         for (rows, of_loop) in loops {
+            check_order(accumulators, rows)?;
             self.body(rows, VectorOp::Loop, |this| {
                 if is_combined {
                     this.at_rows(RowOp::Constant, 1, [0; 3]);
@@ -125,7 +130,7 @@ impl<'a> Assembler<'a> {
                     if this.prepare(accumulator, of) {
                         current = None;
                     }
-                    let kind = kind(accumulator)? as u8;
+                    let kind = kind(accumulator) as u8;
                     this.at_rows(RowOp::AddToTotal, kind, [0, at[index], 0]);
                 }
                 Ok(())
@@ -169,8 +174,9 @@ impl<'a> Assembler<'a> {
 
     pub fn groups(&mut self, plan: &'a GroupsPlan) -> Result<()> {
         let accumulators = &plan.accumulators;
+        check_order(accumulators, &plan.rows)?;
         match &plan.threads {
-            Some(threads) => self.threads(threads, accumulators)?,
+            Some(threads) => self.threads(threads, accumulators),
             None => {
                 let (first, count) = accumulators.words();
                 if plan.strategy == Strategy::Shared {
@@ -178,7 +184,7 @@ impl<'a> Assembler<'a> {
                     self.group_words = count as u16;
                 }
                 for (index, (slot, at)) in accumulators.all.iter().zip(first).enumerate() {
-                    let kind = table_kind(slot.accumulator)?;
+                    let kind = table_kind(slot.accumulator);
                     self.describe(kind, at as u16, None, index);
                 }
             }
@@ -246,7 +252,7 @@ impl<'a> Assembler<'a> {
     }
 
     /// The places of accumulators of threads.
-    fn threads(&mut self, plan: &ThreadsPlan, accumulators: &Accumulators) -> Result<()> {
+    fn threads(&mut self, plan: &ThreadsPlan, accumulators: &Accumulators) {
         self.grouped = Grouped::Threads;
         self.groups = plan.groups as u16;
         self.group_words = plan.words as u16;
@@ -259,7 +265,7 @@ impl<'a> Assembler<'a> {
                     let kind = AccumulatorKind::Field;
                     (field.word, field.first, kind, Some(field), index)
                 }
-                AccumulatorLocation::Own(word) => (word, 0, kind(slot.accumulator)?, None, index),
+                AccumulatorLocation::Own(word) => (word, 0, kind(slot.accumulator), None, index),
             });
         }
         // fields of a word follow each other, the lowest first
@@ -267,7 +273,6 @@ impl<'a> Assembler<'a> {
         for (word, _, kind, field, index) in all {
             self.describe(kind, word as u16, field, index);
         }
-        Ok(())
     }
 
     fn add_to_threads(
@@ -286,7 +291,7 @@ impl<'a> Assembler<'a> {
                     let field = plan.fields[field];
                     (AccumulatorKind::Field, field.word, field.first)
                 }
-                AccumulatorLocation::Own(word) => (kind(slot.accumulator)?, word, 0),
+                AccumulatorLocation::Own(word) => (kind(slot.accumulator), word, 0),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, word as u16, first as u16];
@@ -347,7 +352,7 @@ impl<'a> Assembler<'a> {
                 // in shared memory, rows of a launch fit 32 bits
                 Accumulator::Count { wide: false } if is_shared => AccumulatorKind::Count,
                 Accumulator::Count { .. } => AccumulatorKind::Sum,
-                other => table_kind(other)?,
+                other => table_kind(other),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, is_shared.into(), word as u16];
@@ -357,27 +362,35 @@ impl<'a> Assembler<'a> {
     }
 }
 
+/// # Errors
+///
+/// [`Error::Unsupported`](crate::Error::Unsupported) for sums of floats over matches of rows: rounds of several rows at a
+/// time add them in another order than a generated kernel.
+fn check_order(accumulators: &Accumulators, rows: &RowLoop) -> Result<()> {
+    match rows.combined.is_some() && accumulators.are_ordered() {
+        true => unsupported("sums of floats over several matches in the interpreter"),
+        false => Ok(()),
+    }
+}
+
 /// How threads keep an accumulator.
-fn kind(accumulator: Accumulator) -> Result<AccumulatorKind> {
-    Ok(match accumulator {
-        Accumulator::Min(Type::I128) | Accumulator::Max(Type::I128) => {
-            return unsupported("numbers of more than 64 bits in the interpreter");
-        }
+fn kind(accumulator: Accumulator) -> AccumulatorKind {
+    match accumulator {
         Accumulator::Count { .. } => AccumulatorKind::Count,
         Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
         Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
         Accumulator::FloatSum => AccumulatorKind::FloatSum,
         Accumulator::Min(_) => AccumulatorKind::Min,
         Accumulator::Max(_) => AccumulatorKind::Max,
-    })
+    }
 }
 
 /// How tables keep it.
-fn table_kind(accumulator: Accumulator) -> Result<AccumulatorKind> {
-    Ok(match kind(accumulator)? {
+fn table_kind(accumulator: Accumulator) -> AccumulatorKind {
+    match kind(accumulator) {
         AccumulatorKind::Min | AccumulatorKind::Max => AccumulatorKind::Raise,
         other => other,
-    })
+    }
 }
 
 /// Words of an accumulator of a thread.

@@ -2,7 +2,7 @@
 
 use vectile_kernels::program::{FIND_HASHED, NONE, Operand, RowOp, VectorOp};
 
-use super::assembler::{Assembler, check_column, may_be_decoded, unsupported};
+use super::assembler::{Assembler, may_be_decoded, unsupported};
 use crate::error::Result;
 use crate::kernel::{Combined, ListPlan, RowLoop, SparseAccess, Typed};
 
@@ -74,7 +74,6 @@ impl<'a> Assembler<'a> {
                 .map(|table| this.plan.tables[*table].column);
             let read: Vec<usize> = rows.columns.iter().copied().chain(keys).collect();
             for column in &read {
-                check_column(&this.plan.columns[*column])?;
                 if may_be_decoded(this.traits(*column)) {
                     this.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
                 }
@@ -202,8 +201,9 @@ impl<'a> Assembler<'a> {
 
     /// Begins a repetition for as many rounds as a slot says. Returns its instruction and the flag of rounds.
     fn begin(&mut self, times: u16) -> (u16, u16) {
-        let (rows, round) = (self.flag(), self.flag());
-        debug_assert_eq!(round, rows + 1);
+        // the count of rounds takes two flags behind that of rows
+        let [rows, round, high] = [self.flag(), self.flag(), self.flag()];
+        debug_assert_eq!([round, high], [rows + 1, rows + 2]);
         let start = self.next();
         self.at_rows(RowOp::Begin, 0, [times, rows, 0]);
         (start, round)

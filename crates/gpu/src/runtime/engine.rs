@@ -597,6 +597,11 @@ impl Engine {
         self.kernels.interpreted(plan, &*self.driver, may_compile)
     }
 
+    /// Leaves a plan to generated kernels from now on.
+    pub(crate) fn refuse_program(&self, plan: &KernelPlan, reason: &str) {
+        self.kernels.refuse(plan, reason);
+    }
+
     /// How kernels are chosen.
     pub(crate) fn tier(&self) -> Tier {
         Tier::of(self.tier.load(Ordering::Relaxed))

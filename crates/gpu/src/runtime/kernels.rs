@@ -178,19 +178,27 @@ impl Kernels {
         may_compile: bool,
     ) -> Result<Arc<Loaded>> {
         let (slot, _) = lock(&self.programs).slot(plan, self.most);
+        // before the slot is locked: this may take long, and others may not wait
+        let kernel = self.fixed(FixedKernel::Interpret, driver, may_compile)?;
         let mut slot = lock(&slot);
-        if let Some(Ok(known)) = &*slot {
-            return Ok(Arc::clone(known));
+        if let Some(known) = &*slot {
+            return known.clone().map_err(Error::Unsupported);
         }
         let (program, layout) = assemble(plan)?;
         let loaded = Arc::new(Loaded {
-            kernel: self.fixed(FixedKernel::Interpret, driver, may_compile)?,
+            kernel,
             layout,
             program: Some(program),
             entries: Mutex::default(),
         });
         *slot = Some(Ok(Arc::clone(&loaded)));
         Ok(loaded)
+    }
+
+    /// Leaves a plan to generated kernels from now on.
+    pub fn refuse(&self, plan: &KernelPlan, reason: &str) {
+        let (slot, _) = lock(&self.programs).slot(plan, self.most);
+        *lock(&slot) = Some(Err(reason.into()));
     }
 
     /// A kernel that no plan describes.
