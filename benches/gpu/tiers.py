@@ -77,6 +77,8 @@ def main():
     parser.add_argument("--queries")
     parser.add_argument("--mode", default="on", choices=["on", "require"])
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--cache", help="a folder with kernels of earlier runs")
+    parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
@@ -87,7 +89,11 @@ def main():
     results = {}
     for kind in ["off", *KINDS]:
         with tempfile.TemporaryDirectory() as folder:
-            results[kind] = asked(options, files, kind, folder)
+            if kind in ["off", *options.kinds.split(",")]:
+                results[kind] = asked(options, files, kind, options.cache or folder)
+            else:
+                # in its place
+                results[kind] = {name: {**facts, "kernel": 0} for name, facts in results[KINDS[0]].items()}
     print(f"{options.benchmark}, scale {options.scale:g}, {os.cpu_count()} cores, mode {options.mode}; milliseconds\n")
     print(f"{'query':<6}{'cpu':>9}" + "".join(f"{title:>12}" for title in ["interp new", "warm", "kernel", "gen new", "warm", "kernel", "ratio"]))
     ratios, differ = [], []
