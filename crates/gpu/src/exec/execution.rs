@@ -297,10 +297,10 @@ impl Execution {
             Tier::Interpreted => return Ok((engine.interpreted(plan, self.may_compile)?, false)),
             Tier::Auto => {}
         }
-        match engine.find_kernel(plan) {
-            Err(Error::NotCompiled) => {}
+        let missing = match engine.find_kernel(plan) {
+            Err(missing @ (Error::NotCompiled | Error::NoCompiler(_))) => missing,
             found => return Ok((found?, false)),
-        }
+        };
         let bitmaps = std::mem::take(&mut plan.bitmaps);
         facts.is_interpreted = true;
         let (mut other, other_bindings) = self.plan(batch, &facts, plan.task)?;
@@ -319,7 +319,7 @@ impl Execution {
             }
             Err(Error::Unsupported(_)) => match self.may_compile {
                 true => engine.kernel(plan),
-                false => Err(Error::NotCompiled),
+                false => Err(missing),
             },
             Err(error) => Err(error),
         }

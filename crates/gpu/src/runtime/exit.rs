@@ -16,6 +16,8 @@ use crate::error::{Error, Result};
 const MOST: Duration = Duration::from_secs(1);
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Threads that wait for calls.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
 
 /// Guard of a driver or compiler call on this thread.
@@ -99,6 +101,13 @@ pub(super) fn wait_at_exit() {
 
 /// Waits until no thread of this crate calls driver or compiler. Returns true if that took at most `most`. Blocks.
 pub fn is_done_within(most: Duration) -> bool {
+    WAITING.fetch_add(1, Ordering::SeqCst);
+    let is_done = wait_until_done(most);
+    WAITING.fetch_sub(1, Ordering::SeqCst);
+    is_done
+}
+
+fn wait_until_done(most: Duration) -> bool {
     let begun = Instant::now();
     while CALLS.load(Ordering::SeqCst) > 0 {
         if begun.elapsed() > most {
@@ -107,6 +116,11 @@ pub fn is_done_within(most: Duration) -> bool {
         thread::sleep(Duration::from_millis(1));
     }
     true
+}
+
+/// True while a thread is in [`is_done_within`]. Work of many calls that nobody waits for must stop then.
+pub(super) fn is_awaited() -> bool {
+    WAITING.load(Ordering::SeqCst) > 0
 }
 
 #[cfg(test)]

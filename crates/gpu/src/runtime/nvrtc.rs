@@ -19,7 +19,7 @@ use std::thread::{self, ScopedJoinHandle};
 
 use libloading::Library;
 
-use self::calls::{COMPILATION_FAILED, Calls, OUT_OF_MEMORY, SUCCESS};
+use self::calls::{COMPILATION_FAILED, Calls, OUT_OF_MEMORY, ProgramGuard, SUCCESS};
 pub use self::files::NVRTC_VARIABLE;
 use self::files::{build_of, builtins_of, candidates, file_of};
 pub use self::resources::Resources;
@@ -199,7 +199,13 @@ impl Nvrtc {
         self.compile_on(cores, source, capability)
     }
 
-    fn compile_on(&self, cores: usize, source: &str, capability: (u32, u32)) -> Result<Cubin> {
+    /// As [`Nvrtc::compile`], with that many cores.
+    pub(crate) fn compile_on(
+        &self,
+        cores: usize,
+        source: &str,
+        capability: (u32, u32),
+    ) -> Result<Cubin> {
         let _guard = CallGuard::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
@@ -228,19 +234,30 @@ impl Nvrtc {
         })
     }
 
-    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own cache omits the
-    /// log of resources, and this crate has a cache.
+    /// Compiles CUDA C++ to PTX, which drivers compile for devices of that compute capability and of later ones. A text,
+    /// with the zero at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`] with the compiler's log.
+    pub(crate) fn compile_ptx(&self, source: &str, capability: (u32, u32)) -> Result<Vec<u8>> {
+        let _guard = CallGuard::begin()?;
+        let options = self.options_for("compute", capability);
+        let (ptx, _) = self.run(source, options, |program| program.ptx())?;
+        Ok(ptx)
+    }
+
+    /// Options for machine code. The log tells resources.
     fn options(&self, capability: (u32, u32)) -> Vec<String> {
-        let (major, minor) = capability;
-        let mut options = vec![
-            format!("--gpu-architecture=sm_{major}{minor}"),
-            "--std=c++17".to_string(),
-            "--device-int128".to_string(),
-            "--fmad=false".to_string(),
-            // generic lambdas cannot be device code otherwise
-            "--device-as-default-execution-space".to_string(),
-            "--ptxas-options=-v".to_string(),
-        ];
+        let mut options = self.options_for("sm", capability);
+        options.push("--ptxas-options=-v".to_string());
+        options
+    }
+
+    /// NVRTC's own cache omits the log of resources, and this crate has a cache.
+    fn options_for(&self, kind: &str, (major, minor): (u32, u32)) -> Vec<String> {
+        let mut options = vec![format!("--gpu-architecture={kind}_{major}{minor}")];
+        options.extend(OPTIONS.map(str::to_string));
         if self.version() >= FIRST_WITH_CACHE {
             options.push("--no-cache".to_string());
         }
@@ -248,6 +265,21 @@ impl Nvrtc {
     }
 
     fn compile_with(&self, source: &str, options: Vec<String>) -> Result<Cubin> {
+        let (bytes, log) = self.run(source, options, |program| program.cubin())?;
+        Ok(Cubin {
+            bytes,
+            resources: Resources::parse(&log),
+            log,
+        })
+    }
+
+    /// What `read` reads of the compiled program, and the compiler's log.
+    fn run<T>(
+        &self,
+        source: &str,
+        options: Vec<String>,
+        read: impl FnOnce(&ProgramGuard<'_>) -> Result<T>,
+    ) -> Result<(T, String)> {
         let refused = |error: std::ffi::NulError| Error::Compile {
             log: error.to_string(),
         };
@@ -269,13 +301,18 @@ impl Nvrtc {
                 return Err(Error::Compile { log });
             }
         }
-        Ok(Cubin {
-            bytes: program.cubin()?,
-            resources: Resources::parse(&log),
-            log,
-        })
+        Ok((read(&program)?, log))
     }
 }
+
+/// Options for every target. `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU.
+pub(crate) const OPTIONS: [&str; 4] = [
+    "--std=c++17",
+    "--device-int128",
+    "--fmad=false",
+    // generic lambdas cannot be device code otherwise
+    "--device-as-default-execution-space",
+];
 
 /// Advice for users without a compiler.
 const ADVICE: &str = "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name \
@@ -354,6 +391,16 @@ extern "C" __global__ void nothing() {}
             assert_eq!(named("nothing").shared, 0);
             assert_eq!(cubin.resources.len(), 2);
         }
+    }
+
+    #[test]
+    fn ptx_is_a_text_for_drivers() {
+        let Some(nvrtc) = compiler() else { return };
+        let ptx = nvrtc.compile_ptx(SOURCE, (8, 0)).unwrap();
+        let text = CString::from_vec_with_nul(ptx).unwrap().into_string();
+        let text = text.unwrap();
+        assert!(text.contains(".target sm_80"), "{text}");
+        assert!(text.contains(".entry add("), "{text}");
     }
 
     #[test]
