@@ -7,7 +7,6 @@ use std::{fmt, io};
 
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
-use tokio::runtime::Handle;
 use vectile_gpu::{Cuda, Engine, Tier};
 
 use super::background::{Background, Kind, Session};
@@ -133,10 +132,8 @@ impl Gpu {
     /// its first query can use the device; otherwise the first query for which a GPU would pay opens it.
     pub fn open_in_background(&self) {
         if self.opened().is_none() {
-            let (gpu, runtime) = (self.clone(), Handle::try_current().ok());
+            let gpu = self.clone();
             let open = move || {
-                // the runtime of the caller waits for kernels that are being compiled
-                let _entered = runtime.as_ref().map(Handle::enter);
                 if let Ok(device) = gpu.open() {
                     gpu.prepare_kernels(&device);
                 }

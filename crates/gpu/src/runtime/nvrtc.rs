@@ -14,7 +14,7 @@ use std::ffi::CString;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 
 use libloading::Library;
@@ -25,7 +25,7 @@ use self::files::{build_of, builtins_of, candidates, file_of};
 pub use self::resources::Resources;
 use super::cache::Key;
 use super::calls::driver_version;
-use super::exit::{CallGuard, wait_at_exit};
+use super::exit::{CallGuard, is_unawaited, wait_at_exit};
 use crate::error::{Error, Result};
 
 /// The compiler of this process, loaded by the first call.
@@ -206,6 +206,9 @@ impl Nvrtc {
         source: &str,
         capability: (u32, u32),
     ) -> Result<Cubin> {
+        if is_unawaited() {
+            self.compile_first(capability)?;
+        }
         let _guard = CallGuard::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
@@ -232,6 +235,19 @@ impl Nvrtc {
             let is_better = spilled(&most) < spilled(&first);
             Ok(if is_better { most } else { first })
         })
+    }
+
+    /// Compiles an empty kernel if none has been compiled yet: the end of the process has to wait for the first one.
+    fn compile_first(&self, capability: (u32, u32)) -> Result<()> {
+        if FIRST.is_completed() {
+            return Ok(());
+        }
+        let _guard = CallGuard::begin_awaited()?;
+        self.compile_with(
+            "extern \"C\" __global__ void nothing() {}",
+            self.options(capability),
+        )
+        .map(drop)
     }
 
     /// Compiles CUDA C++ to PTX, which drivers compile for devices of that compute capability and of later ones. A text,
@@ -288,6 +304,7 @@ impl Nvrtc {
         let options = options.collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let program = self.calls.program(&source)?;
         let result = program.compile(&options);
+        FIRST.call_once(wait_at_exit);
         let log = program.log()?;
         match result {
             SUCCESS => (),
@@ -304,6 +321,9 @@ impl Nvrtc {
         Ok((read(&program)?, log))
     }
 }
+
+/// The first compilation registers exit handlers, which must run after ours: those are registered again.
+static FIRST: Once = Once::new();
 
 /// Options for every target. `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU.
 pub(crate) const OPTIONS: [&str; 4] = [
@@ -344,9 +364,12 @@ fn with_source(error: &libloading::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::env;
+    use std::process::Command;
+    use std::time::Duration;
 
     use super::files::in_directory;
     use super::*;
+    use crate::runtime::exit::unawaited;
 
     /// The compiler, if there is one. Where `VECTILE_TEST_GPU` is set, there must be one.
     fn compiler() -> Option<&'static Nvrtc> {
@@ -401,6 +424,40 @@ extern "C" __global__ void nothing() {}
         let text = text.unwrap();
         assert!(text.contains(".target sm_80"), "{text}");
         assert!(text.contains(".entry add("), "{text}");
+    }
+
+    /// In a process of its own.
+    #[test]
+    fn a_process_may_end_while_a_kernel_is_compiled_ahead() {
+        const VARIABLE: &str = "VECTILE_TEST_AHEAD";
+        let test = concat!(
+            module_path!(),
+            "::a_process_may_end_while_a_kernel_is_compiled_ahead"
+        );
+        let test = test.split_once("::").unwrap().1;
+        let Some(nvrtc) = compiler() else { return };
+        if env::var_os(VARIABLE).is_some() {
+            // takes seconds
+            let lines = (1..20_000).map(|i| format!("x = x * {i} + (x >> {});\n", i % 31));
+            let body: String = lines.collect();
+            let source =
+                format!("extern \"C\" __global__ void k(int *p) {{ int x = *p; {body} *p = x; }}");
+            thread::spawn(move || {
+                let compiled = unawaited(|| nvrtc.compile_on(1, &source, (9, 0)));
+                println!("compiled {}", compiled.is_ok());
+            });
+            while !FIRST.is_completed() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(100));
+            std::process::exit(7);
+        }
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]);
+        let output = command.env(VARIABLE, "1").output().unwrap();
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(output.status.code(), Some(7), "{err}");
+        assert!(!out.contains("compiled"), "{out}");
     }
 
     #[test]

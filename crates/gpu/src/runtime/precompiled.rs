@@ -132,44 +132,44 @@ impl Precompiled {
 mod tests {
     use super::*;
 
-    /// One target, so that it takes seconds.
-    fn archived(target: Target) -> Option<Vec<u8>> {
-        let nvrtc = nvrtc().inspect_err(|error| eprintln!("skipped: {error}"));
-        let nvrtc = nvrtc.ok()?;
-        let compiled = FixedKernel::all().map(|kernel| compile(nvrtc, kernel, target).unwrap());
-        Some(write(nvrtc.version(), &compiled.collect::<Vec<_>>()))
+    #[test]
+    fn targets_have_every_fixed_kernel() {
+        let [sm_80, sm_90] = [Target::Cubin((8, 0)), Target::Cubin((9, 0))];
+        let archived = |kernel: FixedKernel, target| {
+            Archived::new(kernel.name(), &kernel.source(), target, b"code").unwrap()
+        };
+        let mut all: Vec<Archived> = FixedKernel::all()
+            .flat_map(|kernel| [sm_80, sm_90].map(|target| archived(kernel, target)))
+            .collect();
+        let targets = |all: &[Archived]| {
+            let bytes = write((12, 8), all);
+            Precompiled::of(&Archive::parse(&bytes).unwrap()).targets
+        };
+        assert_eq!(targets(&all), [sm_80, sm_90]);
+        all.pop();
+        assert_eq!(targets(&all), [sm_80]);
     }
 
     #[test]
-    fn every_fixed_kernel_is_archived() {
-        let target = Target::Cubin((9, 0));
-        let Some(bytes) = archived(target) else {
+    fn kernels_are_compiled_for_a_target() {
+        let Ok(nvrtc) = nvrtc().inspect_err(|error| eprintln!("skipped: {error}")) else {
             return;
         };
+        let [cubin, ptx] = [Target::Cubin((9, 0)), Target::Ptx(PTX_CAPABILITY)];
+        let kernel = FixedKernel::Build;
+        let compiled = [cubin, ptx].map(|target| compile(nvrtc, kernel, target).unwrap());
+        let bytes = write(nvrtc.version(), &compiled);
         let archive = Archive::parse(&bytes).unwrap();
         archive.check().unwrap();
-        assert_eq!(Precompiled::of(&archive).targets, [target]);
+        let (name, source) = (kernel.name(), kernel.source());
         let h100 = Platform {
             capability: (9, 0),
-            driver: archive.compiler(),
+            driver: nvrtc.version(),
         };
-        for kernel in FixedKernel::all() {
-            let (name, source) = (kernel.name(), kernel.source());
-            let cubin = archive.cubin(name, &source, h100).unwrap();
-            assert!(cubin.starts_with(b"\x7fELF"), "{kernel:?}");
-            assert_eq!(archive.ptx(name, &source, h100), None);
-        }
-    }
-
-    #[test]
-    fn every_fixed_kernel_has_ptx() {
-        let target = Target::Ptx(PTX_CAPABILITY);
-        let Some(bytes) = archived(target) else {
-            return;
-        };
-        let archive = Archive::parse(&bytes).unwrap();
-        archive.check().unwrap();
-        assert_eq!(Precompiled::of(&archive).targets, [target]);
+        let cubin = archive.cubin(name, &source, h100).unwrap();
+        assert!(cubin.starts_with(b"\x7fELF"));
+        let ptx = archive.ptx(name, &source, h100).unwrap();
+        assert!(ptx.ends_with(b"\0"));
     }
 
     #[test]
