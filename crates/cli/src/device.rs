@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use clap::Args;
-use vectile_gpu::{Bandwidth, Cuda, DeviceInfo, Driver, Error, Survey, measure};
+use vectile_gpu::{Bandwidth, Cuda, DeviceInfo, Driver, Error, Survey, Target, measure};
 
 use crate::error::{CliError, Result};
 use crate::text::{self, Align, TextTable, bytes};
@@ -39,12 +39,23 @@ pub fn run(args: &DeviceArgs) -> Result<()> {
     write_software(&survey, &mut out)?;
     write_devices(&devices, &mut out)?;
     match verdict {
-        Verdict::Used(ordinal) => writeln!(out, "queries can use device {ordinal}")?,
+        Verdict::Used(ordinal) => {
+            writeln!(out, "queries can use device {ordinal}{}", limit(&survey))?
+        }
         Verdict::Unused(why) => {
             writeln!(out, "no GPU is used: {why}; queries run on the CPU")?;
         }
     }
     Ok(out.flush()?)
+}
+
+/// What a usable device cannot do.
+fn limit(survey: &Survey) -> String {
+    match &survey.nvrtc {
+        Ok(_) => String::new(),
+        Err(Error::Unavailable(why)) => format!(", with embedded kernels alone: {why}"),
+        Err(why) => format!(", with embedded kernels alone: {why}"),
+    }
 }
 
 /// The result of the check: a device that queries use, or the reasons against.
@@ -126,12 +137,23 @@ fn write_software(survey: &Survey, out: &mut dyn Write) -> Result<()> {
         }
         Err(_) => "not found".to_string(),
     };
+    let embedded = match &survey.embedded {
+        Ok(None) => "none".to_string(),
+        Ok(Some(kernels)) if kernels.targets.is_empty() => "none of this version".to_string(),
+        Ok(Some(kernels)) => {
+            let targets: Vec<String> = kernels.targets.iter().map(Target::to_string).collect();
+            let compiler = version(kernels.compiler);
+            format!("for {}, by NVRTC {compiler}", targets.join(", "))
+        }
+        Err(why) => format!("none: {why}"),
+    };
     let cache = match &survey.cache {
         Ok(directory) => directory.display().to_string(),
         Err(why) => format!("not kept: {why}"),
     };
     writeln!(out, "driver   {driver}")?;
     writeln!(out, "NVRTC    {nvrtc}")?;
+    writeln!(out, "embedded {embedded}")?;
     writeln!(out, "kernels  {cache}")?;
     Ok(writeln!(out)?)
 }
@@ -179,7 +201,7 @@ fn device_row(device: &Device) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use vectile_gpu::{DriverInfo, NvrtcInfo};
+    use vectile_gpu::{ArchiveError, DriverInfo, NvrtcInfo, Precompiled};
 
     use super::*;
 
@@ -212,6 +234,7 @@ mod tests {
                 release: Some("580.95.05".to_string()),
             }),
             nvrtc,
+            embedded: Ok(None),
             cache: Ok("/caches/kernels".into()),
             devices: Ok(vec![Ok(h200(None).info)]),
         }
@@ -232,6 +255,7 @@ mod tests {
         let expected = "\
 driver   for CUDA 13.0, release 580.95.05
 NVRTC    13.0, /cuda/lib64/libnvrtc.so.13
+embedded none
 kernels  /caches/kernels
 
 device  name         capability  multiprocessors    memory      free       read  from host    to host
@@ -241,6 +265,41 @@ device  name         capability  multiprocessors    memory      free       read 
 
 ";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn embedded_kernels_are_listed() {
+        let line = |embedded| {
+            let mut out = Vec::new();
+            let survey = Survey {
+                embedded,
+                ..survey(nvrtc())
+            };
+            write_software(&survey, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            text.lines().nth(2).unwrap().to_string()
+        };
+        let of = |targets: &[Target]| {
+            Ok(Some(Precompiled {
+                compiler: (12, 8),
+                targets: targets.to_vec(),
+            }))
+        };
+        let both = of(&[Target::Cubin((9, 0)), Target::Ptx((8, 0))]);
+        let shown = "embedded for sm_90, compute_80, by NVRTC 12.8";
+        assert_eq!(line(both), shown);
+        assert_eq!(line(of(&[])), "embedded none of this version");
+        let damaged = Err(ArchiveError::Directory);
+        let shown = "embedded none: the directory of kernels is damaged";
+        assert_eq!(line(damaged), shown);
+    }
+
+    #[test]
+    fn a_device_without_a_compiler_is_limited() {
+        assert_eq!(limit(&survey(nvrtc())), "");
+        let missing = survey(Err(Error::Unavailable("no NVRTC".to_string())));
+        let limit = limit(&missing);
+        assert_eq!(limit, ", with embedded kernels alone: no NVRTC");
     }
 
     #[test]

@@ -52,6 +52,14 @@ pub(crate) fn is_unsupported(error: &DataFusionError) -> bool {
     })
 }
 
+/// True if there is neither a kernel nor a compiler for it.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_without_compiler(error: &DataFusionError) -> bool {
+    is(error, |error| {
+        matches!(error, vectile_gpu::Error::NoCompiler(_))
+    })
+}
+
 /// True for defects of Vectile, which neither query, data nor device cause.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_internal(error: &DataFusionError) -> bool {

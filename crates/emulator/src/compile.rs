@@ -105,12 +105,12 @@ impl Compiler {
         let stem = format!("{name}-{:016x}", hasher.finish());
 
         let library = self.cache.join(format!("{stem}.so"));
-        let from_disk = library.exists();
-        if !from_disk {
+        let is_found = library.exists();
+        if !is_found {
             self.build(&unit, &flags, &stem, &library)?;
         }
         let kernel = Arc::new(CpuKernel::load(&library, name)?);
-        Ok(Compiled { kernel, from_disk })
+        Ok(Compiled { kernel, is_found })
     }
 
     fn flags(&self, name: &str) -> Vec<String> {

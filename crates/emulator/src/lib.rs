@@ -49,14 +49,25 @@ const DEFAULT_MEMORY: u64 = 4 << 30;
 /// Few, so that grids stay small.
 const MULTIPROCESSORS: u32 = 2;
 
+/// The name of queries' kernels.
+const GENERATED: &str = "scan";
+
 /// A device that runs kernels on the calling thread.
 #[derive(Debug)]
 pub struct CpuDevice {
     info: DeviceInfo,
     compiler: Compiler,
     shared: Arc<Shared>,
-    /// True if no kernel compiles.
-    is_broken: bool,
+    compiles: Compiles,
+}
+
+/// The kernels that compile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Compiles {
+    All,
+    /// Those that are the same for every query.
+    Fixed,
+    None,
 }
 
 impl CpuDevice {
@@ -83,7 +94,7 @@ impl CpuDevice {
                 is_emulated: true,
             },
             compiler: Compiler::new()?,
-            is_broken: false,
+            compiles: Compiles::All,
             shared: Arc::new(Shared {
                 device: Memory::new(DEFAULT_MEMORY),
                 host: Memory::new(u64::MAX),
@@ -122,7 +133,14 @@ impl CpuDevice {
     /// Uses a compiler that fails for every kernel.
     #[must_use]
     pub fn with_broken_compiler(mut self) -> Self {
-        self.is_broken = true;
+        self.compiles = Compiles::None;
+        self
+    }
+
+    /// Has kernels that are the same for every query, but no compiler for others: like a GPU without NVRTC.
+    #[must_use]
+    pub fn without_compiler(mut self) -> Self {
+        self.compiles = Compiles::Fixed;
         self
     }
 
@@ -213,11 +231,20 @@ impl Driver for CpuDevice {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
-        if self.is_broken {
-            let log = format!("{name} is not compiled");
-            return Err(Error::Compile { log });
+        self.find(source, name)?;
+        match self.compiles {
+            Compiles::None => Err(Error::Compile {
+                log: format!("{name} is not compiled"),
+            }),
+            Compiles::Fixed | Compiles::All => self.compiler.compile(source, name),
         }
-        self.compiler.compile(source, name)
+    }
+
+    fn find(&self, _source: &str, name: &str) -> Result<Option<Compiled>> {
+        match self.compiles {
+            Compiles::Fixed if name == GENERATED => Err(Error::NoCompiler("there is none".into())),
+            _ => Ok(None),
+        }
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {

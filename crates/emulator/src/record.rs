@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use vectile_gpu::{Compiled, DeviceInfo, Driver, Kernel, Result, Stream};
 
-use crate::CpuDevice;
+use crate::{CpuDevice, GENERATED};
 
 /// A device that records the sources it should compile. Kernels of queries are not compiled: their launches fail.
 #[derive(Debug)]
@@ -41,9 +41,6 @@ impl Recorder {
     }
 }
 
-/// The name of queries' kernels. Other kernels are launched, because later kernels depend on their results.
-const GENERATED: &str = "scan";
-
 #[derive(Debug)]
 struct NoKernel;
 
@@ -71,12 +68,13 @@ impl Driver for Recorder {
         sources
             .unwrap_or_else(PoisonError::into_inner)
             .push(source.into());
+        // other kernels are launched, because later kernels depend on their results
         if name != GENERATED {
             return self.device.compile(source, name);
         }
         Ok(Compiled {
             kernel: Arc::new(NoKernel),
-            from_disk: false,
+            is_found: false,
         })
     }
 

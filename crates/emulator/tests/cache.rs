@@ -12,10 +12,10 @@ fn kernels_are_compiled_once() {
     let device = device.with_cache(folder.path().join("kernels"));
     let one = source("out[threadIdx.x] = 1;");
     let two = source("out[threadIdx.x] = 2;");
-    assert!(!device.compile(&one, "kernel").unwrap().from_disk);
-    assert!(!device.compile(&two, "kernel").unwrap().from_disk);
+    assert!(!device.compile(&one, "kernel").unwrap().is_found);
+    assert!(!device.compile(&two, "kernel").unwrap().is_found);
     let cached = device.compile(&one, "kernel").unwrap();
-    assert!(cached.from_disk);
+    assert!(cached.is_found);
     assert_eq!(run_block(&device, &*cached.kernel, 0).unwrap(), [1; 256]);
 }
 

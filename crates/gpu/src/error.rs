@@ -43,6 +43,10 @@ pub enum Error {
         /// The compiler's log.
         log: String,
     },
+    /// A kernel has to be compiled, and there is no compiler; the text says what was searched for. Other queries, whose
+    /// kernels are embedded, can use the device.
+    #[error("the kernel needs a compiler: {0}")]
+    NoCompiler(String),
     /// Columns are not on the device yet, and the caller forbids loading.
     #[error("columns are not loaded yet")]
     NotLoaded,

@@ -19,9 +19,10 @@ pub use error::{Error, Result};
 pub use exec::{Assembled, Build, BuildBy, Built, CancelGuard, Compressed, Execution, Statistics};
 pub use kernel::coded_columns;
 pub use runtime::{
-    Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin, Cuda,
-    DeviceInfo, Driver, DriverInfo, Engine, Event, Group, Kernel, Launch, NVRTC_VARIABLE, Nvrtc,
-    NvrtcInfo, Resident, Resources, Staging, Stream, Survey, Tier, cache_directory, compile_cubin,
-    driver_version, is_done_within, keep, kept, lower_priority, measure, nvrtc,
+    ArchiveError, Bandwidth, Batch, CACHE_VARIABLE, ChunkKey, ChunkRun, Compiled, CopyIn, Cubin,
+    Cuda, DeviceInfo, Driver, DriverInfo, Engine, Event, Group, Kernel, Launch, NVRTC_VARIABLE,
+    Nvrtc, NvrtcInfo, Precompiled, Resident, Resources, Staging, Stream, Survey, Target, Tier,
+    cache_directory, compile_cubin, driver_version, is_done_within, keep, kept, lower_priority,
+    measure, nvrtc, precompile,
 };
 pub use vectile_kernels::DeviceChunk;

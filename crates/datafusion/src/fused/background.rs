@@ -33,7 +33,7 @@ pub(crate) struct Background {
     tasks: Mutex<JoinSet<()>>,
     /// For each runtime that started tasks, the end of that runtime.
     runtimes: Mutex<HashMap<Id, SessionEnd>>,
-    turns: [Arc<Semaphore>; 2],
+    turns: [Arc<Semaphore>; 3],
     known: Arc<Mutex<Known>>,
 }
 
@@ -44,6 +44,8 @@ pub(crate) enum Kind {
     Query,
     /// Row groups of a scan. Such tasks are many, and few of them help.
     RowGroups,
+    /// Kernels that are the same for every query.
+    Kernels,
 }
 
 /// Tasks by name.
@@ -89,7 +91,7 @@ impl Background {
             runtime: OnceLock::new(),
             tasks: Mutex::default(),
             runtimes: Mutex::default(),
-            turns: [(); 2].map(|()| Arc::new(Semaphore::new(1))),
+            turns: [(); 3].map(|()| Arc::new(Semaphore::new(1))),
             known: Arc::default(),
         }
     }
@@ -125,6 +127,7 @@ impl Background {
         let turn = Arc::clone(match kind {
             Kind::Query => &self.turns[0],
             Kind::RowGroups => &self.turns[1],
+            Kind::Kernels => &self.turns[2],
         });
         let pending = Pending::new(&self.known, what);
         let work = async move {
@@ -147,8 +150,14 @@ impl Background {
 
     /// Signals the end of the calling runtime. The runtime waits for running work when it ends, because a process
     /// that exits then would unload compiler and driver while they are in use.
+    ///
+    /// `None` on a task of the background: its own runtime lasts as long as the device.
     fn end_of_runtime(&self) -> Option<SessionEnd> {
         let runtime = Handle::try_current().ok()?;
+        let own = self.runtime.get().and_then(Option::as_ref);
+        if own.is_some_and(|own| own.handle().id() == runtime.id()) {
+            return None;
+        }
         let mut runtimes = lock(&self.runtimes);
         runtimes.retain(|_, end| !end.has_come());
         let end = runtimes.entry(runtime.id()).or_insert_with(|| {

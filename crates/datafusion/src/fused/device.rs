@@ -9,7 +9,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result, exec_datafusion_err};
 use vectile_gpu::{Cuda, Engine, Tier};
 
-use super::background::Background;
+use super::background::{Background, Kind, Session};
 use super::cost_model::Costs;
 use super::defects::Defects;
 use super::key_table_cache::KeyTableCache;
@@ -26,8 +26,12 @@ struct Shared {
     /// Opens the device.
     open: Box<dyn Fn() -> Opened + Send + Sync>,
     begin: Once,
+    /// Compiles kernels ahead.
+    prepare: Once,
     costs: Arc<Costs>,
     background: Arc<Background>,
+    /// Ends with the last handle.
+    session: Session,
 }
 
 /// An open device, or why there is none.
@@ -117,8 +121,10 @@ impl Gpu {
             device: OnceLock::new(),
             open: Box::new(open),
             begin: Once::new(),
+            prepare: Once::new(),
             costs: Arc::new(costs),
             background: Arc::new(Background::new()),
+            session: Session::new(),
         }))
     }
 
@@ -127,9 +133,13 @@ impl Gpu {
     pub fn open_in_background(&self) {
         if self.opened().is_none() {
             let gpu = self.clone();
+            let open = move || {
+                if let Ok(device) = gpu.open() {
+                    gpu.prepare_kernels(&device);
+                }
+            };
             // without a thread, the first query that requires the device opens it
-            let open = || drop(in_background(move || _ = gpu.open()));
-            self.0.begin.call_once(open);
+            self.0.begin.call_once(|| drop(in_background(open)));
         }
     }
 
@@ -159,7 +169,26 @@ impl Gpu {
         };
         let device = opened.map_err(|reason| exec_datafusion_err!("{reason}"))?;
         device.limit(options);
+        if options.gpu_background {
+            self.prepare_kernels(&device);
+        }
         Ok(device)
+    }
+
+    /// Begins to compile the kernels that are the same for every query, once, where the build has not embedded them. An
+    /// emulator compiles kernels when they are needed.
+    fn prepare_kernels(&self, device: &Device) {
+        let engine = Arc::clone(&device.engine);
+        let work = async move {
+            let prepare = move || engine.prepare_kernels().map_err(error::gpu);
+            let task = SpawnedTask::spawn_blocking(prepare);
+            task.join().await.map_err(error::interrupted)?
+        };
+        if !device.engine.device().is_emulated {
+            let (background, end) = (&self.0.background, self.0.session.end());
+            let start = || background.start(Kind::Kernels, "kernels".into(), end, work);
+            self.0.prepare.call_once(start);
+        }
     }
 
     /// Opens the device if necessary, on the calling thread.

@@ -1566,3 +1566,32 @@ async fn a_kernel_that_does_not_compile_is_left_to_the_cpu_but_with_require() {
         assert!(error.contains("a kernel does not compile"), "{error}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_compiler_queries_are_interpreted() {
+    let Ok(device) = CpuDevice::new() else { return };
+    let engine = Engine::new(Arc::new(device.without_compiler()));
+    let fixture = fixture(Gpu::new(Arc::clone(&engine)), "require").await;
+    for sql in FUSED_QUERIES {
+        fixture.same(sql).await;
+    }
+    // what only a generated kernel can do is left to the CPU, and the device stays
+    fixture.set("vectile.gpu.kernels", "generated").await;
+    let sql = FUSED_QUERIES[0].replace("{t}", "packed");
+    let error = fixture.error(&sql).await;
+    assert!(error.contains("the kernel needs a compiler"), "{error}");
+    for mode in ["on", "auto"] {
+        fixture.set("vectile.gpu", mode).await;
+        for sql in FUSED_QUERIES {
+            fixture.same(sql).await;
+        }
+    }
+    fixture.set("vectile.gpu", "on").await;
+    let analyzed = fixture.answer(&format!("EXPLAIN ANALYZE {sql}")).await;
+    let reason = "fallbacks (External error: the kernel needs a compiler: there is none)=1";
+    assert!(analyzed.contains(reason), "{analyzed}");
+    engine.check().unwrap();
+    fixture.set("vectile.gpu.kernels", "auto").await;
+    let (plan, _) = fixture.executed(&sql).await;
+    assert_eq!(metric(&plan, "fallbacks"), 0);
+}

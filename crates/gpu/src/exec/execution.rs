@@ -331,11 +331,11 @@ impl Execution {
             Tier::Generated => self.generated(&planned.plan).map(Some),
             Tier::Auto => match self.engine.find_kernel(&planned.plan) {
                 Ok(loaded) => Ok(Some((loaded, false))),
-                // it has many warps wait for one
-                Err(Error::NotCompiled) if self.pipeline.most_matches() > MOST_ROUNDS => {
+                // the others of a warp would wait for a row with many
+                Err(_) if self.pipeline.most_matches() > MOST_ROUNDS => {
                     self.generated(&planned.plan).map(Some)
                 }
-                Err(Error::NotCompiled) => Ok(None),
+                Err(Error::NotCompiled | Error::NoCompiler(_)) => Ok(None),
                 Err(error) => Err(error),
             },
         }
@@ -349,9 +349,11 @@ impl Execution {
     }
 
     /// The interpreter with the program of a plan; or, unless the tier is pinned, a generated kernel for what it cannot
-    /// run.
+    /// run, and while it is not compiled itself: that takes longer.
     fn program(&self, planned: &Planned) -> Result<(Arc<Loaded>, bool)> {
-        let loaded = self.engine.interpreted(&planned.plan, self.may_compile);
+        let is_pinned = self.engine.tier() == Tier::Interpreted;
+        let may_compile = is_pinned && self.may_compile;
+        let loaded = self.engine.interpreted(&planned.plan, may_compile);
         let fits = loaded.and_then(|loaded| {
             if let Some(program) = &loaded.program {
                 program.warps_beside(planned.bindings.block_bytes)?;
@@ -359,11 +361,12 @@ impl Execution {
             Ok((loaded, false))
         });
         match fits {
-            Err(Error::Unsupported(_) | Error::Compile { .. })
-                if self.engine.tier() == Tier::Auto =>
-            {
-                self.generated(&planned.plan)
-            }
+            Err(
+                Error::Unsupported(_)
+                | Error::Compile { .. }
+                | Error::NotCompiled
+                | Error::NoCompiler(_),
+            ) if !is_pinned => self.generated(&planned.plan),
             other => other,
         }
     }

@@ -1,11 +1,10 @@
 //! Measures how fast a device reads its memory, and how fast bytes are copied to and from it.
 
-use vectile_kernels::BANDWIDTH;
-
 use super::driver::{Driver, Kernel, Launch, Stream};
+use super::kernels::FixedKernel;
 use crate::error::{Error, Result};
 
-const KERNEL: &str = "read_all";
+const KERNEL: FixedKernel = FixedKernel::ReadAll;
 
 /// Bytes to read on a device with enough free memory: far more than its caches hold, and long enough that the launch
 /// does not matter.
@@ -49,7 +48,7 @@ pub struct Bandwidth {
 pub fn measure(driver: &dyn Driver) -> Result<Bandwidth> {
     let bytes = bytes_to_read(driver.free_memory()?)?;
     let copied = bytes.min(COPY_BYTES as usize);
-    let compiled = driver.compile(BANDWIDTH, KERNEL)?;
+    let compiled = driver.compile(&KERNEL.source(), KERNEL.name())?;
     // The stream last: it is dropped first, and waits for what uses the memory.
     let data = DeviceMemory::new(driver, bytes)?;
     let sum = DeviceMemory::new(driver, size_of::<u64>())?;
@@ -294,7 +293,7 @@ mod tests {
             assert!(source.contains(&format!("{name}(const Args args)")));
             Ok(Compiled {
                 kernel: Arc::new(FakeKernel(self.forgotten)),
-                from_disk: false,
+                is_found: false,
             })
         }
 
@@ -416,11 +415,11 @@ mod tests {
             if crate::nvrtc().is_err() {
                 return;
             }
-            let cubin = crate::compile_cubin(BANDWIDTH, capability).unwrap();
+            let cubin = crate::compile_cubin(&KERNEL.source(), capability).unwrap();
             let [kernel] = cubin.resources.as_slice() else {
                 panic!("{}", cubin.log)
             };
-            assert_eq!(kernel.kernel, KERNEL);
+            assert_eq!(kernel.kernel, KERNEL.name());
             assert_eq!((kernel.spill_stores, kernel.stack), (0, 0));
             // Two blocks of 512 threads and more on a multiprocessor: enough loads under way.
             assert!(kernel.registers <= 40, "{kernel:?}");

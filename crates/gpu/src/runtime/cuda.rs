@@ -4,6 +4,7 @@
 //! nothing. Streams, events and kernels of a device keep its context alive, so the context is released last, in
 //! whatever order they are dropped.
 
+mod compiler;
 mod context;
 mod kernel;
 mod stream;
@@ -12,22 +13,25 @@ use std::collections::HashMap;
 use std::fmt;
 use std::ptr;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use cudarc::driver::sys;
 use cudarc::driver::sys::CUresult;
 
+use self::compiler::Compiler;
 pub(crate) use self::context::infos;
 use self::context::{Context, check_capability, find_device};
 use self::kernel::CudaKernel;
 use self::stream::CudaStream;
 
-use super::cache::{Cache, Key};
+use super::archive::{Archive, Platform};
+use super::cache::Cache;
 use super::calls::{check, check_memory, driver_version, reason};
 use super::driver::{Compiled, DeviceInfo, Driver, Stream};
 use super::exit::{CallGuard, wait_at_exit};
 use super::huge::HugePages;
 use super::memory::lock;
-use super::nvrtc::{self, Nvrtc};
+use super::precompiled::{Precompiled, embedded};
 use crate::error::{Error, Result};
 
 /// An NVIDIA device.
@@ -36,10 +40,11 @@ use crate::error::{Error, Result};
 pub struct Cuda {
     info: DeviceInfo,
     context: Arc<Context>,
-    nvrtc: &'static Nvrtc,
-    /// Target of the compiler: the device's compute capability, or the nearest below that whose code the device runs.
-    target: (u32, u32),
-    cache: Option<Cache>,
+    platform: Platform,
+    /// Kernels that are compiled already.
+    archive: Option<&'static Archive<'static>>,
+    /// The compiler of all others, or the reason why there is none.
+    compiler: Result<Compiler, String>,
     /// Host memory that the device copies from, by address.
     pinned: Mutex<HashMap<usize, HugePages>>,
 }
@@ -54,60 +59,87 @@ impl Cuda {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the driver, the device or NVRTC is missing.
+    /// [`Error::Unavailable`] if the driver or the device is missing, or NVRTC where no kernels for the device are
+    /// embedded.
     pub fn open(ordinal: usize) -> Result<Arc<Cuda>> {
         driver_version()?;
         wait_at_exit();
         let _guard = CallGuard::begin()?;
-        let opened = Cuda::open_with(ordinal, Cache::of_user());
+        // a damaged archive counts as absent: `vectile device` reports it
+        let archive = embedded().ok().flatten();
+        let opened = Cuda::open_with(ordinal, Cache::of_user(), archive);
         opened.map_err(|error| Error::Unavailable(reason(&error)))
     }
 
-    fn open_with(ordinal: usize, cache: Option<Cache>) -> Result<Arc<Cuda>> {
+    fn open_with(
+        ordinal: usize,
+        cache: Option<Cache>,
+        archive: Option<&'static Archive<'static>>,
+    ) -> Result<Arc<Cuda>> {
         let (device, info) = find_device(ordinal)?;
         check_capability(&info)?;
-        let nvrtc = nvrtc::nvrtc()?;
-        let target = nvrtc.target(info.capability)?;
+        let platform = Platform {
+            capability: info.capability,
+            driver: driver_version()?,
+        };
+        let compiler = match Compiler::new(info.capability, cache) {
+            Ok(compiler) => Ok(compiler),
+            Err(error) if archive.is_some_and(|archive| has_kernels(archive, platform)) => {
+                Err(reason(&error))
+            }
+            Err(error) => return Err(error),
+        };
         let context = Context::retain(device)?;
         context.bind()?;
         Ok(Arc::new(Cuda {
             info,
             context: Arc::new(context),
-            nvrtc,
-            target,
-            cache,
+            platform,
+            archive,
+            compiler,
             pinned: Mutex::default(),
         }))
     }
 
-    fn compile_cubin(&self, source: &str) -> Result<Vec<u8>> {
-        Ok(self.nvrtc.compile(source, self.target)?.bytes)
+    fn compiler(&self) -> Result<&Compiler> {
+        let missing = |reason: &String| Error::NoCompiler(reason.clone());
+        self.compiler.as_ref().map_err(missing)
     }
 
-    /// The cubin of a source. The flag is true if it was on disk.
-    fn cubin(&self, source: &str) -> Result<(Vec<u8>, bool)> {
-        let Some(cache) = &self.cache else {
-            return Ok((self.compile_cubin(source)?, false));
-        };
-        let key = self.nvrtc.key(source, self.target);
-        cache.get_or_compile(&key, || self.compile_cubin(source))
+    /// Machine code that the device runs as it is: embedded, or else from disk.
+    fn machine_code(&self, source: &str, name: &str) -> impl Iterator<Item = Vec<u8>> {
+        let archive = self.archive.into_iter();
+        let embedded = archive.filter_map(move |it| it.cubin(name, source, self.platform));
+        let compiler = self.compiler.iter();
+        embedded.chain(compiler.filter_map(move |it| it.kept(source)))
     }
 
-    /// Compiles a kernel again whose cubin on disk does not load, and replaces it.
-    fn recompile(&self, key: &Key, source: &str) -> Result<Vec<u8>> {
-        let cubin = self.compile_cubin(source)?;
-        if let Some(cache) = &self.cache {
-            cache.put(key, &cubin);
+    fn ptx(&self, source: &str, name: &str) -> Option<Vec<u8>> {
+        self.archive?.ptx(name, source, self.platform)
+    }
+
+    /// Loads a kernel of code that was found; `None` if the driver refuses it, so that it has to be compiled.
+    fn load_found(&self, code: &[u8], name: &str) -> Result<Option<Arc<CudaKernel>>> {
+        match CudaKernel::load(&self.context, code, name) {
+            Ok(kernel) => Ok(Some(Arc::new(kernel))),
+            Err(Error::Driver { .. }) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(cubin)
     }
+}
+
+/// True if an archive has all fixed kernels for a platform.
+fn has_kernels(archive: &Archive<'_>, platform: Platform) -> bool {
+    let kernels = Precompiled::of(archive);
+    kernels
+        .target(platform.capability, platform.driver)
+        .is_some()
 }
 
 impl fmt::Debug for Cuda {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cuda")
             .field("info", &self.info)
-            .field("target", &self.target)
             .finish_non_exhaustive()
     }
 }
@@ -128,38 +160,38 @@ impl Driver for Cuda {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
-        let (cubin, from_disk) = self.cubin(source)?;
-        let loaded = CudaKernel::load(&self.context, &cubin, name);
-        let (kernel, from_disk) = match loaded {
-            Err(Error::Driver { .. }) if from_disk => {
-                let key = self.nvrtc.key(source, self.target);
-                let cubin = self.recompile(&key, source)?;
-                (CudaKernel::load(&self.context, &cubin, name)?, false)
-            }
-            loaded => (loaded?, from_disk),
-        };
+        if let Some(found) = self.find(source, name)? {
+            return Ok(found);
+        }
+        let code = self.compiler()?.compile(source)?;
         Ok(Compiled {
-            kernel: Arc::new(kernel),
-            from_disk,
+            kernel: Arc::new(CudaKernel::load(&self.context, &code, name)?),
+            is_found: false,
         })
     }
 
     fn find(&self, source: &str, name: &str) -> Result<Option<Compiled>> {
-        let Some(cache) = &self.cache else {
-            return Ok(None);
-        };
-        let Some(cubin) = cache.get(&self.nvrtc.key(source, self.target)) else {
-            return Ok(None);
-        };
-        match CudaKernel::load(&self.context, &cubin, name) {
-            Ok(kernel) => Ok(Some(Compiled {
-                kernel: Arc::new(kernel),
-                from_disk: true,
-            })),
-            // it has to be compiled again
-            Err(Error::Driver { .. }) => Ok(None),
-            Err(error) => Err(error),
+        for code in self.machine_code(source, name) {
+            if let Some(kernel) = self.load_found(&code, name)? {
+                let is_found = true;
+                return Ok(Some(Compiled { kernel, is_found }));
+            }
         }
+        if let Some(ptx) = self.ptx(source, name) {
+            let begun = Instant::now();
+            if let Some(kernel) = self.load_found(&ptx, name)? {
+                let ms = begun.elapsed().as_millis();
+                log::info!("the driver compiled the kernel {name} from PTX in {ms} ms");
+                let is_found = false;
+                return Ok(Some(Compiled { kernel, is_found }));
+            }
+        }
+        self.compiler().map(|_| None)
+    }
+
+    fn needs_compiler(&self, source: &str, name: &str) -> bool {
+        let has_compiler = self.compiler.is_ok() || self.ptx(source, name).is_some();
+        has_compiler && self.machine_code(source, name).next().is_none()
     }
 
     fn allocate(&self, bytes: usize) -> Result<u64> {

@@ -3,11 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::archive::ArchiveError;
 use super::cache::{Cache, cache_directory};
 use super::calls::{driver_version, reason};
 use super::cuda;
 use super::driver::DeviceInfo;
 use super::nvrtc;
+use super::precompiled::Precompiled;
 use crate::error::Result;
 
 /// The drivers, compilers and devices of this machine.
@@ -15,8 +17,10 @@ use crate::error::Result;
 pub struct Survey {
     /// The installed driver.
     pub driver: Result<DriverInfo>,
-    /// The run-time compiler.
+    /// The run-time compiler: of kernels that are not embedded.
     pub nvrtc: Result<NvrtcInfo>,
+    /// The kernels that this build has embedded, if any.
+    pub embedded: Result<Option<Precompiled>, ArchiveError>,
     /// The directory of compiled kernels, or the reason why they are not kept.
     pub cache: Result<PathBuf, String>,
     /// Description of each device, in order; or the reason why there is none.
@@ -47,6 +51,7 @@ impl Survey {
         Survey {
             driver: driver(),
             nvrtc: compiler(),
+            embedded: Precompiled::embedded(),
             cache: kept_kernels(),
             devices: cuda::infos(),
         }
@@ -64,8 +69,24 @@ impl Survey {
                 obstacles.extend(failures().map(reason));
             }
         }
-        obstacles.extend(self.nvrtc.as_ref().err().map(reason));
+        if self.needs_compiler() {
+            obstacles.extend(self.nvrtc.as_ref().err().map(reason));
+        }
         obstacles
+    }
+
+    /// False if embedded kernels suffice: some device runs them, or it is not known which devices there are.
+    fn needs_compiler(&self) -> bool {
+        let embedded = match &self.embedded {
+            Ok(Some(embedded)) if !embedded.targets.is_empty() => embedded,
+            _ => return true,
+        };
+        let (Ok(devices), Ok(driver)) = (&self.devices, &self.driver) else {
+            return false;
+        };
+        let devices = devices.iter().flatten();
+        let mut targets = devices.map(|device| embedded.target(device.capability, driver.cuda));
+        targets.all(|target| target.is_none())
     }
 }
 
@@ -101,6 +122,7 @@ fn compiler() -> Result<NvrtcInfo> {
 mod tests {
     use super::*;
     use crate::error::Error;
+    use crate::runtime::archive::Target;
 
     fn survey(nvrtc: Result<NvrtcInfo>, devices: Result<Vec<Result<DeviceInfo>>>) -> Survey {
         let cuda = (13, 0);
@@ -110,6 +132,7 @@ mod tests {
                 release: None,
             }),
             nvrtc,
+            embedded: Ok(None),
             cache: Err(String::new()),
             devices,
         }
@@ -148,6 +171,28 @@ mod tests {
         assert_eq!(survey(nvrtc(), broken).obstacles(), ["broken"]);
         let both = survey(missing("no NVRTC"), missing("no driver"));
         assert_eq!(both.obstacles(), ["no driver", "no NVRTC"]);
+    }
+
+    #[test]
+    fn embedded_kernels_stand_in_for_a_compiler() {
+        let obstacles = |target, devices| {
+            let embedded = Precompiled {
+                compiler: (12, 8),
+                targets: vec![target],
+            };
+            let survey = Survey {
+                embedded: Ok(Some(embedded)),
+                ..survey(missing("no NVRTC"), devices)
+            };
+            survey.obstacles()
+        };
+        let none: [&str; 0] = [];
+        let one = || Ok(vec![device(0)]);
+        assert_eq!(obstacles(Target::Cubin((9, 0)), one()), none);
+        assert_eq!(obstacles(Target::Ptx((8, 0)), one()), none);
+        assert_eq!(obstacles(Target::Cubin((8, 0)), one()), ["no NVRTC"]);
+        let no_device = obstacles(Target::Cubin((9, 0)), missing("no driver"));
+        assert_eq!(no_device, ["no driver"]);
     }
 
     /// All that runs without a device; it must not panic anywhere.

@@ -44,8 +44,8 @@ pub trait Kernel: Any + fmt::Debug + Send + Sync {
 pub struct Compiled {
     /// The kernel.
     pub kernel: Arc<dyn Kernel>,
-    /// True if it was found on disk instead of being compiled.
-    pub from_disk: bool,
+    /// True if it was found, embedded or on disk, instead of being compiled.
+    pub is_found: bool,
 }
 
 /// A device. Calls may come from any thread; they block: do not call from an async runtime's threads.
@@ -60,21 +60,27 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// Errors of the driver.
     fn free_memory(&self) -> Result<u64>;
 
-    /// Compiles CUDA C++ and loads the kernel of that name from it.
+    /// Loads the kernel of that name in CUDA C++, which is compiled unless [`Driver::find`] finds it.
     ///
     /// # Errors
     ///
     /// [`Error::Compile`](crate::Error::Compile) with the compiler's log;
-    /// [`Error::Unavailable`](crate::Error::Unavailable) without a compiler.
+    /// [`Error::NoCompiler`](crate::Error::NoCompiler).
     fn compile(&self, source: &str, name: &str) -> Result<Compiled>;
 
-    /// As [`Driver::compile`], but only from disk: `None` if a compiler is necessary.
+    /// As [`Driver::compile`], but only what is embedded in Vectile or on disk: `None` if a compiler is necessary.
     ///
     /// # Errors
     ///
-    /// Errors of the driver.
+    /// [`Error::NoCompiler`](crate::Error::NoCompiler) if one is necessary and there is none; errors of the driver.
     fn find(&self, _source: &str, _name: &str) -> Result<Option<Compiled>> {
         Ok(None)
+    }
+
+    /// True if a compiler has to run before that kernel is loaded: NVRTC, or the driver's for PTX. There is nothing to
+    /// gain from compiling others ahead. May read files.
+    fn needs_compiler(&self, _source: &str, _name: &str) -> bool {
+        false
     }
 
     /// Allocates `bytes > 0` of device memory. Returns its address, a multiple of 256.

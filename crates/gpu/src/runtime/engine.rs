@@ -13,6 +13,7 @@ use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
 use super::copied::Copied;
 use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
+use super::exit::unawaited;
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{DeviceBuffer, MemoryKind, Pinned, Pool, Sizes, Staging, lock};
@@ -619,6 +620,20 @@ impl Engine {
         may_compile: bool,
     ) -> Result<Arc<dyn Kernel>> {
         self.kernels.fixed(kernel, &*self.driver, may_compile)
+    }
+
+    /// Compiles the kernels that are the same for every query, one after the other, unless that takes no compiler. The
+    /// process may end meanwhile, without waiting. Blocks for a minute: call it on a thread of low priority.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`]; errors of the driver.
+    pub fn prepare_kernels(&self) -> Result<()> {
+        let prepare = |kernel| {
+            let prepare = || self.kernels.prepare(kernel, &*self.driver);
+            self.health.watch(prepare)
+        };
+        unawaited(|| FixedKernel::all().try_for_each(prepare))
     }
 
     /// Host memory to read `bytes` of a file into, for chunks: the device copies from there. `None` while all of it is

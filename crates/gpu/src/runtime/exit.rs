@@ -3,7 +3,10 @@
 //!
 //! This does not help against exit handlers that the compiler registers while it compiles its first kernel. So callers
 //! that compile in the background must wait with [`is_done_within`] before the process can end.
+//!
+//! Calls in [`unawaited`] do not delay the end: if one is under way, nothing is unloaded.
 
+use std::cell::Cell;
 use std::process;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,11 +19,39 @@ use crate::error::{Error, Result};
 const MOST: Duration = Duration::from_secs(1);
 
 static CALLS: AtomicUsize = AtomicUsize::new(0);
+/// Calls that nothing waits for.
+static UNAWAITED: AtomicUsize = AtomicUsize::new(0);
 static ENDS: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    static IS_UNAWAITED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True if the end of a process can leave out unloading.
+const CAN_SKIP_UNLOADING: bool = cfg!(all(target_os = "linux", target_env = "gnu"));
+
+/// Does work of several calls that the end of the process need not wait for.
+pub(super) fn unawaited<T>(work: impl FnOnce() -> T) -> T {
+    struct Reset(bool);
+
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            IS_UNAWAITED.set(self.0);
+        }
+    }
+
+    let _reset = Reset(IS_UNAWAITED.replace(CAN_SKIP_UNLOADING));
+    work()
+}
+
+/// True in [`unawaited`].
+pub(super) fn is_unawaited() -> bool {
+    IS_UNAWAITED.get()
+}
 
 /// Guard of a driver or compiler call on this thread.
 #[derive(Debug)]
-pub(super) struct CallGuard(());
+pub(super) struct CallGuard(&'static AtomicUsize);
 
 impl CallGuard {
     /// Begins a call.
@@ -29,8 +60,20 @@ impl CallGuard {
     ///
     /// [`Error::Cancelled`] if the process ends.
     pub fn begin() -> Result<Self> {
-        CALLS.fetch_add(1, Ordering::SeqCst);
-        let work = Self(());
+        match is_unawaited() {
+            true => Self::begin_among(&UNAWAITED),
+            false => Self::begin_awaited(),
+        }
+    }
+
+    /// As [`CallGuard::begin`], for a call that the end waits for in any case.
+    pub fn begin_awaited() -> Result<Self> {
+        Self::begin_among(&CALLS)
+    }
+
+    fn begin_among(calls: &'static AtomicUsize) -> Result<Self> {
+        calls.fetch_add(1, Ordering::SeqCst);
+        let work = Self(calls);
         match ENDS.load(Ordering::SeqCst) {
             true => Err(Error::Cancelled),
             false => Ok(work),
@@ -40,7 +83,7 @@ impl CallGuard {
 
 impl Drop for CallGuard {
     fn drop(&mut self) {
-        CALLS.fetch_sub(1, Ordering::SeqCst);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -56,7 +99,7 @@ pub(super) fn wait_at_exit() {
             return true;
         }
         ENDS.store(true, Ordering::SeqCst);
-        is_done_within(MOST)
+        is_done_within(MOST) && UNAWAITED.load(Ordering::SeqCst) == 0
     }
 
     // the C library passes the exit status
@@ -97,7 +140,8 @@ pub(super) fn wait_at_exit() {
     register();
 }
 
-/// Waits until no thread of this crate calls driver or compiler. Returns true if that took at most `most`. Blocks.
+/// Waits until no thread of this crate calls driver or compiler, except for kernels that are compiled ahead. Returns true
+/// if that took at most `most`. Blocks.
 pub fn is_done_within(most: Duration) -> bool {
     let begun = Instant::now();
     while CALLS.load(Ordering::SeqCst) > 0 {
@@ -120,7 +164,7 @@ mod tests {
 
     /// Simulates the unloading of a library: crashes if a call is under way.
     extern "C" fn unload() {
-        if CALLS.load(Ordering::SeqCst) > 0 {
+        if CALLS.load(Ordering::SeqCst) + UNAWAITED.load(Ordering::SeqCst) > 0 {
             process::abort();
         }
     }
@@ -131,11 +175,19 @@ mod tests {
         let test = concat!(module_path!(), "::the_end_waits_for_work");
         let test = test.split_once("::").unwrap().1;
         if let Some(length) = env::var_os(VARIABLE) {
-            let length = length.to_str().unwrap().parse().unwrap();
+            let length = length.to_str().unwrap();
+            let (length, is_awaited) = match length.strip_suffix(" unawaited") {
+                Some(length) => (length, false),
+                None => (length, true),
+            };
+            let length = length.parse().unwrap();
             // SAFETY: the handler is static, and does not unwind.
             unsafe { libc::atexit(unload) };
             wait_at_exit();
-            let work = CallGuard::begin().unwrap();
+            let work = match is_awaited {
+                true => CallGuard::begin().unwrap(),
+                false => unawaited(CallGuard::begin).unwrap(),
+            };
             thread::spawn(move || {
                 thread::sleep(Duration::from_millis(length));
                 println!("done");
@@ -143,11 +195,15 @@ mod tests {
             });
             process::exit(7);
         }
-        for (length, is_done) in [(300, true), (60_000, false)] {
+        for (length, is_done) in [
+            ("300", true),
+            ("60000", false),
+            ("300 unawaited", !CAN_SKIP_UNLOADING),
+        ] {
             let itself = env::current_exe().unwrap();
             let mut command = Command::new(itself);
             command.args([test, "--exact", "--nocapture"]);
-            let output = command.env(VARIABLE, length.to_string()).output().unwrap();
+            let output = command.env(VARIABLE, length).output().unwrap();
             assert_eq!(output.status.code(), Some(7), "{length} ms");
             let text = String::from_utf8_lossy(&output.stdout);
             assert_eq!(text.contains("done"), is_done, "{text}");

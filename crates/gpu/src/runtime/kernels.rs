@@ -1,6 +1,7 @@
 //! Loaded kernels, by their plans: a cache of the most recently used ones.
 
 use std::collections::HashMap;
+use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use super::driver::{Compiled, Driver, Kernel};
@@ -11,7 +12,8 @@ use crate::kernel::KernelPlan;
 use crate::program::{self, Program, assemble};
 use vectile_encodings::streams::RunLength;
 use vectile_kernels::{
-    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs, interpreter,
+    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
+    interpreter,
 };
 
 /// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
@@ -38,10 +40,39 @@ pub(crate) enum FixedKernel {
     Columns,
     /// Runs programs.
     Interpret,
+    /// Reads all of a range, to measure how fast that is.
+    ReadAll,
 }
 
 impl FixedKernel {
-    fn name(self) -> &'static str {
+    /// All of them, in the order in which the background compiles them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        iter::successors(Some(Self::Interpret), |kernel| kernel.next())
+    }
+
+    /// The one after this in the order of [`FixedKernel::all`]. The compiler demands a place for a new one.
+    fn next(self) -> Option<Self> {
+        use RunLength::{Bytes, V1, V2, Varints};
+        Some(match self {
+            Self::Interpret => Self::Build,
+            Self::Build => Self::Tokenize,
+            Self::Tokenize => Self::Distinct,
+            Self::Distinct => Self::Decode,
+            Self::Decode => Self::Compress,
+            Self::Compress => Self::Inflate,
+            Self::Inflate => Self::DecodeRuns(Bytes),
+            Self::DecodeRuns(Bytes) => Self::DecodeRuns(V1 { is_signed: true }),
+            Self::DecodeRuns(V1 { is_signed: true }) => Self::DecodeRuns(V1 { is_signed: false }),
+            Self::DecodeRuns(V1 { is_signed: false }) => Self::DecodeRuns(V2 { is_signed: true }),
+            Self::DecodeRuns(V2 { is_signed: true }) => Self::DecodeRuns(V2 { is_signed: false }),
+            Self::DecodeRuns(V2 { is_signed: false }) => Self::DecodeRuns(Varints),
+            Self::DecodeRuns(Varints) => Self::Columns,
+            Self::Columns => Self::ReadAll,
+            Self::ReadAll => return None,
+        })
+    }
+
+    pub fn name(self) -> &'static str {
         match self {
             Self::Tokenize => "tokenize",
             Self::Distinct => "distinct",
@@ -52,10 +83,11 @@ impl FixedKernel {
             Self::DecodeRuns(_) => "decode_runs",
             Self::Columns => "columns",
             Self::Interpret => program::NAME,
+            Self::ReadAll => "read_all",
         }
     }
 
-    fn source(self) -> String {
+    pub fn source(self) -> String {
         match self {
             Self::Tokenize => TOKENIZER.concat(),
             Self::Distinct => DISTINCT.concat(),
@@ -67,6 +99,7 @@ impl FixedKernel {
             Self::DecodeRuns(of) => decode_runs(of, "i64"),
             Self::Columns => COLUMNS.concat(),
             Self::Interpret => interpreter(cfg!(any(target_arch = "x86", target_arch = "x86_64"))),
+            Self::ReadAll => BANDWIDTH.to_string(),
         }
     }
 }
@@ -146,7 +179,7 @@ impl Kernels {
         let loaded = filled(&mut lock(&slot), || {
             loaded(plan, |source| {
                 let compiled = driver.compile(source, NAME)?;
-                has_compiled = !compiled.from_disk;
+                has_compiled = !compiled.is_found;
                 Ok(compiled)
             })
         });
@@ -227,6 +260,18 @@ impl Kernels {
         })
     }
 
+    /// Compiles a fixed kernel unless that takes no compiler. Meanwhile, threads that need it wait for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::compile`].
+    pub fn prepare(&self, kernel: FixedKernel, driver: &dyn Driver) -> Result<()> {
+        match driver.needs_compiler(&kernel.source(), kernel.name()) {
+            true => self.fixed(kernel, driver, true).map(drop),
+            false => Ok(()),
+        }
+    }
+
     fn slot(&self, plan: &KernelPlan) -> KernelSlot<Loaded> {
         let (slot, dropped) = lock(&self.loaded).slot(plan, self.most);
         // unloads it, unless a query uses it
@@ -278,6 +323,7 @@ fn loaded(
 #[cfg(test)]
 mod tests {
     use std::any::Any;
+    use std::collections::HashSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
@@ -311,9 +357,15 @@ mod tests {
         failures: AtomicUsize,
         /// If set, compilation fails, and these calls are counted.
         misfits: Option<AtomicUsize>,
+        /// The only kernel that needs no compiler.
+        ready: Option<FixedKernel>,
     }
 
     impl Driver for Counting {
+        fn needs_compiler(&self, _: &str, name: &str) -> bool {
+            self.ready.is_none_or(|ready| ready.name() != name)
+        }
+
         fn compile(&self, _: &str, _: &str) -> Result<Compiled> {
             if self.failures.load(Ordering::Relaxed) > 0 {
                 self.failures.fetch_sub(1, Ordering::Relaxed);
@@ -326,7 +378,7 @@ mod tests {
             self.loaded.fetch_add(1, Ordering::Relaxed);
             Ok(Compiled {
                 kernel: Arc::new(Counted(Arc::clone(&self.loaded))),
-                from_disk: false,
+                is_found: false,
             })
         }
 
@@ -440,25 +492,45 @@ mod tests {
     }
 
     #[test]
+    fn only_what_is_missing_is_prepared() {
+        let driver = Counting {
+            ready: Some(FixedKernel::Build),
+            ..Counting::default()
+        };
+        let kernels = Kernels::default();
+        for _ in 0..2 {
+            for kernel in [FixedKernel::Build, FixedKernel::Decode] {
+                kernels.prepare(kernel, &driver).unwrap();
+            }
+            assert_eq!(driver.loaded.load(Ordering::Relaxed), 1);
+        }
+        kernels.fixed(FixedKernel::Decode, &driver, false).unwrap();
+        let build = kernels.fixed(FixedKernel::Build, &driver, false);
+        assert!(matches!(build, Err(Error::NotCompiled)));
+    }
+
+    #[test]
+    fn all_fixed_kernels_are_distinct() {
+        let all: Vec<FixedKernel> = FixedKernel::all().collect();
+        let distinct: HashSet<FixedKernel> = all.iter().copied().collect();
+        assert_eq!(all.len(), distinct.len());
+    }
+
+    #[test]
     fn fixed_kernels_compile_without_spills() {
+        if let Err(error) = crate::nvrtc() {
+            return eprintln!("skipped: {error}");
+        }
         for capability in [(8, 0), (9, 0), (10, 0), (12, 0)] {
-            for fixed in [
-                FixedKernel::Tokenize,
-                FixedKernel::Distinct,
-                FixedKernel::Build,
-                FixedKernel::Compress,
-                FixedKernel::Decode,
-                FixedKernel::Columns,
-            ] {
-                if let Err(error) = crate::nvrtc() {
-                    return eprintln!("skipped: {error}");
-                }
+            let all = FixedKernel::all();
+            // the interpreter takes half a minute, and may spill
+            for fixed in all.filter(|fixed| *fixed != FixedKernel::Interpret) {
                 let cubin = crate::compile_cubin(&fixed.source(), capability).unwrap();
                 let [kernel] = cubin.resources.as_slice() else {
                     panic!("{}", cubin.log)
                 };
                 assert_eq!(kernel.kernel, fixed.name());
-                assert_eq!((kernel.spill_stores, kernel.stack), (0, 0));
+                assert_eq!((kernel.spill_stores, kernel.stack), (0, 0), "{fixed:?}");
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The runtime: a device, and its caches of memory, column chunks and kernels.
 
+mod archive;
 mod bandwidth;
 mod batch;
 mod cache;
@@ -20,10 +21,12 @@ mod huge;
 mod kernels;
 mod memory;
 mod nvrtc;
+mod precompiled;
 mod priority;
 mod tier;
 mod transfer_batch;
 
+pub use archive::{ArchiveError, Target};
 pub use bandwidth::{Bandwidth, measure};
 pub use batch::Batch;
 pub(crate) use batch::{ColumnBatch, TextTests, TextTokens};
@@ -42,5 +45,6 @@ pub(crate) use kernels::{FixedKernel, Loaded};
 pub use memory::Staging;
 pub(crate) use memory::{DeviceBuffer, GRANULE, lock};
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};
+pub use precompiled::{Precompiled, precompile};
 pub use priority::lower_priority;
 pub use tier::Tier;

@@ -14,18 +14,18 @@ use std::ffi::CString;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 
 use libloading::Library;
 
-use self::calls::{COMPILATION_FAILED, Calls, OUT_OF_MEMORY, SUCCESS};
+use self::calls::{COMPILATION_FAILED, Calls, OUT_OF_MEMORY, ProgramGuard, SUCCESS};
 pub use self::files::NVRTC_VARIABLE;
 use self::files::{build_of, builtins_of, candidates, file_of};
 pub use self::resources::Resources;
 use super::cache::Key;
 use super::calls::driver_version;
-use super::exit::{CallGuard, wait_at_exit};
+use super::exit::{CallGuard, is_unawaited, wait_at_exit};
 use crate::error::{Error, Result};
 
 /// The compiler of this process, loaded by the first call.
@@ -199,7 +199,16 @@ impl Nvrtc {
         self.compile_on(cores, source, capability)
     }
 
-    fn compile_on(&self, cores: usize, source: &str, capability: (u32, u32)) -> Result<Cubin> {
+    /// As [`Nvrtc::compile`], with that many cores.
+    pub(crate) fn compile_on(
+        &self,
+        cores: usize,
+        source: &str,
+        capability: (u32, u32),
+    ) -> Result<Cubin> {
+        if is_unawaited() {
+            self.compile_first(capability)?;
+        }
         let _guard = CallGuard::begin()?;
         let spilled = |cubin: &Cubin| -> u32 {
             let used = cubin.resources.iter();
@@ -228,19 +237,43 @@ impl Nvrtc {
         })
     }
 
-    /// `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU. NVRTC's own cache omits the
-    /// log of resources, and this crate has a cache.
+    /// Compiles an empty kernel if none has been compiled yet: the end of the process has to wait for the first one.
+    fn compile_first(&self, capability: (u32, u32)) -> Result<()> {
+        if FIRST.is_completed() {
+            return Ok(());
+        }
+        let _guard = CallGuard::begin_awaited()?;
+        self.compile_with(
+            "extern \"C\" __global__ void nothing() {}",
+            self.options(capability),
+        )
+        .map(drop)
+    }
+
+    /// Compiles CUDA C++ to PTX, which drivers compile for devices of that compute capability and of later ones. A text,
+    /// with the zero at its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Compile`] with the compiler's log.
+    pub(crate) fn compile_ptx(&self, source: &str, capability: (u32, u32)) -> Result<Vec<u8>> {
+        let _guard = CallGuard::begin()?;
+        let options = self.options_for("compute", capability);
+        let (ptx, _) = self.run(source, options, |program| program.ptx())?;
+        Ok(ptx)
+    }
+
+    /// Options for machine code. The log tells resources.
     fn options(&self, capability: (u32, u32)) -> Vec<String> {
-        let (major, minor) = capability;
-        let mut options = vec![
-            format!("--gpu-architecture=sm_{major}{minor}"),
-            "--std=c++17".to_string(),
-            "--device-int128".to_string(),
-            "--fmad=false".to_string(),
-            // generic lambdas cannot be device code otherwise
-            "--device-as-default-execution-space".to_string(),
-            "--ptxas-options=-v".to_string(),
-        ];
+        let mut options = self.options_for("sm", capability);
+        options.push("--ptxas-options=-v".to_string());
+        options
+    }
+
+    /// NVRTC's own cache omits the log of resources, and this crate has a cache.
+    fn options_for(&self, kind: &str, (major, minor): (u32, u32)) -> Vec<String> {
+        let mut options = vec![format!("--gpu-architecture={kind}_{major}{minor}")];
+        options.extend(OPTIONS.map(str::to_string));
         if self.version() >= FIRST_WITH_CACHE {
             options.push("--no-cache".to_string());
         }
@@ -248,6 +281,21 @@ impl Nvrtc {
     }
 
     fn compile_with(&self, source: &str, options: Vec<String>) -> Result<Cubin> {
+        let (bytes, log) = self.run(source, options, |program| program.cubin())?;
+        Ok(Cubin {
+            bytes,
+            resources: Resources::parse(&log),
+            log,
+        })
+    }
+
+    /// What `read` reads of the compiled program, and the compiler's log.
+    fn run<T>(
+        &self,
+        source: &str,
+        options: Vec<String>,
+        read: impl FnOnce(&ProgramGuard<'_>) -> Result<T>,
+    ) -> Result<(T, String)> {
         let refused = |error: std::ffi::NulError| Error::Compile {
             log: error.to_string(),
         };
@@ -256,6 +304,7 @@ impl Nvrtc {
         let options = options.collect::<Result<Vec<_>, _>>().map_err(refused)?;
         let program = self.calls.program(&source)?;
         let result = program.compile(&options);
+        FIRST.call_once(wait_at_exit);
         let log = program.log()?;
         match result {
             SUCCESS => (),
@@ -269,13 +318,21 @@ impl Nvrtc {
                 return Err(Error::Compile { log });
             }
         }
-        Ok(Cubin {
-            bytes: program.cubin()?,
-            resources: Resources::parse(&log),
-            log,
-        })
+        Ok((read(&program)?, log))
     }
 }
+
+/// The first compilation registers exit handlers, which must run after ours: those are registered again.
+static FIRST: Once = Once::new();
+
+/// Options for every target. `--fmad=false`: a product and a sum are rounded one by one, as they are on the CPU.
+pub(crate) const OPTIONS: [&str; 4] = [
+    "--std=c++17",
+    "--device-int128",
+    "--fmad=false",
+    // generic lambdas cannot be device code otherwise
+    "--device-as-default-execution-space",
+];
 
 /// Advice for users without a compiler.
 const ADVICE: &str = "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name \
@@ -307,9 +364,12 @@ fn with_source(error: &libloading::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::env;
+    use std::process::Command;
+    use std::time::Duration;
 
     use super::files::in_directory;
     use super::*;
+    use crate::runtime::exit::unawaited;
 
     /// The compiler, if there is one. Where `VECTILE_TEST_GPU` is set, there must be one.
     fn compiler() -> Option<&'static Nvrtc> {
@@ -354,6 +414,50 @@ extern "C" __global__ void nothing() {}
             assert_eq!(named("nothing").shared, 0);
             assert_eq!(cubin.resources.len(), 2);
         }
+    }
+
+    #[test]
+    fn ptx_is_a_text_for_drivers() {
+        let Some(nvrtc) = compiler() else { return };
+        let ptx = nvrtc.compile_ptx(SOURCE, (8, 0)).unwrap();
+        let text = CString::from_vec_with_nul(ptx).unwrap().into_string();
+        let text = text.unwrap();
+        assert!(text.contains(".target sm_80"), "{text}");
+        assert!(text.contains(".entry add("), "{text}");
+    }
+
+    /// In a process of its own.
+    #[test]
+    fn a_process_may_end_while_a_kernel_is_compiled_ahead() {
+        const VARIABLE: &str = "VECTILE_TEST_AHEAD";
+        let test = concat!(
+            module_path!(),
+            "::a_process_may_end_while_a_kernel_is_compiled_ahead"
+        );
+        let test = test.split_once("::").unwrap().1;
+        let Some(nvrtc) = compiler() else { return };
+        if env::var_os(VARIABLE).is_some() {
+            // takes seconds
+            let lines = (1..20_000).map(|i| format!("x = x * {i} + (x >> {});\n", i % 31));
+            let body: String = lines.collect();
+            let source =
+                format!("extern \"C\" __global__ void k(int *p) {{ int x = *p; {body} *p = x; }}");
+            thread::spawn(move || {
+                let compiled = unawaited(|| nvrtc.compile_on(1, &source, (9, 0)));
+                println!("compiled {}", compiled.is_ok());
+            });
+            while !FIRST.is_completed() {
+                thread::yield_now();
+            }
+            thread::sleep(Duration::from_millis(100));
+            std::process::exit(7);
+        }
+        let mut command = Command::new(env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]);
+        let output = command.env(VARIABLE, "1").output().unwrap();
+        let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert_eq!(output.status.code(), Some(7), "{err}");
+        assert!(!out.contains("compiled"), "{out}");
     }
 
     #[test]

@@ -475,7 +475,8 @@ pub(super) fn at_end(
 
 /// Records that the GPU cannot run a query, if `error` says so.
 fn record_refused(gpu: &Gpu, costs: &Costs, query: &str, error: &DataFusionError) {
-    if error::is_unsupported(error) || gpu.is_noted(error) {
+    let has_no_kernel = error::is_unsupported(error) || error::is_without_compiler(error);
+    if has_no_kernel || gpu.is_noted(error) {
         costs.add_refused(query);
     }
 }

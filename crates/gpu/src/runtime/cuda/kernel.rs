@@ -1,4 +1,4 @@
-//! Kernels, loaded from cubins.
+//! Kernels, loaded from cubins or PTX.
 
 use std::any::Any;
 use std::ffi::{CString, c_int};
@@ -17,7 +17,7 @@ use crate::runtime::driver::Kernel;
 /// Bytes of shared memory that every kernel can use without permission.
 const PLAIN_SHARED_MEMORY: u32 = 48 << 10;
 
-/// A loaded cubin.
+/// Loaded code.
 struct Module {
     context: Arc<Context>,
     module: sys::CUmodule,
@@ -29,13 +29,13 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads a cubin, from NVRTC or an intact one from disk.
-    fn load(context: &Arc<Context>, cubin: &[u8]) -> Result<Module> {
+    /// Loads a cubin, or PTX that ends in a zero: from NVRTC, or intact from disk or an archive.
+    fn load(context: &Arc<Context>, code: &[u8]) -> Result<Module> {
         context.bind()?;
         let mut module = ptr::null_mut();
-        // SAFETY: a context is bound; a cubin contains its own length, and this one is intact.
-        let result = unsafe { sys::cuModuleLoadData(&mut module, cubin.as_ptr().cast()) };
-        check_memory("cuModuleLoadData", cubin.len() as u64, result)?;
+        // SAFETY: a context is bound; a cubin contains its own length, PTX ends in a zero, and either is intact.
+        let result = unsafe { sys::cuModuleLoadData(&mut module, code.as_ptr().cast()) };
+        check_memory("cuModuleLoadData", code.len() as u64, result)?;
         Ok(Module {
             context: Arc::clone(context),
             module,
@@ -87,9 +87,9 @@ unsafe impl Send for CudaKernel {}
 unsafe impl Sync for CudaKernel {}
 
 impl CudaKernel {
-    /// Loads a kernel of a cubin.
-    pub fn load(context: &Arc<Context>, cubin: &[u8], name: &str) -> Result<CudaKernel> {
-        let module = Module::load(context, cubin)?;
+    /// Loads a kernel of a cubin, or of PTX that ends in a zero.
+    pub fn load(context: &Arc<Context>, code: &[u8], name: &str) -> Result<CudaKernel> {
+        let module = Module::load(context, code)?;
         let function = module.function(name)?;
         Ok(CudaKernel {
             parameter: parameter_bytes(function)?,

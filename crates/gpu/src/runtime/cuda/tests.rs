@@ -3,20 +3,23 @@
 use std::thread;
 
 use super::*;
+use crate::runtime::archive::{self, Target};
 use crate::runtime::driver::{CopyIn, Event, Kernel, Launch};
+use crate::runtime::nvrtc::nvrtc;
 
 /// Device 0, with a kernel cache in a directory, if there is a device. Where `VECTILE_TEST_GPU` is set, there must be
 /// one.
 fn device(cache: Option<&tempfile::TempDir>) -> Option<Arc<Cuda>> {
     let cache = cache.map(|directory| Cache::open(directory.path().to_path_buf()).unwrap());
-    match Cuda::open_with(0, cache) {
-        Ok(cuda) => Some(cuda),
-        Err(error) => {
-            assert!(std::env::var_os("VECTILE_TEST_GPU").is_none(), "{error}");
-            eprintln!("not run: {error}");
-            None
-        }
-    }
+    if_any(Cuda::open_with(0, cache, None))
+}
+
+fn if_any(opened: Result<Arc<Cuda>>) -> Option<Arc<Cuda>> {
+    let opened = opened.inspect_err(|error| {
+        assert!(std::env::var_os("VECTILE_TEST_GPU").is_none(), "{error}");
+        eprintln!("not run: {error}");
+    });
+    opened.ok()
 }
 
 #[test]
@@ -136,7 +139,7 @@ fn kernels_run() {
     assert!(cuda.info().memory > 0 && cuda.info().multiprocessors > 0);
     assert!(cuda.free_memory().unwrap() <= cuda.info().memory);
     let compiled = cuda.compile(SCALE, "scale").unwrap();
-    assert!(!compiled.from_disk);
+    assert!(!compiled.is_found);
     // Little shared memory, the most without permission, more, all, and less again.
     for shared in [
         THREADS * 8,
@@ -257,20 +260,58 @@ fn kernels_are_found_on_disk() {
         return;
     };
     let compile = || cuda.compile(SCALE, "scale").unwrap();
-    assert!(!compile().from_disk);
+    assert!(!compile().is_found);
     let second = compile();
-    assert!(second.from_disk);
+    assert!(second.is_found);
     let result = scale(&cuda, &*second.kernel, 9, 1 << 10).unwrap();
     assert_eq!(result, scaled(9));
     // An intact entry, but not a cubin: it is compiled again.
-    let key = cuda.nvrtc.key(SCALE, cuda.target);
-    let cache = cuda.cache.as_ref().unwrap();
-    cache.put(
-        &key,
+    cuda.compiler().unwrap().keep(
+        SCALE,
         b"not a cubin, though long enough to look at, or so one would think",
     );
-    assert!(!compile().from_disk);
-    assert!(compile().from_disk);
+    assert!(!compile().is_found);
+    assert!(compile().is_found);
+}
+
+/// Device 0, with an archive of [`SCALE`] for these targets. It never has a compiler for others.
+fn device_with(targets: &[Target]) -> Option<Arc<Cuda>> {
+    let nvrtc = nvrtc().ok()?;
+    let archived = targets.iter().map(|target| {
+        let code = match target {
+            Target::Cubin(capability) => nvrtc.compile(SCALE, *capability).unwrap().bytes,
+            Target::Ptx(capability) => nvrtc.compile_ptx(SCALE, *capability).unwrap(),
+        };
+        archive::Archived::new("scale", SCALE, *target, &code).unwrap()
+    });
+    let archived = archive::write(nvrtc.version(), &archived.collect::<Vec<_>>());
+    let archive = Archive::parse(Box::leak(archived.into_boxed_slice())).unwrap();
+    let mut cuda = if_any(Cuda::open_with(0, None, Some(Box::leak(Box::new(archive)))))?;
+    Arc::get_mut(&mut cuda).unwrap().compiler = Err("hidden".into());
+    Some(cuda)
+}
+
+#[test]
+fn embedded_kernels_need_no_compiler() {
+    let Some(cuda) = device(None) else { return };
+    let own = Target::Cubin(nvrtc().unwrap().target(cuda.info.capability).unwrap());
+    let ptx = Target::Ptx((8, 0));
+    for (targets, is_found) in [([own, ptx].as_slice(), true), (&[ptx], false)] {
+        let cuda = device_with(targets).unwrap();
+        assert_eq!(cuda.needs_compiler(SCALE, "scale"), !is_found);
+        let found = cuda.find(SCALE, "scale").unwrap().unwrap();
+        assert_eq!(found.is_found, is_found);
+        let result = scale(&cuda, &*found.kernel, 9, 1 << 10).unwrap();
+        assert_eq!(result, scaled(9));
+        let other = format!("{SCALE}// another version");
+        assert!(!cuda.needs_compiler(&other, "scale"));
+        for result in [
+            cuda.find(&other, "scale").map(drop),
+            cuda.compile(&other, "scale").map(drop),
+        ] {
+            assert!(matches!(result, Err(Error::NoCompiler(_))), "{result:?}");
+        }
+    }
 }
 
 #[test]

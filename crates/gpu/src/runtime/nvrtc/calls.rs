@@ -30,6 +30,8 @@ pub(super) struct Calls {
     log: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
     cubin_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
     cubin: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
+    ptx_size: unsafe extern "C" fn(Program, *mut usize) -> c_int,
+    ptx: unsafe extern "C" fn(Program, *mut c_char) -> c_int,
 }
 
 impl Calls {
@@ -55,6 +57,8 @@ impl Calls {
                 log: get(library, "nvrtcGetProgramLog")?,
                 cubin_size: get(library, "nvrtcGetCUBINSize")?,
                 cubin: get(library, "nvrtcGetCUBIN")?,
+                ptx_size: get(library, "nvrtcGetPTXSize")?,
+                ptx: get(library, "nvrtcGetPTX")?,
             })
         }
     }
@@ -163,6 +167,11 @@ impl ProgramGuard<'_> {
 
     pub fn cubin(&self) -> Result<Vec<u8>> {
         self.read("nvrtcGetCUBIN", self.calls.cubin_size, self.calls.cubin)
+    }
+
+    /// A text, with the zero at its end.
+    pub fn ptx(&self) -> Result<Vec<u8>> {
+        self.read("nvrtcGetPTX", self.calls.ptx_size, self.calls.ptx)
     }
 
     /// The output of `content`, whose size is that of `size`.
