@@ -80,8 +80,7 @@ DEVICE u64* kept_at(const Args& a) { return (u64*)(own_memory(a) + low_half(a, W
 DEVICE void* tile_at(const Args& a) { return own_memory(a) + high_half(a, W_WARP_BYTES); }
 // A slot of this lane. Slots have room for dense batches.
 DEVICE u64* slot_at(const Args& a, u32 slot) {
-    u8* const slots = (high_half(a, W_SLOTS_AT) ? scratch_memory(a) : own_memory(a)) + low_half(a, W_SLOTS_AT);
-    return (u64*)slots + slot * DENSE_ROWS * 32 + lane_id();
+    return (u64*)(own_memory(a) + low_half(a, W_SLOTS_AT)) + slot * DENSE_ROWS * 32 + lane_id();
 }
 
 DEVICE u32 flag_of(const Args& a, u32 flag) { return flag == NONE ? ALL : flags_at(a)[flag * 32 + lane_id()]; }

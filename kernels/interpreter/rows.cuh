@@ -550,15 +550,17 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             else each([=](u64 entry, i64 y) { raise(base + entry, (u64)y); });
             break;
         }
-        case R_ADD_TO_THREAD: {
+        case R_KEPT: {
             const u32 grouped = high_half(a, W_GROUPED), groups = grouped & 0xffff, words = grouped >> 16;
+            // a value outside its chunk's bounds has any group
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = ((u64)x[k] < groups ? (u32)x[k] : groups) * words * 32;
+            break;
+        }
+        case R_ADD_TO_THREAD: {
             const u64* at = slot_at(a, i.b());
             u64* const kept = kept_at(a) + i.c() * 32;
-            // a value outside its chunk's bounds has any group
-            add_to_kept<K>(i.a(), i.d(), rows.in & valid, x, [&](u32 k) {
-                const u64 group = at[k * 32];
-                return kept + (u32)(group < groups ? group : groups) * words * 32;
-            });
+            add_to_kept<K>(i.a(), i.d(), rows.in & valid, x, [=](u32 k) { return kept + (u32)at[k * 32]; });
             break;
         }
         case R_ADD_TO_TOTAL: {

@@ -70,7 +70,7 @@ device_enum! {
         WarpBytes = W_WARP_BYTES,
         /// Offset of the accumulators of threads in it; above, that of flags.
         KeptAt = W_KEPT_AT,
-        /// Offset of slots in it, or in the scratch memory of a warp; above, 1 for the latter.
+        /// Offset of slots in it.
         SlotsAt = W_SLOTS_AT,
         /// Number of columns; above, words of a row group's descriptor.
         Columns = W_COLUMNS,
@@ -297,7 +297,9 @@ device_enum! {
         Rank = R_RANK,
         /// Adds to accumulator `d`, of kind `a`, of the table's entry in slot `b`; `c` is 1 in shared memory.
         AddToTable = R_ADD_TO_TABLE,
-        /// Adds to the words from `c` on of the thread's group in slot `b`, of kind `a`, from bit `d` on.
+        /// Where the thread has the words of group `x`; of one that is none of the possible ones, those of a spare group.
+        Kept = R_KEPT,
+        /// Adds to the words from `c` on of the thread's words in slot `b`, of kind `a`, from bit `d` on.
         AddToThread = R_ADD_TO_THREAD,
         /// Adds to the words from `c` on of the thread, of kind `a`.
         AddToTotal = R_ADD_TO_TOTAL,

@@ -9,9 +9,10 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionContext;
 use vectile_datafusion::{Gpu, GpuMode, VectileOptions, register_with_gpu};
 use vectile_emulator::CpuDevice;
+use vectile_gpu::{Engine, Tier};
 
 /// The environment variable that makes all tests over Vectile files use the machine's GPU; or, if it is `cpu`, an
-/// emulated one.
+/// emulated one; or, if it is `interpreted`, an emulated one that runs the interpreter.
 pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
 
 /// The prefix of reasons for a kernel that does not support the content of a file. Only for such reasons may a fused
@@ -60,22 +61,42 @@ impl GpuRun {
     pub fn from_env() -> Result<Option<Self>> {
         match std::env::var(GPU_VARIABLE).as_deref() {
             Err(_) | Ok("") => Ok(None),
-            Ok("cpu") => match Self::on_cpu() {
-                Ok(run) => Ok(Some(run)),
-                Err(error) => exec_err!("{GPU_VARIABLE}: {error}"),
-            },
+            Ok(name @ ("cpu" | "interpreted")) => {
+                let run = match name {
+                    "cpu" => Self::on_cpu(),
+                    _ => Self::interpreted(),
+                };
+                match run {
+                    Ok(run) => Ok(Some(run)),
+                    Err(error) => exec_err!("{GPU_VARIABLE}: {error}"),
+                }
+            }
             Ok(_) => Ok(Some(Self::new(Gpu::of_machine()))),
         }
     }
 
-    /// Uses an emulated GPU.
+    /// Uses an emulated GPU, with generated kernels.
     ///
     /// # Errors
     ///
     /// If there is no C++ compiler.
     pub fn on_cpu() -> vectile_gpu::Result<Self> {
-        let device = Arc::new(CpuDevice::new()?.without_optimization());
-        Ok(Self::new(Gpu::new(vectile_gpu::Engine::new(device))))
+        Self::emulated(CpuDevice::new()?.without_optimization(), Tier::Generated)
+    }
+
+    /// Uses an emulated GPU, with the interpreter alone.
+    ///
+    /// # Errors
+    ///
+    /// If there is no C++ compiler.
+    pub fn interpreted() -> vectile_gpu::Result<Self> {
+        Self::emulated(CpuDevice::new()?, Tier::Interpreted)
+    }
+
+    fn emulated(device: CpuDevice, tier: Tier) -> vectile_gpu::Result<Self> {
+        let engine = Engine::new(Arc::new(device));
+        engine.set_tier(tier);
+        Ok(Self::new(Gpu::new(engine)))
     }
 
     /// Registers Vectile in a session, whose queries use the GPU if they can.

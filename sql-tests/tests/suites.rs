@@ -69,6 +69,16 @@ fn on_an_emulated_gpu() {
     run_suites(suites, Some(layout), Some(gpu));
 }
 
+/// As [`on_an_emulated_gpu`], by the interpreter. All suites: nothing is compiled for each.
+#[test]
+fn on_an_emulated_gpu_by_the_interpreter() {
+    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
+    match GpuRun::interpreted() {
+        Ok(gpu) => run_suites(suites(), Some(layout), Some(gpu)),
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
 fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>) {
     run(suites, layout, gpu, false);
 }

@@ -73,6 +73,14 @@ async fn compare_files(options: &str, gpu: Option<GpuRun>) -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn on_an_emulated_gpu_by_the_interpreter() {
+    match GpuRun::interpreted() {
+        Ok(gpu) => run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu))),
+        Err(error) => eprintln!("skipped: {error}"),
+    }
+}
+
 fn in_memory() -> Result<SessionContext> {
     let session = benchmark_session(None)?;
     let scale = Scale::try_from(SCALE).expect("a scale");

@@ -197,6 +197,10 @@ impl Execution {
                 Argument::TextAt(test) => prepared.text_at[test].unwrap_or(u64::MAX),
                 Argument::Low(constant) => bindings.constants[constant] as u64,
                 Argument::High(constant) => (bindings.constants[constant] >> 64) as u64,
+                Argument::Fitting(constant) => {
+                    let value = i64::try_from(bindings.constants[constant]);
+                    value.map_err(|_| self.refused(prepared))? as u64
+                }
                 Argument::CopyAt(copy) => bindings.copies[copy].at.into(),
                 Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
                 Argument::CopyOf(copy) => {
@@ -233,6 +237,13 @@ impl Execution {
             words.resize(PROGRAM_WORDS, 0);
         }
         Ok(Arguments { words, held })
+    }
+
+    /// Leaves a plan whose numbers do not fit 64 bits to generated kernels from now on.
+    fn refused(&self, prepared: &Prepared) -> Error {
+        let reason = "numbers of more than 64 bits in the interpreter";
+        self.engine.refuse_program(&prepared.plan, reason);
+        Error::Unsupported(reason.into())
     }
 
     /// The words of a key table on the device, whose memory is added to `held`.
@@ -312,9 +323,7 @@ impl Execution {
         let events = events?;
         self.engine.arrived(batch);
         if is_checked && overflow.as_slice()[..8] != [0; 8] {
-            let reason = "numbers of more than 64 bits in the interpreter";
-            self.engine.refuse_program(&prepared.plan, reason);
-            return Err(Error::Unsupported(reason.into()));
+            return Err(self.refused(prepared));
         }
         self.statistics.kernel += context.between(&events)?;
         self.statistics.launches += 1;

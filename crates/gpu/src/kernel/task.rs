@@ -55,6 +55,8 @@ pub(crate) enum Argument {
     Low(usize),
     /// The high word of a constant.
     High(usize),
+    /// A constant for the interpreter, which must fit 64 bits.
+    Fitting(usize),
     /// The address of a table with the smallest and largest integer of a range per scale of ALP. The ends of the range
     /// are constants.
     Scales {

@@ -9,9 +9,9 @@ use vectile_kernels::program::{
 use vectile_kernels::{ColumnTraits, Transform};
 use vectile_pipeline::Type;
 
-use super::Program;
+use super::body::Body;
+use super::code::Program;
 use super::memory::WarpMemory;
-use super::rows::Body;
 use crate::emit::Layout;
 use crate::error::{Error, Result};
 use crate::kernel::{
@@ -301,10 +301,7 @@ impl<'a> Assembler<'a> {
             ),
             (ProgramWord::WarpBytes, halves(memory.bytes, memory.tile_at)),
             (ProgramWord::KeptAt, halves(0, memory.flags_at)),
-            (
-                ProgramWord::SlotsAt,
-                halves(memory.slots_at, memory.slots_in_scratch.into()),
-            ),
+            (ProgramWord::SlotsAt, halves(memory.slots_at, 0)),
             (
                 ProgramWord::Columns,
                 halves(plan.columns.len() as u32, stride),

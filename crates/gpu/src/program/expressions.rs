@@ -4,7 +4,7 @@ use vectile_kernels::program::{CHECKED, COMPUTED, Conversion, FIND_HASHED, NONE,
 use vectile_pipeline::{Arithmetic, Bounds, Comparison, DatePart, Op, Type};
 
 use super::assembler::{Assembler, may_overflow, unsupported, value_type};
-use super::rows::Place;
+use super::body::Place;
 use crate::error::{Error, Result};
 use crate::kernel::{Argument, Node, Typed};
 
@@ -157,10 +157,10 @@ impl<'a> Assembler<'a> {
                 Some((Operand::Column, *column as u16, valid))
             }
             Node::Constant(constant) => {
-                if may_overflow(typed) {
-                    return unsupported("constants of more than 64 bits in the interpreter");
-                }
-                let at = self.argument(Argument::Low(*constant));
+                let at = self.argument(match may_overflow(typed) {
+                    true => Argument::Fitting(*constant),
+                    false => Argument::Low(*constant),
+                });
                 Some((Operand::Argument, at, NONE))
             }
             Node::Code(lookup) => {

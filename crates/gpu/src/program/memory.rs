@@ -3,7 +3,7 @@
 use vectile_kernels::ColumnTraits;
 use vectile_kernels::program::{DENSE_ROWS, LIST_BYTES};
 
-use super::MOST_PROGRAM_WARPS;
+use super::code::MOST_PROGRAM_WARPS;
 use crate::kernel::KernelPlan;
 
 /// Bytes of a word of each lane.
@@ -14,18 +14,13 @@ const FLAG_BYTES: u32 = 32 * 4;
 const SLOT_BYTES: u32 = DENSE_ROWS * WORD_BYTES;
 /// Bytes of a vector of decoded values.
 const DECODED_BYTES: usize = 1024 * 8;
-/// Most bytes of a block's slots in shared memory. More leave too few warps on a multiprocessor.
-const SLOT_SHARE: u32 = 48 << 10;
-
 /// Where a warp has its memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WarpMemory {
     /// Most warps of a block.
     pub warps: u32,
     pub flags_at: u32,
-    /// In shared memory, or in scratch memory.
     pub slots_at: u32,
-    pub slots_in_scratch: bool,
     pub tile_at: u32,
     /// Bytes of shared memory.
     pub bytes: u32,
@@ -41,27 +36,15 @@ impl WarpMemory {
         let tile = tile.max().unwrap_or(0);
         let flags_at = kept_words * WORD_BYTES;
         let slots_at = flags_at + flags * FLAG_BYTES;
-        let slot_bytes = slots * SLOT_BYTES;
-        let slots_in_scratch = slot_bytes * warps > SLOT_SHARE;
-        let list_at = match slots_in_scratch {
-            true => slots_at,
-            false => slots_at + slot_bytes,
-        };
+        let list_at = slots_at + slots * SLOT_BYTES;
         let tile_at = list_at + LIST_BYTES;
-        let bytes = tile_at + tile;
-        let decoded_bytes = decoded * DECODED_BYTES;
-        let in_scratch = if slots_in_scratch { slot_bytes } else { 0 };
         Self {
             warps,
             flags_at,
-            slots_at: match slots_in_scratch {
-                true => decoded_bytes as u32,
-                false => slots_at,
-            },
-            slots_in_scratch,
+            slots_at,
             tile_at,
-            bytes,
-            scratch_bytes: decoded_bytes + in_scratch as usize,
+            bytes: tile_at + tile,
+            scratch_bytes: decoded * DECODED_BYTES,
         }
     }
 }

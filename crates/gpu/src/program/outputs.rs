@@ -28,7 +28,7 @@ impl<'a> Assembler<'a> {
             self.copied(copied);
         }
         for (rows, indices) in loops {
-            self.body(rows, VectorOp::Loop, |this| {
+            self.body(rows, VectorOp::Loop, false, |this| {
                 let place = this.place();
                 for (index, expr) in indices.iter().copied().zip(&rows.exprs) {
                     this.value(expr)?;
@@ -107,7 +107,8 @@ impl<'a> Assembler<'a> {
         }
         for (rows, of_loop) in loops {
             check_order(accumulators, rows)?;
-            self.body(rows, VectorOp::Loop, |this| {
+            let may_pick = !accumulators.are_ordered();
+            self.body(rows, VectorOp::Loop, may_pick, |this| {
                 if is_combined {
                     this.at_rows(RowOp::Constant, 1, [0; 3]);
                     let kind = AccumulatorKind::Count as u8;
@@ -189,7 +190,8 @@ impl<'a> Assembler<'a> {
                 }
             }
         }
-        self.body(&plan.rows, VectorOp::Loop, |this| {
+        let may_pick = !accumulators.are_ordered();
+        self.body(&plan.rows, VectorOp::Loop, may_pick, |this| {
             let (keys, others) = plan.rows.exprs.split_at(plan.key_values);
             let (conditions, arguments) = others.split_at(plan.conditions);
             for lookup in &plan.deferred {
@@ -203,7 +205,11 @@ impl<'a> Assembler<'a> {
             }
             let group = this.number(plan, keys)?;
             match &plan.threads {
-                Some(threads) => this.add_to_threads(threads, accumulators, arguments, group),
+                Some(threads) => {
+                    this.at_rows(RowOp::Kept, 0, [0; 3]);
+                    this.at_rows(RowOp::Save, 0, [group, NONE, 0]);
+                    this.add_to_threads(threads, accumulators, arguments, group)
+                }
                 None => this.add_to_table(plan, arguments, group),
             }
         })

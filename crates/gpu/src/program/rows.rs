@@ -3,45 +3,14 @@
 use vectile_kernels::program::{FIND_HASHED, NONE, Operand, RowOp, VectorOp};
 
 use super::assembler::{Assembler, may_be_decoded, unsupported};
+use super::body::{Body, CurrentMatch};
 use crate::error::Result;
-use crate::kernel::{Combined, ListPlan, RowLoop, SparseAccess, Typed};
-
-/// Where a value lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A slot, and the flag of its validity.
-    Slot(u16, u16),
-    /// A flag of booleans, and the flag of their validity.
-    Flag(u16, u16),
-}
-
-/// The current match of a repetition over a list of matches.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CurrentMatch {
-    pub number: usize,
-    /// The slot of its index, and the flag that there is one.
-    pub index: u16,
-    pub valid: u16,
-}
-
-/// What is known within a body.
-#[derive(Debug, Default)]
-pub(super) struct Body<'a> {
-    /// The slot and validity flag of codes, by table.
-    pub codes: Vec<(usize, u16, u16)>,
-    /// Expressions that occur more than once.
-    pub repeated: Vec<&'a Typed>,
-    /// Those of them that are computed.
-    pub computed: Vec<(&'a Typed, Place)>,
-    /// Vector flags of tests, by number.
-    pub tests: Vec<(u32, u16)>,
-    pub matches: Vec<CurrentMatch>,
-}
+use crate::kernel::{Argument, Combined, ListPlan, RowLoop, Typed};
 
 impl<'a> Assembler<'a> {
     /// The rows for which the only expression of a loop is true, as mask of the vector.
     pub fn where_true(&mut self, rows: &'a RowLoop) -> Result<()> {
-        self.body(rows, VectorOp::Where, |this| {
+        self.body(rows, VectorOp::Where, false, |this| {
             for expr in &rows.exprs {
                 this.truth(expr)?;
                 this.at_rows(RowOp::Mask, 0, [0; 3]);
@@ -50,11 +19,13 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// A body for the selected rows. `each` writes what is done with the values of the loop's expressions.
+    /// A body for the selected rows, which may come in any order if `may_pick`. `each` writes what is done with the values
+    /// of the loop's expressions.
     pub fn body(
         &mut self,
         rows: &'a RowLoop,
         op: VectorOp,
+        may_pick: bool,
         each: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         self.with_flags(|this| {
@@ -81,7 +52,6 @@ impl<'a> Assembler<'a> {
             for column in read.iter().chain(&rows.nullable) {
                 this.valid_rows(*column);
             }
-            let may_pick = matches!(rows.access, SparseAccess::Few | SparseAccess::All);
             let start = this.code.len();
             this.at_vector(op, may_pick.into(), [0; 3]);
             this.free_all();
@@ -137,7 +107,7 @@ impl<'a> Assembler<'a> {
         let mut lists = vec![];
         for (number, matches) in combined.matches.iter().enumerate() {
             let (offset, count) = self.list(&matches.list)?;
-            let zero = self.argument(crate::kernel::Argument::Word(0));
+            let zero = self.argument(Argument::Word(0));
             // whether there is a match
             let valid = self.flag();
             self.at_rows(RowOp::Compare, Operand::Argument as u8, [zero, 0, GREATER]);
