@@ -240,13 +240,36 @@ DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index
     }
 }
 
+// The residuals of rows batch * K to batch * K + K - 1 of this lane.
 template <u32 K> struct UnpackRows {
     const u32* words;
     u32 batch;
     u32* out;
     template <u32 WIDTH> DEVICE void run() {
-        static_assert(K == 8, "as `unpack_8`");
-        unpack_8<WIDTH>(words, batch, out);
+        const u32 bit = batch * (K * WIDTH), shift = bit % 32;
+        const u32 LINES = (K * WIDTH + 31) / 32;
+        const u32* from = words + bit / 32 * 32;
+        u32 w[LINES + 1];
+        if constexpr (K * WIDTH % 32 == 0) {
+#pragma unroll
+            for (u32 i = 0; i < LINES; i++) w[i] = stream(from + i * 32);
+        } else {
+            u32 next = stream(from);
+#pragma unroll
+            for (u32 i = 0; i < LINES; i++) {
+                // the last line may be wholly in the one before
+                const bool is_last = i + 1 == LINES && shift + K * WIDTH <= LINES * 32;
+                const u32 after = is_last ? 0 : stream(from + (i + 1) * 32);
+                w[i] = __funnelshift_r(next, after, shift);
+                next = after;
+            }
+        }
+        w[LINES] = 0;
+#pragma unroll
+        for (u32 k = 0; k < K; k++) {
+            const u32 line = k * WIDTH / 32, at = k * WIDTH % 32;
+            out[k] = low_bits<WIDTH>(at + WIDTH <= 32 ? w[line] >> at : __funnelshift_r(w[line], w[line + 1], at));
+        }
     }
 };
 
@@ -268,15 +291,15 @@ template <u32 K, bool PICKED> struct Batch {
     }
     DEVICE u32 row(u32 k) const { return PICKED ? id[k] : (batch * K + k) * 32 + lane_id(); }
 
-    // The entries of a column, which is readable by row; arbitrary ones where rows do not count.
-    DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, u64 x[K]) const {
+    // The entries of a column, which is readable by row, and `start`; arbitrary ones where rows do not count.
+    DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, u64 start, u64 x[K]) const {
         if (!(w.direct >> column & 1)) {
             const u64* from = decoded_at(a, column);
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = from[row(k)];
+            for (u32 k = 0; k < K; k++) x[k] = start + from[row(k)];
             return;
         }
-        const u64 base = c.base<u64>();
+        const u64 base = start + c.base<u64>();
         u32 y[K];
 #pragma unroll
         for (u32 k = 0; k < K; k++) y[k] = 0;
@@ -298,22 +321,19 @@ template <u32 K, bool PICKED> struct Batch {
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = (u64)w.v * 1024 + row(k);
         } else {
-            entries(a, w, c, column, x);
+            entries(a, w, c, column, transform == INTEGERS ? c.reference() : 0, x);
         }
         if (transform == INTEGERS) {
-            const u64 reference = c.reference();
             if (type == T_I128) {
+                const u64 reference = c.reference();
                 const i64 high = (i64)__ldg(&c.header()->reference_high);
                 u32 bad = 0;
 #pragma unroll
                 for (u32 k = 0; k < K; k++) {
-                    const u64 sum = x[k] + reference;
-                    bad |= (u32)(high + (i64)(sum < reference) != (i64)sum >> 63) << k;
+                    bad |= (u32)(high + (i64)(x[k] < reference) != (i64)x[k] >> 63) << k;
                 }
                 if (bad & in) overflows(a);
             }
-#pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] += reference;
             if (type == T_U64) check_unsigned<K>(a, in, x);
             if (type == T_F64) {
 #pragma unroll
@@ -501,22 +521,20 @@ DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, con
     const u32 transform = transform_of(w, column);
     if (is_hashed) {
         const HashTable t = hash_table_at(c, transform, words);
-        const u64 origin = transform == INTEGERS ? c.reference() : 0;
         u32 mask = 0;
 #pragma unroll 1
-        for (u32 eighth = 0; eighth < 4; eighth++) {
-            const u32 in = m >> eighth * 8 & 255;
-            if (!__any_sync(ALL, in)) continue;
-            Batch<8, false> rows;
-            rows.in = in;
-            rows.batch = eighth;
-            u64 x[8];
+        for (u32 batch = 0; batch < 32 / DENSE_ROWS; batch++) {
+            Batch<DENSE_ROWS, false> rows;
+            rows.in = m >> batch * DENSE_ROWS & ((1u << DENSE_ROWS) - 1);
+            rows.batch = batch;
+            if (!__any_sync(ALL, rows.in)) continue;
+            u64 x[DENSE_ROWS];
             rows.values(a, w, column, true, x);
 #pragma unroll
-            for (u32 k = 0; k < 8; k += 2) {
+            for (u32 k = 0; k < DENSE_ROWS; k += 2) {
                 u32 place[2];
-                places_of<2>(t, in >> k, x + k, place);
-                mask |= ((u32)(place[0] != ALL) | (u32)(place[1] != ALL) << 1) << (eighth * 8 + k);
+                places_of<2>(t, rows.in >> k, x + k, place);
+                mask |= ((u32)(place[0] != ALL) | (u32)(place[1] != ALL) << 1) << (batch * DENSE_ROWS + k);
             }
         }
         return mask;

@@ -58,20 +58,20 @@ DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_null
     place += sum_before((u32)__popc(selected));
     u64 bytes = 0;
 #pragma unroll 1
-    for (u32 eighth = 0; eighth < 4; eighth++) {
-        Batch<8, false> rows;
-        rows.in = m >> eighth * 8 & 255;
-        rows.batch = eighth;
-        u64 x[8];
+    for (u32 batch = 0; batch < 32 / DENSE_ROWS; batch++) {
+        Batch<DENSE_ROWS, false> rows;
+        rows.in = m >> batch * DENSE_ROWS & ((1u << DENSE_ROWS) - 1);
+        rows.batch = batch;
+        u64 x[DENSE_ROWS];
         if (is_text) {
 #pragma unroll
-            for (u32 k = 0; k < 8; k++) x[k] = rows.in >> k & 1 ? of_text.of(rows.row(k)) : 0;
+            for (u32 k = 0; k < DENSE_ROWS; k++) x[k] = rows.in >> k & 1 ? of_text.of(rows.row(k)) : 0;
         } else {
-            rows.entries(a, w, c, column, x);
+            rows.entries(a, w, c, column, 0, x);
         }
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) {
-            const u32 r = eighth * 8 + k, word = __shfl_sync(ALL, selected, r);
+        for (u32 k = 0; k < DENSE_ROWS; k++) {
+            const u32 r = batch * DENSE_ROWS + k, word = __shfl_sync(ALL, selected, r);
             const u64 to = __shfl_sync(ALL, place, r) + __popc(word & ((1u << lane_id()) - 1));
             if (!(rows.in >> k & 1)) continue;
             lengths[to] = (u32)x[k];
