@@ -321,7 +321,7 @@ fn loaded(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::any::Any;
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -352,13 +352,13 @@ mod tests {
 
     /// Counts loaded kernels instead of compiling them; the first `failures` calls fail.
     #[derive(Debug, Default)]
-    struct Counting {
-        loaded: Arc<AtomicUsize>,
-        failures: AtomicUsize,
+    pub struct Counting {
+        pub loaded: Arc<AtomicUsize>,
+        pub failures: AtomicUsize,
         /// If set, compilation fails, and these calls are counted.
-        misfits: Option<AtomicUsize>,
+        pub misfits: Option<AtomicUsize>,
         /// The only kernel that needs no compiler.
-        ready: Option<FixedKernel>,
+        pub ready: Option<FixedKernel>,
     }
 
     impl Driver for Counting {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     /// A plan with so many conjuncts.
-    fn planned(conjuncts: usize) -> KernelPlan {
+    pub fn planned(conjuncts: usize) -> KernelPlan {
         let pipeline = Pipeline {
             columns: vec![],
             lookups: vec![],
