@@ -280,7 +280,8 @@ settings! {
          the speed of the link. Other programs cannot use that memory. Shared likewise. Unset: 4 GiB.";
     gpu_background: bool, "gpu.background", true,
         "If true, `auto` makes the GPU ready in the background for queries that the CPU runs meanwhile: it opens the \
-         device, loads columns and compiles kernels.";
+         device, loads columns and compiles kernels. It also compiles kernels for queries that the interpreter runs \
+         often.";
     gpu_max_build_rows: usize, "gpu.max_build_rows", GPU_MAX_BUILD_ROWS,
         "Maximum rows, after its filters, of a table that a scan on the GPU is joined with, if the CPU builds the key \
          table. With more, the CPU joins.";

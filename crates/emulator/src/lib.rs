@@ -231,7 +231,9 @@ impl Driver for CpuDevice {
     }
 
     fn compile(&self, source: &str, name: &str) -> Result<Compiled> {
-        self.find(source, name)?;
+        if let Some(found) = self.find(source, name)? {
+            return Ok(found);
+        }
         match self.compiles {
             Compiles::None => Err(Error::Compile {
                 log: format!("{name} is not compiled"),
@@ -240,10 +242,18 @@ impl Driver for CpuDevice {
         }
     }
 
-    fn find(&self, _source: &str, name: &str) -> Result<Option<Compiled>> {
+    fn find(&self, source: &str, name: &str) -> Result<Option<Compiled>> {
         match self.compiles {
             Compiles::Fixed if name == GENERATED => Err(Error::NoCompiler("there is none".into())),
-            _ => Ok(None),
+            Compiles::Fixed => {
+                let embedded = self.compiler.compile(source, name)?;
+                let is_found = true;
+                Ok(Some(Compiled {
+                    is_found,
+                    ..embedded
+                }))
+            }
+            Compiles::All | Compiles::None => Ok(None),
         }
     }
 

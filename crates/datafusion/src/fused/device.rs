@@ -65,6 +65,7 @@ impl Device {
                 GpuKernels::Generated => Tier::Generated,
             });
         }
+        self.engine.compile_in_background(options.gpu_background);
         if let Some(limit) = options.gpu_memory_limit {
             self.engine.set_memory_limit(limit);
             self.key_tables.limit(&self.engine);

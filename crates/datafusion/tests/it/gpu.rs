@@ -1594,4 +1594,6 @@ async fn without_a_compiler_queries_are_interpreted() {
     fixture.set("vectile.gpu.kernels", "auto").await;
     let (plan, _) = fixture.executed(&sql).await;
     assert_eq!(metric(&plan, "fallbacks"), 0);
+    assert!(metric(&plan, "launches") > 0);
+    assert_eq!(metric(&plan, "interpreted"), metric(&plan, "launches"));
 }

@@ -41,8 +41,10 @@ pub struct Statistics {
     pub compile: Duration,
     /// Kernels that were compiled: they were neither in memory nor on disk.
     pub kernels_compiled: usize,
-    /// Launches of generated kernels.
+    /// Launches of kernels for pipelines.
     pub launches: usize,
+    /// Those of the interpreter among them.
+    pub launches_interpreted: usize,
     /// Run time of kernels, by the device's clock.
     pub kernel: Duration,
     /// Bytes of the column chunks that kernels read.
@@ -56,6 +58,7 @@ impl AddAssign for Statistics {
         self.compile += other.compile;
         self.kernels_compiled += other.kernels_compiled;
         self.launches += other.launches;
+        self.launches_interpreted += other.launches_interpreted;
         self.kernel += other.kernel;
         self.bytes_scanned += other.bytes_scanned;
         self.bytes_returned += other.bytes_returned;
@@ -99,11 +102,24 @@ struct Planned {
     code_tests: Vec<CodeTestResults>,
 }
 
+/// The kernel that runs a plan.
+enum Choice {
+    /// A generated one; true if it was compiled.
+    Generated(Arc<Loaded>, bool),
+    /// The interpreter.
+    Interpreted {
+        /// True if a generated kernel can be compiled, and would run instead.
+        is_replaceable: bool,
+    },
+}
+
 /// Everything a launch needs besides its row groups.
 pub(super) struct Prepared {
     pub(super) plan: KernelPlan,
     pub(super) bindings: Bindings,
     pub(super) loaded: Arc<Loaded>,
+    /// The plan of the generated kernel that would replace the interpreter.
+    pub(super) replacement: Option<KernelPlan>,
     pub(super) grid: u32,
     /// Warps of a block.
     pub(super) warps_per_block: u32,
@@ -221,9 +237,11 @@ impl Execution {
         let (mut facts, entries) = self.facts(batch, task)?;
         facts.is_interpreted = self.engine.tier() == Tier::Interpreted;
         let mut planned = self.planned(batch, &facts, task)?;
+        let mut replacement = None;
         let (loaded, compiled) = match self.kernel(&planned)? {
-            Some(found) => found,
-            None => {
+            Choice::Generated(loaded, compiled) => (loaded, compiled),
+            Choice::Interpreted { is_replaceable } => {
+                replacement = is_replaceable.then(|| planned.plan.clone());
                 // blocks of the interpreter are smaller
                 if planned.plan.warps > MOST_PROGRAM_WARPS {
                     facts.is_interpreted = true;
@@ -295,6 +313,7 @@ impl Execution {
             plan,
             bindings,
             loaded,
+            replacement,
             grid,
             warps_per_block,
             code_tests,
@@ -324,18 +343,21 @@ impl Execution {
         })
     }
 
-    /// The generated kernel of a plan, and true if it was compiled; `None` to run a program instead.
-    fn kernel(&self, planned: &Planned) -> Result<Option<(Arc<Loaded>, bool)>> {
+    fn kernel(&self, planned: &Planned) -> Result<Choice> {
+        let generated = || {
+            let (loaded, compiled) = self.generated(&planned.plan)?;
+            Ok(Choice::Generated(loaded, compiled))
+        };
+        let interpreted = |is_replaceable| Ok(Choice::Interpreted { is_replaceable });
         match self.engine.tier() {
-            Tier::Interpreted => Ok(None),
-            Tier::Generated => self.generated(&planned.plan).map(Some),
+            Tier::Interpreted => interpreted(false),
+            Tier::Generated => generated(),
             Tier::Auto => match self.engine.find_kernel(&planned.plan) {
-                Ok(loaded) => Ok(Some((loaded, false))),
+                Ok(loaded) => Ok(Choice::Generated(loaded, false)),
                 // the others of a warp would wait for a row with many
-                Err(_) if self.pipeline.most_matches() > MOST_ROUNDS => {
-                    self.generated(&planned.plan).map(Some)
-                }
-                Err(Error::NotCompiled | Error::NoCompiler(_)) => Ok(None),
+                Err(_) if self.pipeline.most_matches() > MOST_ROUNDS => generated(),
+                Err(Error::NotCompiled) => interpreted(true),
+                Err(Error::NoCompiler(_) | Error::Compile { .. }) => interpreted(false),
                 Err(error) => Err(error),
             },
         }

@@ -325,8 +325,15 @@ impl Execution {
         if is_checked && overflow.as_slice()[..8] != [0; 8] {
             return Err(self.refused(prepared));
         }
-        self.statistics.kernel += context.between(&events)?;
+        let time = context.between(&events)?;
+        self.statistics.kernel += time;
         self.statistics.launches += 1;
+        if prepared.loaded.program.is_some() {
+            self.statistics.launches_interpreted += 1;
+            if let Some(plan) = &prepared.replacement {
+                self.engine.note_interpreted(plan, time);
+            }
+        }
         self.statistics.bytes_returned += len as u64;
         Ok(back)
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use arrow::array::ArrayRef;
@@ -10,6 +11,7 @@ use arrow::array::ArrayRef;
 use super::batch::Batch;
 use super::chunk_cache::{ChunkName, Chunks, Dropped, own};
 use super::chunks::{ChunkKey, ChunkRun, Hosted, Resident};
+use super::compiling::Compiling;
 use super::copied::Copied;
 use super::copiers::Copiers;
 use super::driver::{DeviceInfo, Driver, Event, Kernel, Stream};
@@ -17,6 +19,7 @@ use super::exit::unawaited;
 use super::health::Health;
 use super::kernels::{FixedKernel, Kernels, Loaded};
 use super::memory::{DeviceBuffer, MemoryKind, Pinned, Pool, Sizes, Staging, lock};
+use super::priority::lower_priority;
 use super::tier::Tier;
 use super::transfer_batch::TransferBatch;
 use crate::error::{Error, Result};
@@ -33,6 +36,7 @@ pub struct Engine {
     chunks: Mutex<Chunks>,
     copiers: Copiers,
     kernels: Kernels,
+    compiling: Compiling,
     stream_contexts: Mutex<Vec<StreamContext>>,
     /// Device copies of host values, including those that were dropped and may be made again.
     copies: Mutex<Vec<Weak<Copied>>>,
@@ -92,6 +96,7 @@ impl Engine {
             kept: usual.kept.max(kept),
             ..usual
         };
+        let is_emulated = driver.info().is_emulated;
         Arc::new(Self {
             pool: Pool::new(Arc::clone(&driver), MemoryKind::Device, sizes),
             host_pool: Pool::new(Arc::clone(&driver), MemoryKind::Host, Sizes::default()),
@@ -100,6 +105,8 @@ impl Engine {
             driver,
             chunks: Mutex::new(Chunks::new()),
             kernels: Kernels::default(),
+            // times of an emulator say nothing about a device
+            compiling: Compiling::new(!is_emulated),
             stream_contexts: Mutex::default(),
             copies: Mutex::default(),
             clock: AtomicU64::new(0),
@@ -601,6 +608,36 @@ impl Engine {
     /// Leaves a plan to generated kernels from now on.
     pub(crate) fn refuse_program(&self, plan: &KernelPlan, reason: &str) {
         self.kernels.refuse(plan, reason);
+    }
+
+    /// Notes how long the interpreter ran in place of a generated kernel of this plan. If a kernel pays, it is compiled
+    /// in the background.
+    pub(crate) fn note_interpreted(self: &Arc<Self>, plan: &KernelPlan, time: Duration) {
+        if !self.compiling.add(plan, time) {
+            return;
+        }
+        let engine = Arc::downgrade(self);
+        let work = move || {
+            lower_priority();
+            // the engine may be dropped here, too
+            unawaited(|| while engine.upgrade().is_some_and(|it| it.compile_next()) {});
+        };
+        let thread = thread::Builder::new().name("vectile-compiler".into());
+        if thread.spawn(work).is_err() {
+            self.compiling.thread_failed();
+        }
+    }
+
+    /// Compiles a kernel that waits for that. Returns false if none does.
+    fn compile_next(&self) -> bool {
+        let compile = |plan: &KernelPlan| self.health.watch(|| self.kernel(plan).map(drop));
+        self.compiling.step(compile)
+    }
+
+    /// Whether [`Tier::Auto`] compiles kernels in the background for plans that the interpreter runs often; at first it
+    /// does.
+    pub fn compile_in_background(&self, is_on: bool) {
+        self.compiling.set_on(is_on);
     }
 
     /// How kernels are chosen.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::iter;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::driver::{Compiled, Driver, Kernel};
 use super::memory::lock;
@@ -18,6 +19,9 @@ use vectile_kernels::{
 
 /// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
 const MOST_KERNELS: usize = 512;
+/// A kernel that was missing is looked for again after this time, since other processes compile, too. To generate its
+/// source and to look for it takes as long as a small launch.
+const MISSING_AGE: Duration = Duration::from_secs(1);
 
 /// A kernel that is the same for every query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,8 +119,25 @@ pub(crate) struct Loaded {
     pub entries: Mutex<Option<(usize, u64)>>,
 }
 
-/// A kernel, compiled by the first thread that needs it; or the compiler's log of one that does not compile.
-type KernelSlot<T> = Arc<Mutex<Option<Result<Arc<T>, String>>>>;
+/// A kernel, compiled by the first thread that needs it.
+type KernelSlot<T> = Arc<Mutex<Known<T>>>;
+
+/// What is known of a kernel, or of the interpreter's program.
+#[derive(Debug)]
+enum Known<T: ?Sized> {
+    Nothing,
+    /// It was neither loaded nor on disk at that time. The text says why it cannot be compiled, if that is so.
+    Missing(Instant, Option<String>),
+    /// The compiler's log, or the reason why there is no program.
+    Failed(String),
+    Loaded(Arc<T>),
+}
+
+impl<T: ?Sized> Default for Known<T> {
+    fn default() -> Self {
+        Self::Nothing
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Kernels {
@@ -153,18 +174,21 @@ fn try_lock<T>(slot: &Mutex<T>) -> Result<MutexGuard<'_, T>> {
     }
 }
 
-/// The value of a slot, which `make` computes if it is empty. A failure to compile is kept, too: it would recur.
-fn filled<T: ?Sized>(
-    slot: &mut Option<Result<Arc<T>, String>>,
-    make: impl FnOnce() -> Result<Arc<T>>,
-) -> Result<Arc<T>> {
-    if let Some(known) = slot {
-        return known.clone().map_err(|log| Error::Compile { log });
+/// The kernel of a slot, which `make` loads if there is none. A failure to compile is kept, too: it would recur.
+fn filled<T: ?Sized>(slot: &mut Known<T>, make: impl FnOnce() -> Result<Arc<T>>) -> Result<Arc<T>> {
+    match slot {
+        Known::Loaded(kernel) => return Ok(Arc::clone(kernel)),
+        Known::Failed(log) => return Err(Error::Compile { log: log.clone() }),
+        Known::Nothing | Known::Missing(..) => {}
     }
     let kernel = make();
     match &kernel {
-        Ok(kernel) => *slot = Some(Ok(Arc::clone(kernel))),
-        Err(Error::Compile { log }) => *slot = Some(Err(log.clone())),
+        Ok(kernel) => *slot = Known::Loaded(Arc::clone(kernel)),
+        Err(Error::Compile { log }) => *slot = Known::Failed(log.clone()),
+        Err(Error::NotCompiled) => *slot = Known::Missing(Instant::now(), None),
+        Err(Error::NoCompiler(reason)) => {
+            *slot = Known::Missing(Instant::now(), Some(reason.clone()));
+        }
         Err(_) => {}
     }
     kernel
@@ -190,10 +214,16 @@ impl Kernels {
     ///
     /// # Errors
     ///
-    /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled.
+    /// [`Error::NotCompiled`] if it is neither loaded nor on disk, or is just being compiled; [`Error::NoCompiler`].
     pub fn find(&self, plan: &KernelPlan, driver: &dyn Driver) -> Result<Arc<Loaded>> {
         let slot = self.slot(plan);
         let mut slot = try_lock(&slot)?;
+        if let Known::Missing(since, reason) = &*slot
+            && since.elapsed() < MISSING_AGE
+        {
+            let reason = reason.clone();
+            return Err(reason.map_or(Error::NotCompiled, Error::NoCompiler));
+        }
         let find = |source: &str| driver.find(source, NAME)?.ok_or(Error::NotCompiled);
         filled(&mut slot, || loaded(plan, find))
     }
@@ -214,8 +244,10 @@ impl Kernels {
         // before the slot is locked: this may take long, and others may not wait
         let kernel = self.fixed(FixedKernel::Interpret, driver, may_compile)?;
         let mut slot = lock(&slot);
-        if let Some(known) = &*slot {
-            return known.clone().map_err(Error::Unsupported);
+        match &*slot {
+            Known::Loaded(known) => return Ok(Arc::clone(known)),
+            Known::Failed(reason) => return Err(Error::Unsupported(reason.clone())),
+            Known::Nothing | Known::Missing(..) => {}
         }
         let (program, layout) = assemble(plan)?;
         let loaded = Arc::new(Loaded {
@@ -224,14 +256,14 @@ impl Kernels {
             program: Some(program),
             entries: Mutex::default(),
         });
-        *slot = Some(Ok(Arc::clone(&loaded)));
+        *slot = Known::Loaded(Arc::clone(&loaded));
         Ok(loaded)
     }
 
     /// Leaves a plan to generated kernels from now on.
     pub fn refuse(&self, plan: &KernelPlan, reason: &str) {
         let (slot, _) = lock(&self.programs).slot(plan, self.most);
-        *lock(&slot) = Some(Err(reason.into()));
+        *lock(&slot) = Known::Failed(reason.into());
     }
 
     /// A kernel that no plan describes.
@@ -321,7 +353,7 @@ fn loaded(
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::any::Any;
     use std::collections::HashSet;
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -352,16 +384,23 @@ mod tests {
 
     /// Counts loaded kernels instead of compiling them; the first `failures` calls fail.
     #[derive(Debug, Default)]
-    struct Counting {
-        loaded: Arc<AtomicUsize>,
-        failures: AtomicUsize,
+    pub struct Counting {
+        pub loaded: Arc<AtomicUsize>,
+        pub failures: AtomicUsize,
+        /// Searches on disk, which find nothing.
+        pub searches: AtomicUsize,
         /// If set, compilation fails, and these calls are counted.
-        misfits: Option<AtomicUsize>,
+        pub misfits: Option<AtomicUsize>,
         /// The only kernel that needs no compiler.
-        ready: Option<FixedKernel>,
+        pub ready: Option<FixedKernel>,
     }
 
     impl Driver for Counting {
+        fn find(&self, _: &str, _: &str) -> Result<Option<Compiled>> {
+            self.searches.fetch_add(1, Ordering::Relaxed);
+            Ok(None)
+        }
+
         fn needs_compiler(&self, _: &str, name: &str) -> bool {
             self.ready.is_none_or(|ready| ready.name() != name)
         }
@@ -408,7 +447,7 @@ mod tests {
     }
 
     /// A plan with so many conjuncts.
-    fn planned(conjuncts: usize) -> KernelPlan {
+    pub fn planned(conjuncts: usize) -> KernelPlan {
         let pipeline = Pipeline {
             columns: vec![],
             lookups: vec![],
@@ -459,6 +498,25 @@ mod tests {
         assert!(matches!(found, Err(Error::NotCompiled)));
         drop(compiling);
         assert_eq!(driver.loaded.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_missing_kernel_is_searched_once_in_a_while() {
+        let driver = Counting::default();
+        let kernels = Kernels::default();
+        let searches = || driver.searches.load(Ordering::Relaxed);
+        let is_missing = || {
+            let found = kernels.find(&planned(1), &driver);
+            matches!(found, Err(Error::NotCompiled))
+        };
+        assert!(is_missing() && is_missing());
+        assert_eq!(searches(), 1);
+        let long_ago = Instant::now().checked_sub(MISSING_AGE).unwrap();
+        *lock(&kernels.slot(&planned(1))) = Known::Missing(long_ago, None);
+        assert!(is_missing() && is_missing());
+        assert_eq!(searches(), 2);
+        kernels.get(&planned(1), &driver).unwrap();
+        assert!(!is_missing());
     }
 
     #[test]

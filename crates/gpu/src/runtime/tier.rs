@@ -3,7 +3,8 @@
 /// How the kernel of a plan is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tier {
-    /// A generated kernel that is there, else the interpreter; a kernel is compiled only for what that cannot run.
+    /// A generated kernel that is there, else the interpreter. A kernel is compiled for what that cannot run, and in the
+    /// background for what it runs often.
     #[default]
     Auto,
     /// Always the interpreter.

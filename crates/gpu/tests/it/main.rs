@@ -17,4 +17,5 @@ mod samples;
 mod sanitize;
 mod strings;
 mod support;
+mod tiers;
 mod watched;

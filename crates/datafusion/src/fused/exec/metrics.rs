@@ -28,6 +28,8 @@ pub(crate) struct GpuMetrics {
     pub(crate) build_time: Time,
     /// Kernel launches.
     launches: Count,
+    /// Launches of the interpreter among them.
+    interpreted: Count,
     /// Time for looking up or compiling kernels.
     compile_time: Time,
     /// Time for copying to the device, summed over concurrent copies, without building the layouts.
@@ -55,6 +57,7 @@ impl GpuMetrics {
             lookups_built: summary().counter("lookups_built_on_gpu", partition),
             build_time: summary().subset_time("build_time", partition),
             launches: summary().counter("launches", partition),
+            interpreted: summary().counter("interpreted", partition),
             compile_time: summary().subset_time("compile_time", partition),
             copy_time: summary().subset_time("copy_time", partition),
             kernel_time: summary().subset_time("kernel_time", partition),
@@ -66,6 +69,7 @@ impl GpuMetrics {
     /// Adds the engine's statistics.
     pub(crate) fn add(&self, statistics: &Statistics) {
         self.launches.add(statistics.launches);
+        self.interpreted.add(statistics.launches_interpreted);
         self.compile_time.add_duration(statistics.compile);
         self.kernel_time.add_duration(statistics.kernel);
     }

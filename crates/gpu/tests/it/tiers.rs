@@ -1,0 +1,66 @@
+//! From the interpreter to a generated kernel.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arrow::array::Int64Array;
+use vectile_encodings::Encoding;
+use vectile_gpu::{Batch, Engine, Group, Statistics, Tier};
+use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output};
+
+use crate::support::{Input, device, input, start, table};
+
+const ROWS: i64 = 100_000;
+/// More kernel time than a plan needs to be compiled, with any number of cores.
+const ENOUGH: Duration = Duration::from_secs(2);
+/// The background compiles within this time, even on a busy machine.
+const MOST: Duration = Duration::from_secs(300);
+
+fn inputs() -> [Input; 1] {
+    let values: Int64Array = (0..ROWS).map(|row| row * 37 % 4001).collect();
+    [input(values, Some(Encoding::Ffor))]
+}
+
+/// Sums a column, and checks the sum.
+fn asked(engine: &Arc<Engine>, groups: &[Group]) -> Statistics {
+    let output = Output::Aggregates(vec![Aggregate::Sum(Expr::Column(0))]);
+    let mut execution = start(engine, &inputs(), Filter::Constant(true), output);
+    execution.aggregate(&Batch::of(groups).unwrap()).unwrap();
+    let sum: i128 = (0..ROWS).map(|row| i128::from(row * 37 % 4001)).sum();
+    assert_eq!(execution.totals()[0].value, Some(Number::Int(sum)));
+    let statistics = execution.statistics();
+    assert_eq!(statistics.launches, 1);
+    statistics
+}
+
+#[test]
+fn a_query_that_is_asked_often_gets_a_generated_kernel() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(device);
+    let groups = table(&engine, &inputs(), 32 << 10);
+    let asked = || asked(&engine, &groups);
+    // the emulator compiles the interpreter only on demand
+    engine.set_tier(Tier::Interpreted);
+    assert_eq!(asked().launches_interpreted, 1);
+    engine.set_tier(Tier::Auto);
+    engine.compile_in_background(false);
+    let mut spent = Duration::ZERO;
+    while spent < ENOUGH {
+        let statistics = asked();
+        assert_eq!(statistics.launches_interpreted, 1, "nothing compiles");
+        spent += statistics.kernel;
+    }
+    engine.compile_in_background(true);
+    let begun = Instant::now();
+    while asked().launches_interpreted == 1 {
+        assert!(begun.elapsed() < MOST, "no kernel was compiled");
+        // queries go on while it compiles
+        thread::sleep(Duration::from_millis(1));
+    }
+    let generated = asked();
+    assert_eq!(generated.launches_interpreted, 0);
+    assert_eq!(generated.kernels_compiled, 0, "the background compiled it");
+    engine.set_tier(Tier::Interpreted);
+    assert_eq!(asked().launches_interpreted, 1);
+}
