@@ -123,20 +123,15 @@ pub(crate) struct Loaded {
 type KernelSlot<T> = Arc<Mutex<Known<T>>>;
 
 /// What is known of a kernel, or of the interpreter's program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum Known<T: ?Sized> {
+    #[default]
     Nothing,
     /// It was neither loaded nor on disk at that time. The text says why it cannot be compiled, if that is so.
     Missing(Instant, Option<String>),
     /// The compiler's log, or the reason why there is no program.
     Failed(String),
     Loaded(Arc<T>),
-}
-
-impl<T: ?Sized> Default for Known<T> {
-    fn default() -> Self {
-        Self::Nothing
-    }
 }
 
 #[derive(Debug)]
