@@ -60,6 +60,12 @@ pub(crate) fn is_without_compiler(error: &DataFusionError) -> bool {
     })
 }
 
+/// True if a number did not fit the interpreter: the query can be tried again.
+#[cfg(feature = "gpu")]
+pub(crate) fn is_overflow(error: &DataFusionError) -> bool {
+    is(error, |error| matches!(error, vectile_gpu::Error::Overflow))
+}
+
 /// True for defects of Vectile, which neither query, data nor device cause.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_internal(error: &DataFusionError) -> bool {

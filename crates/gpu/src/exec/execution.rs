@@ -11,7 +11,9 @@ use super::accumulator::PartialResult;
 use super::code_tests::CodeTestResults;
 use super::tables::LookupTables;
 use crate::error::{Error, Result};
-use crate::kernel::{AccumulationScope, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan};
+use crate::kernel::{
+    AccumulationScope, Argument, Bindings, Facts, KernelPlan, SLOT_VECTORS, Task, plan,
+};
 use crate::program::{MOST_PROGRAM_WARPS, Program};
 use crate::runtime::{Batch, Engine, Entries, Loaded, Tier};
 use vectile_kernels::ColumnTraits;
@@ -241,13 +243,20 @@ impl Execution {
         let (loaded, compiled) = match self.kernel(&planned)? {
             Choice::Generated(loaded, compiled) => (loaded, compiled),
             Choice::Interpreted { is_replaceable } => {
-                replacement = is_replaceable.then(|| planned.plan.clone());
                 // blocks of the interpreter are smaller
+                let mut own = None;
                 if planned.plan.warps > MOST_PROGRAM_WARPS {
                     facts.is_interpreted = true;
-                    planned = self.planned(batch, &facts, task)?;
+                    own = Some(self.planned(batch, &facts, task)?);
                 }
-                self.program(&planned)?
+                match self.program(own.as_ref().unwrap_or(&planned)) {
+                    Ok(loaded) => {
+                        replacement = is_replaceable.then(|| planned.plan.clone());
+                        planned = own.unwrap_or(planned);
+                        (loaded, false)
+                    }
+                    Err(error) => self.without_program(&planned, error)?,
+                }
             }
         };
         let Planned {
@@ -370,25 +379,47 @@ impl Execution {
         }
     }
 
-    /// The interpreter with the program of a plan; or, unless the tier is pinned, a generated kernel for what it cannot
-    /// run, and while it is not compiled itself: that takes longer.
-    fn program(&self, planned: &Planned) -> Result<(Arc<Loaded>, bool)> {
-        let is_pinned = self.engine.tier() == Tier::Interpreted;
-        let may_compile = is_pinned && self.may_compile;
-        let loaded = self.engine.interpreted(&planned.plan, may_compile);
-        let fits = loaded.and_then(|loaded| {
-            if let Some(program) = &loaded.program {
-                program.warps_beside(planned.bindings.block_bytes)?;
+    /// The interpreter with the program of a plan. It is compiled only if the tier is pinned: that takes longer than to
+    /// compile a kernel.
+    fn program(&self, planned: &Planned) -> Result<Arc<Loaded>> {
+        let may_compile = self.may_compile && self.engine.tier() == Tier::Interpreted;
+        let loaded = self.engine.interpreted(&planned.plan, may_compile)?;
+        if let Some(program) = &loaded.program {
+            program.warps_beside(planned.bindings.block_bytes)?;
+        }
+        let constants = &planned.bindings.constants;
+        let fits = |argument: &Argument| match argument {
+            Argument::Fitting(constant) => i64::try_from(constants[*constant]).is_ok(),
+            _ => true,
+        };
+        match loaded.layout.arguments.iter().all(fits) {
+            true => Ok(loaded),
+            false => {
+                let reason = "constants of more than 64 bits in the interpreter";
+                Err(Error::Unsupported(reason.into()))
             }
-            Ok((loaded, false))
-        });
-        match fits {
-            Err(
-                Error::Unsupported(_)
+        }
+    }
+
+    /// The generated kernel of a plan that the interpreter does not run, for this reason.
+    fn without_program(&self, planned: &Planned, reason: Error) -> Result<(Arc<Loaded>, bool)> {
+        let is_pinned = self.engine.tier() == Tier::Interpreted;
+        let is_known = matches!(
+            reason,
+            Error::Unsupported(_)
                 | Error::Compile { .. }
                 | Error::NotCompiled
-                | Error::NoCompiler(_),
-            ) if !is_pinned => self.generated(&planned.plan),
+                | Error::NoCompiler(_)
+        );
+        if is_pinned || !is_known {
+            return Err(reason);
+        }
+        match self.generated(&planned.plan) {
+            // another thread is loading the interpreter, which there is no other way than to wait for
+            Err(Error::NoCompiler(_)) if matches!(reason, Error::NotCompiled) => {
+                let loaded = self.engine.interpreted(&planned.plan, true)?;
+                Ok((loaded, false))
+            }
             other => other,
         }
     }

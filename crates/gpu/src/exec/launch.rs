@@ -19,6 +19,8 @@ use vectile_kernels::program::PROGRAM_WORDS;
 use vectile_kernels::{ColumnTraits, SCALES};
 use vectile_pipeline::{KeyTable, PayloadColumn};
 
+/// Why a plan is left to generated kernels after an overflow.
+const OVERFLOW: &str = "numbers of more than 64 bits in the interpreter";
 /// Bytes for the word that the interpreter sets if a number does not fit 64 bits.
 const OVERFLOW_BYTES: usize = 256;
 
@@ -199,7 +201,8 @@ impl Execution {
                 Argument::High(constant) => (bindings.constants[constant] >> 64) as u64,
                 Argument::Fitting(constant) => {
                     let value = i64::try_from(bindings.constants[constant]);
-                    value.map_err(|_| self.refused(prepared))? as u64
+                    // checked before the interpreter was chosen
+                    value.map_err(|_| Error::Overflow)? as u64
                 }
                 Argument::CopyAt(copy) => bindings.copies[copy].at.into(),
                 Argument::CopyWords(copy) => bindings.copies[copy].bytes as u64 / 4,
@@ -240,10 +243,9 @@ impl Execution {
     }
 
     /// Leaves a plan whose numbers do not fit 64 bits to generated kernels from now on.
-    fn refused(&self, prepared: &Prepared) -> Error {
-        let reason = "numbers of more than 64 bits in the interpreter";
-        self.engine.refuse_program(&prepared.plan, reason);
-        Error::Unsupported(reason.into())
+    fn overflow(&self, prepared: &Prepared) -> Error {
+        self.engine.refuse_program(&prepared.plan, OVERFLOW);
+        Error::Overflow
     }
 
     /// The words of a key table on the device, whose memory is added to `held`.
@@ -293,7 +295,8 @@ impl Execution {
         staging[..sent].copy_from_slice(&ready.parameters.bytes);
         let pinned = staging.as_ptr();
         let is_checked = matches!(&prepared.loaded.program, Some(program) if program.is_checked);
-        let mut overflow = self.engine.host_pool().take(OVERFLOW_BYTES)?;
+        let overflow_bytes = if is_checked { OVERFLOW_BYTES } else { 0 };
+        let mut overflow = self.engine.host_pool().take(overflow_bytes)?;
         let overflow_to = overflow.as_mut_slice().as_mut_ptr();
         let enqueue = |stream: &mut dyn Stream| -> Result<(Event, Event)> {
             self.engine.wait_for(stream, batch)?;
@@ -323,7 +326,7 @@ impl Execution {
         let events = events?;
         self.engine.arrived(batch);
         if is_checked && overflow.as_slice()[..8] != [0; 8] {
-            return Err(self.refused(prepared));
+            return Err(self.overflow(prepared));
         }
         let time = context.between(&events)?;
         self.statistics.kernel += time;

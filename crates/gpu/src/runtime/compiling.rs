@@ -25,7 +25,7 @@ const SAVED_SHARE: f64 = 2.0 / 3.0;
 /// Limit of the plans that wait. Beyond it, no time is counted.
 const MOST_WAITING: usize = 64;
 /// Times are written to disk at most this often.
-const SAVE_INTERVAL: Duration = Duration::from_secs(1);
+const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The kernel time that the interpreter has to spend on a plan before a kernel is compiled for it, beside queries that
 /// use `cores` cores.

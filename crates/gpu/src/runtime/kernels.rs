@@ -244,7 +244,11 @@ impl Kernels {
             Known::Failed(reason) => return Err(Error::Unsupported(reason.clone())),
             Known::Nothing | Known::Missing(..) => {}
         }
-        let (program, layout) = assemble(plan)?;
+        let assembled = assemble(plan);
+        if let Err(Error::Unsupported(reason)) = &assembled {
+            *slot = Known::Failed(reason.clone());
+        }
+        let (program, layout) = assembled?;
         let loaded = Arc::new(Loaded {
             kernel,
             layout,

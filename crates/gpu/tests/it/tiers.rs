@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow::array::Int64Array;
+use arrow::array::{Decimal128Array, Int64Array};
+use arrow::datatypes::DataType::Decimal128;
 use vectile_encodings::Encoding;
-use vectile_gpu::{Batch, Engine, Group, Statistics, Tier};
+use vectile_gpu::{Batch, Engine, Error, Group, Statistics, Tier};
 use vectile_pipeline::{Aggregate, Expr, Filter, Number, Output};
 
 use crate::support::{Input, device, input, start, table};
@@ -63,4 +64,36 @@ fn a_query_that_is_asked_often_gets_a_generated_kernel() {
     assert_eq!(generated.kernels_compiled, 0, "the background compiled it");
     engine.set_tier(Tier::Interpreted);
     assert_eq!(asked().launches_interpreted, 1);
+}
+
+#[test]
+fn numbers_that_do_not_fit_the_interpreter_are_left_to_generated_kernels() {
+    let Some(device) = device() else { return };
+    let engine = Engine::new(device);
+    engine.compile_in_background(false);
+    // the bounds allow more than 64 bits; a single value has them
+    let values = |large: i128| -> Vec<i128> { (0..5000).map(|row| row).chain([large]).collect() };
+    let sum_of = |values: &[i128]| {
+        let array = Decimal128Array::from_iter_values(values.iter().copied());
+        let inputs = [input(
+            array.with_data_type(Decimal128(38, 0)),
+            Some(Encoding::Plain),
+        )];
+        let groups = table(&engine, &inputs, 1 << 10);
+        let output = Output::Aggregates(vec![Aggregate::Sum(Expr::Column(0))]);
+        let mut execution = start(&engine, &inputs, Filter::Constant(true), output);
+        let ran = execution.aggregate(&Batch::of(&groups).unwrap());
+        ran.map(|()| (execution.totals()[0].value, execution.statistics()))
+    };
+    let large = values(1 << 100);
+    let expected = Some(Number::Int(large.iter().sum()));
+    engine.set_tier(Tier::Interpreted);
+    assert!(matches!(sum_of(&large), Err(Error::Overflow)));
+    engine.set_tier(Tier::Auto);
+    let (sum, statistics) = sum_of(&large).unwrap();
+    assert_eq!(sum, expected);
+    assert_eq!(
+        (statistics.launches_interpreted, statistics.launches),
+        (0, 1)
+    );
 }

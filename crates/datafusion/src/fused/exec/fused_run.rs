@@ -76,9 +76,14 @@ impl<O: Operation> FusedRun<O> {
         let query = query.unwrap_or_default();
         let mut work = None;
         let answer = async {
-            let answer = self.answer(&query, &mut work, &metrics).await?;
-            let Ok(mut answer) = answer else {
-                return Ok(answer);
+            let mut answer = self.answer(&query, &mut work, &metrics).await;
+            if answer.as_ref().is_err_and(error::is_overflow) {
+                // generated kernels run the plan now
+                answer = self.answer(&query, &mut work, &metrics).await;
+            }
+            let mut answer = match answer? {
+                Ok(answer) => answer,
+                Err(reason) => return Ok(Err(reason)),
             };
             let operation = &self.plan.operation;
             answer.rows = operation.completed(answer.rows, &self.context).await?;
@@ -86,7 +91,10 @@ impl<O: Operation> FusedRun<O> {
         };
         let reason = match answer.await {
             Ok(Ok(answer)) => {
-                let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
+                // the interpreter's times are not those of the kernel that is there later
+                let was_in_place = answer.kernels_compiled == 0
+                    && metrics.interpreted.value() == 0
+                    && metrics.bytes_sent.value() == 0;
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
                     Some(auto) => at_end(rows, move || auto.costs.add_gpu(&query, begun.elapsed())),
