@@ -72,7 +72,7 @@ fn numbers_that_do_not_fit_the_interpreter_are_left_to_generated_kernels() {
     let engine = Engine::new(device);
     engine.compile_in_background(false);
     // the bounds allow more than 64 bits; a single value has them
-    let values = |large: i128| -> Vec<i128> { (0..5000).map(|row| row).chain([large]).collect() };
+    let values = |large: i128| -> Vec<i128> { (0..5000).chain([large]).collect() };
     let sum_of = |values: &[i128]| {
         let array = Decimal128Array::from_iter_values(values.iter().copied());
         let inputs = [input(
