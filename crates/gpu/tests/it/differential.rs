@@ -61,6 +61,7 @@ impl<'a> Loaded<'a> {
         };
         match ran {
             Err(Error::Unsupported(reason)) => Some(reason),
+            Err(error @ Error::Overflow) => Some(error.to_string()),
             _ => None,
         }
     }
