@@ -545,7 +545,8 @@ DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, con
         if (transform != VALUES && __ldg(&c.header()->sequence) == RUNS) {
             Cursor runs = c;
             Rle<Any>::open(runs);
-            return Rle<Any>::found<false, false>(runs, m, t.origin, t.places, bits, (void*)0, 0);
+            // of the table itself: it loads from global memory
+            return Rle<Any>::found<false, false>(runs, m, t.origin, t.places, t.bits, (void*)0, 0);
         }
         return rows_where(a, Rows(a, w, c, column), m, [=](u64 x) {
             const u32 place = place_in(t, (i64)x);
