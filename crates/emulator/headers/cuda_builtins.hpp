@@ -376,10 +376,20 @@ inline float __ull2float_rn(unsigned long long x) { return (float)x; }
 
 // ---- Loads and stores with a caching hint ---------------------------------------------------------
 
+// They are of global memory: a GPU does not find shared memory by such a load.
+template <class T>
+inline T cucpu_load(const T* address) {
+    const char* at = (const char*)address;
+    const char* shared = cucpu::current_block->dynamic_shared;
+    if (at >= shared && at < shared + cucpu::current_block->dynamic_shared_bytes)
+        cucpu::fail("a load of global memory from shared memory");
+    return *address;
+}
+
 #define CUCPU_LOAD(name)                \
     template <class T>                  \
     inline T name(const T* address) {   \
-        return *address;                \
+        return cucpu_load(address);     \
     }
 CUCPU_LOAD(__ldg)
 CUCPU_LOAD(__ldca)

@@ -134,6 +134,7 @@ struct Block {
     Fiber* current = nullptr;
     void* scheduler_stack_pointer = nullptr;
     char* dynamic_shared = nullptr;
+    size_t dynamic_shared_bytes = 0;
 
     unsigned alive = 0;     // threads that have not returned
     uint64_t progress = 0;  // moves whenever anything happened; standing still for a pass is a deadlock
@@ -494,6 +495,7 @@ struct Resident {
         block.fibers = fibers.data;
         block.warps = warps.data;
         block.dynamic_shared = (char*)dynamic_shared.data;
+        block.dynamic_shared_bytes = shared_bytes;
     }
 
     // Starts the block with that number, of which no thread has run.
