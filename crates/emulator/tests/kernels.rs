@@ -262,7 +262,7 @@ fn reports(body: &str) -> Vec<String> {
     let kernel = kernel(&device, body);
     let report = |seed| {
         device.set_seed(seed);
-        driver_reason(run_block(&device, &*kernel, 0).unwrap_err())
+        driver_reason(run_block(&device, &*kernel, 4096).unwrap_err())
     };
     (0..8).map(report).collect()
 }
@@ -290,6 +290,17 @@ fn a_lane_outside_of_its_mask_is_reported() {
     let body = "out[threadIdx.x] = __ballot_sync(0xfffu, 1);";
     for report in reports(body) {
         assert!(report.contains("not in its own mask"), "{report}");
+    }
+}
+
+#[test]
+fn loads_of_global_memory_from_shared_memory_are_reported() {
+    let body = r"
+    DYN_SHARED(u32, shared);
+    shared[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = __ldg(shared + threadIdx.x);";
+    for report in reports(body) {
+        assert!(report.contains("from shared memory"), "{report}");
     }
 }
 
