@@ -3,13 +3,15 @@
 are generated and compiled first; then warm.
 
     benches/gpu/tiers.py [--vectile target/release/vectile] [--benchmark ssb|tpch|tpcds] [--scale 20] [--data DIR]
-                         [--queries 1.1,2.1] [--mode on|require] [--runs 5] [--json FILE]
+                         [--queries 1.1,2.1] [--mode on|require] [--runs 5] [--kinds interpreted,generated]
+                         [--cache DIR] [--json FILE]
 
 Tables are generated in DIR if they are not there yet. One process, without kernels on disk, asks every query once to
 load columns, and then, for each kind of kernels, once as if it was new (no plan, no key table, no kernel of an earlier
 query) and RUNS times warm. `new` is milliseconds from the statement's text to its last row, `warm` the median of the
 others, `kernel` the time of kernels by the device's clock, `refused` what the interpreter left to generated kernels or
-to the CPU. Exits with 1 if answers differ from those of the CPU.
+to the CPU. `cpu` is its first run in a process. With --cache, kernels of earlier runs are there. Exits with 1 if
+answers differ from those of the CPU.
 """
 
 import argparse

@@ -113,7 +113,7 @@ DEVICE u64* decoded_at(const Args& a, u32 column) {
     return (u64*)(scratch_memory(a) + (u64)number * 8192);
 }
 
-// ---- what every encoding can do, in calls: few vectors need them ----
+// ---- what every encoding can do: few vectors need it ----
 
 DEVICE u32 text_in(Cursor c, u64 test) {
     const Range<i64> range{0, 0, test, (const i64*)0};
@@ -240,39 +240,6 @@ DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index
     }
 }
 
-// The residuals of rows batch * K to batch * K + K - 1 of this lane.
-template <u32 K> struct UnpackRows {
-    const u32* words;
-    u32 batch;
-    u32* out;
-    template <u32 WIDTH> DEVICE void run() {
-        const u32 bit = batch * (K * WIDTH), shift = bit % 32;
-        const u32 LINES = (K * WIDTH + 31) / 32;
-        const u32* from = words + bit / 32 * 32;
-        u32 w[LINES + 1];
-        if constexpr (K * WIDTH % 32 == 0) {
-#pragma unroll
-            for (u32 i = 0; i < LINES; i++) w[i] = stream(from + i * 32);
-        } else {
-            u32 next = stream(from);
-#pragma unroll
-            for (u32 i = 0; i < LINES; i++) {
-                // the last line may be wholly in the one before
-                const bool is_last = i + 1 == LINES && shift + K * WIDTH <= LINES * 32;
-                const u32 after = is_last ? 0 : stream(from + (i + 1) * 32);
-                w[i] = __funnelshift_r(next, after, shift);
-                next = after;
-            }
-        }
-        w[LINES] = 0;
-#pragma unroll
-        for (u32 k = 0; k < K; k++) {
-            const u32 line = k * WIDTH / 32, at = k * WIDTH % 32;
-            out[k] = low_bits<WIDTH>(at + WIDTH <= 32 ? w[line] >> at : __funnelshift_r(w[line], w[line + 1], at));
-        }
-    }
-};
-
 // Rows of a lane: those from batch * K on, or picked ones of the vector, by their numbers.
 template <u32 K, bool PICKED> struct Batch {
     u32 in;        // the rows that count, a bit each
@@ -301,13 +268,12 @@ template <u32 K, bool PICKED> struct Batch {
         }
         const u64 base = start + c.base<u64>();
         u32 y[K];
-#pragma unroll
-        for (u32 k = 0; k < K; k++) y[k] = 0;
         if constexpr (PICKED) {
 #pragma unroll
             for (u32 k = 0; k < K; k++) y[k] = narrow_at(c.words_of(id[k] & 31), c.width, id[k] >> 5);
         } else {
-            with_width<UNROLLED_WIDTHS>(c.width, UnpackRows<K>{c.words(), batch, y});
+            static_assert(K == 8, "as `narrow_8`");
+            narrow_8<UNROLLED_WIDTHS>(c.words(), c.width, batch, y);
         }
 #pragma unroll
         for (u32 k = 0; k < K; k++) x[k] = base + y[k];
@@ -435,13 +401,6 @@ DEVICE u32 found_packed(const Cursor& c, u32 m, u32 start, u32 places, const u32
     return mask;
 }
 
-struct Within {
-    const u32* words;
-    u32 first, span;
-    u32& mask;
-    template <u32 WIDTH> DEVICE void run() { mask = within_32<WIDTH>(words, first, span); }
-};
-
 // Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes. The answer
 // may be left to a lookup.
 DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 test, bool has_bits, u32 m,
@@ -491,9 +450,7 @@ DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 
     if (entries.high < base || first > top) return 0;
     const u64 last = min(entries.high - base, top);
     if (first == 0 && last == top) return ALL;
-    u32 mask = 0;
-    with_width<UNROLLED_WIDTHS>(c.width, Within{c.words(), (u32)first, (u32)(last - first), mask});
-    return mask;
+    return within_narrow<UNROLLED_WIDTHS>(c.words(), c.width, (u32)first, (u32)(last - first));
 }
 
 // The table of a row group, for the keys of a column.

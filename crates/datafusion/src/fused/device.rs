@@ -134,13 +134,9 @@ impl Gpu {
     pub fn open_in_background(&self) {
         if self.opened().is_none() {
             let gpu = self.clone();
-            let open = move || {
-                if let Ok(device) = gpu.open() {
-                    gpu.prepare_kernels(&device);
-                }
-            };
             // without a thread, the first query that requires the device opens it
-            self.0.begin.call_once(|| drop(in_background(open)));
+            let open = || drop(in_background(move || _ = gpu.open()));
+            self.0.begin.call_once(open);
         }
     }
 

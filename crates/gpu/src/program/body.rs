@@ -1,4 +1,4 @@
-//! What the assembler knows within a body of row instructions.
+//! State of the assembler within a body of row instructions.
 
 use crate::kernel::Typed;
 

@@ -188,7 +188,7 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Whether any match in a list meets a condition.
+    /// Computes whether any match in a list meets a condition.
     pub fn exists(
         &mut self,
         list: &'a ListPlan,

@@ -80,7 +80,7 @@ impl InterpretedTimes {
         words.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Of bytes beyond [`MOST_PLANS`] plans, or of a part of a plan, nothing is read.
+    /// Reads at most [`MOST_PLANS`] plans, and ignores the bytes behind them or of a part of one.
     fn parse(bytes: &[u8]) -> Self {
         let (words, _) = bytes.as_chunks::<8>();
         let (pairs, _) = words.as_chunks::<2>();

@@ -122,7 +122,7 @@ pub(crate) struct Loaded {
 /// A kernel, compiled by the first thread that needs it.
 type KernelSlot<T> = Arc<Mutex<Known<T>>>;
 
-/// What is known of a kernel, or of the interpreter's program.
+/// The state of a kernel, or of the interpreter's program.
 #[derive(Debug, Default)]
 enum Known<T: ?Sized> {
     #[default]

@@ -91,10 +91,7 @@ impl<O: Operation> FusedRun<O> {
         };
         let reason = match answer.await {
             Ok(Ok(answer)) => {
-                // the interpreter's times are not those of the kernel that is there later
-                let was_in_place = answer.kernels_compiled == 0
-                    && metrics.interpreted.value() == 0
-                    && metrics.bytes_sent.value() == 0;
+                let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
                     Some(auto) => at_end(rows, move || auto.costs.add_gpu(&query, begun.elapsed())),

@@ -29,7 +29,7 @@ pub(crate) struct GpuMetrics {
     /// Kernel launches.
     launches: Count,
     /// Launches of the interpreter among them.
-    pub(crate) interpreted: Count,
+    interpreted: Count,
     /// Time for looking up or compiling kernels.
     compile_time: Time,
     /// Time for copying to the device, summed over concurrent copies, without building the layouts.

@@ -1,8 +1,8 @@
-//! What kernels are compiled for, and the devices that run them.
+//! Targets of compiled kernels, and the devices that run them.
 
 use std::fmt;
 
-/// What a kernel is compiled for. Of two targets that a device runs, the larger is nearer to it.
+/// The target of a compiled kernel. The larger of two that a device runs is nearer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// Machine code for that compute capability.
