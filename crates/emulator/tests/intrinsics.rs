@@ -131,12 +131,16 @@ fn reductions() {
 #[test]
 fn memory() {
     check(
-        "DYN_SHARED(uint4, wide);
+        "uint4* wide = (uint4*)out;
         if (threadIdx.x < 64) __stcs(wide + threadIdx.x, make_uint4(threadIdx.x, 1, 2, 3));
         __syncthreads();
         const uint4 four = __ldg(wide + (threadIdx.x & 63));
+        const u32 one = __ldcs((const uint2*)wide).y;
+        const u64 both = __ldg((const ulonglong2*)wide).y;
+        __syncthreads();
+        out[threadIdx.x] = 0;
         claim four.x == (threadIdx.x & 63) && four.y + four.z + four.w == 6
-        claim __ldcs((const uint2*)wide).y == 1 && __ldg((const ulonglong2*)wide).y == (3ull << 32 | 2)
+        claim one == 1 && both == (3ull << 32 | 2)
         claim sizeof(uint2) == 8 && alignof(uint4) == 16 && alignof(ulonglong2) == 16 && alignof(double2) == 16
         claim make_ulonglong2(1, 2).y == 2 && make_double2(0.5, 1).x == 0.5 && make_uint2(4, 5).x == 4",
     );
