@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 
-use super::build_kernel::{Work, copied, count_keys, launched};
+use super::build_kernel::{Fill, Step, copied, count_keys, run_steps};
 use super::execution::Execution;
 use super::groups::values_of;
 use super::rows::{ColumnOnDevice, RowsOnDevice, array_of, arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::runtime::{Batch, DeviceBuffer, Engine, Entries, FixedKernel, Kernel};
-use vectile_kernels::{BuildStep, KeyColumn};
+use vectile_kernels::KeyColumn;
 use vectile_pipeline::join::{DeviceKeyLayout, DeviceKeyTableLayout, code_bytes, size_word};
 use vectile_pipeline::{KeyTable, PayloadColumn, Type};
 
@@ -105,6 +105,18 @@ struct Digit {
     stride: u64,
 }
 
+/// A table to be filled, and the memory for it.
+struct EmptyTable<'t> {
+    build: &'t Build,
+    keys: Keys,
+    /// Number of codes.
+    count: u32,
+    /// The digits of a code; `None` if each row has a code of its own.
+    digits: Option<Vec<Digit>>,
+    form: DeviceKeyTableLayout,
+    memory: Arc<DeviceBuffer>,
+}
+
 /// Counts of a filled table.
 struct Filled {
     /// Distinct keys, and rows whose key another row had entered.
@@ -112,6 +124,40 @@ struct Filled {
     duplicates: u64,
     /// The longest probe sequence of a hash table.
     most_probes: u32,
+}
+
+impl EmptyTable<'_> {
+    /// Addresses of keys and codes; bytes of a code and a flag for hashed keys; then the empty slot, and buckets less
+    /// one.
+    fn target(&self) -> [u64; 5] {
+        let keys = self.memory.address();
+        let codes = keys + self.form.codes_at() as u64;
+        let (is_hashed, last) = match self.form.keys {
+            DeviceKeyLayout::PerfectHashTable { .. } => (false, [0; 2]),
+            DeviceKeyLayout::Hashed { slots, empty, .. } => {
+                (true, [empty as u64, size_word(slots, 0)])
+            }
+        };
+        let width = code_bytes(self.form.count) as u64 | u64::from(is_hashed) << 32;
+        [keys, codes, width, last[0], last[1]]
+    }
+}
+
+impl Filled {
+    /// The counts that the kernel leaves.
+    fn of(words: &[u64]) -> Result<Self> {
+        let [distinct, duplicates, most_probes, is_full] = *words else {
+            return Err(Error::Internal("nothing was counted".into()));
+        };
+        if is_full > 0 {
+            return Err(Error::Unsupported("keys whose hashes collide".into()));
+        }
+        Ok(Self {
+            distinct,
+            duplicates,
+            most_probes: most_probes as u32,
+        })
+    }
 }
 
 impl Execution {
@@ -148,14 +194,17 @@ impl Execution {
             rows,
         };
         let measured = builder.measure(self)?;
-        let mut built = vec![];
-        for table in tables {
-            match builder.table(self, table, &measured)? {
-                Some(table) => built.push(table),
-                None => return Ok(None),
+        let tables = tables.iter().map(|table| builder.empty(table, &measured));
+        let tables: Vec<EmptyTable> = tables.collect::<Result<_>>()?;
+        let filled = builder.fill(self, &tables)?;
+        let built = tables.into_iter().zip(filled).map(|(table, filled)| {
+            let filled = Filled::of(&filled)?;
+            match table.build.is_unique && filled.duplicates > 0 {
+                true => Ok(None),
+                false => builder.built(table, &filled, &measured).map(Some),
             }
-        }
-        Ok(Some(built))
+        });
+        built.collect()
     }
 }
 
@@ -193,21 +242,20 @@ impl Builder<'_> {
         }
     }
 
-    /// Launches the kernel, and returns its results.
-    fn run(&self, execution: &mut Execution, work: &Work) -> Result<Vec<u64>> {
+    /// Fills memory and launches steps of the kernel, and returns the results of each.
+    fn run(
+        &self,
+        execution: &mut Execution,
+        fills: &[Fill],
+        steps: &[Step],
+    ) -> Result<Vec<Vec<u64>>> {
         execution.check_cancelled()?;
-        let columns: Vec<u8> = work
-            .columns
-            .iter()
-            .flat_map(|column| column.to_bytes())
-            .collect();
-        let counts = work.columns.len() as u64 | (work.keys as u64) << 32;
-        // SAFETY: columns have as many values as there are rows, and results as many words as the step writes; the
-        // target has room for all slots, according to the bounds of keys. All of it lives as long as the builder.
+        // SAFETY: columns have as many values as there are rows, and results as many words as the step writes; targets
+        // have room for all slots, according to the bounds of keys. All of it lives as long as the builder.
         let (results, took) =
-            unsafe { launched(self.engine, self.kernel, work, &columns, counts) }?;
+            unsafe { run_steps(self.engine, self.kernel.as_ref(), fills, steps) }?;
         execution.statistics.kernel += took;
-        execution.statistics.launches += 1;
+        execution.statistics.launches += steps.len();
         Ok(results)
     }
 
@@ -218,14 +266,10 @@ impl Builder<'_> {
         let columns: Vec<_> = columns.map(|of| Self::key_column(of, 0, 0, 0)).collect();
         let results = match columns.is_empty() {
             true => vec![],
-            false => self.run(
-                execution,
-                &Work {
-                    result_words: columns.len() * MEASURED_WORDS,
-                    columns,
-                    ..Work::new(BuildStep::Measure, self.rows.rows)
-                },
-            )?,
+            false => {
+                let step = Step::measure(&columns, self.rows.rows, MEASURED_WORDS);
+                self.run(execution, &[], &[step])?.concat()
+            }
         };
         let mut results = results.as_chunks::<MEASURED_WORDS>().0.iter();
         let measured = self.rows.columns.iter().map(|of| {
@@ -251,36 +295,76 @@ impl Builder<'_> {
         Ok(measured.collect())
     }
 
-    /// Builds a table; `None` if keys that must be unique are not.
-    fn table(
-        &self,
-        execution: &mut Execution,
-        table: &Build,
-        measured: &[Option<Measured>],
-    ) -> Result<Option<Built>> {
-        let keys = self.keys(table, measured)?;
-        let (count, digits) = self.codes(table, measured)?;
+    /// Takes memory for a table.
+    fn empty<'t>(&self, build: &'t Build, measured: &[Option<Measured>]) -> Result<EmptyTable<'t>> {
+        let keys = self.keys(build, measured)?;
+        let (count, digits) = self.codes(build, measured)?;
         let form = DeviceKeyTableLayout::of(keys.least, keys.greatest, keys.count, count)?;
-        let memory = Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?);
-        let target = Self::target(form, &memory);
-        self.clear(execution, &memory, form, target)?;
-        let columns = self.key_columns(table, &keys, digits.as_deref(), form)?;
-        let filled = self.fill(execution, columns, table.keys.len(), target)?;
-        if table.is_unique && filled.duplicates > 0 {
-            return Ok(None);
+        Ok(EmptyTable {
+            build,
+            keys,
+            count,
+            digits,
+            form,
+            memory: Arc::new(self.engine.take(form.codes_at() + form.codes_bytes())?),
+        })
+    }
+
+    /// Empties tables, and enters the keys of all rows. Returns the words of [`Filled`] of each.
+    fn fill(&self, execution: &mut Execution, tables: &[EmptyTable<'_>]) -> Result<Vec<Vec<u64>>> {
+        let (mut fills, mut steps) = (vec![], vec![]);
+        for table in tables {
+            let (form, target) = (table.form, table.target());
+            let [keys, codes, ..] = target;
+            match form.keys {
+                DeviceKeyLayout::Hashed { slots, .. } => steps.push(Step::clear(slots, target)),
+                DeviceKeyLayout::PerfectHashTable { .. } => fills.push(Fill {
+                    address: keys,
+                    byte: 0,
+                    bytes: form.keys_bytes(),
+                }),
+            }
+            fills.push(Fill {
+                address: codes,
+                byte: u8::MAX,
+                bytes: form.codes_bytes(),
+            });
+            let columns = self.key_columns(table)?;
+            let keys = table.build.keys.len();
+            steps.push(Step::fill(&columns, keys, self.rows.rows, target));
         }
-        let codes = self.key_table(form, &filled, memory);
-        let attributes = self.attributes(&table.by, digits.as_deref(), measured, count)?;
-        Ok(Some(Built {
-            codes,
-            digits: match table.is_packed {
+        let mut results = self.run(execution, &fills, &steps)?;
+        // clearing has none
+        results.retain(|words| !words.is_empty());
+        Ok(results)
+    }
+
+    /// A filled table.
+    fn built(
+        &self,
+        table: EmptyTable<'_>,
+        filled: &Filled,
+        measured: &[Option<Measured>],
+    ) -> Result<Built> {
+        let EmptyTable {
+            build,
+            keys,
+            count,
+            digits,
+            form,
+            memory,
+        } = table;
+        let attributes = self.attributes(&build.by, digits.as_deref(), measured, count)?;
+        Ok(Built {
+            codes: self.key_table(form, filled, memory),
+            digits: match build.is_packed {
                 true => keys.digits.iter().map(|of| (of.first, of.last)).collect(),
                 false => vec![],
             },
             has_null: filled.distinct + filled.duplicates < self.rows.rows as u64,
             attributes,
             is_by_row: digits.is_none(),
-        }))
+        })
     }
 
     /// The number of codes of a table, and the digits of a code; `None` if each row has a code of its own.
@@ -307,76 +391,27 @@ impl Builder<'_> {
         Ok((count, digits))
     }
 
-    /// A table's memory as [`Work::target`].
-    fn target(form: DeviceKeyTableLayout, memory: &DeviceBuffer) -> [u64; 5] {
-        let codes = memory.address() + form.codes_at() as u64;
-        let (is_hashed, last) = match form.keys {
-            DeviceKeyLayout::PerfectHashTable { .. } => (false, [0; 2]),
-            DeviceKeyLayout::Hashed { slots, empty, .. } => {
-                (true, [empty as u64, size_word(slots, 0)])
-            }
-        };
-        let width = code_bytes(form.count) as u64 | u64::from(is_hashed) << 32;
-        [memory.address(), codes, width, last[0], last[1]]
-    }
-
     /// Descriptors of the key columns, then of the columns that are digits of codes.
-    fn key_columns(
-        &self,
-        table: &Build,
-        keys: &Keys,
-        digits: Option<&[Digit]>,
-        form: DeviceKeyTableLayout,
-    ) -> Result<Vec<KeyColumn>> {
-        let first_key = match form.keys {
+    fn key_columns(&self, table: &EmptyTable<'_>) -> Result<Vec<KeyColumn>> {
+        let first_key = match table.form.keys {
             DeviceKeyLayout::PerfectHashTable { first, .. } => first,
             DeviceKeyLayout::Hashed { .. } => 0,
         };
-        let of_keys = table.keys.iter().zip(&keys.digits).map(|(column, digit)| {
-            let first = match table.is_packed {
+        let of_keys = table.build.keys.iter().zip(&table.keys.digits);
+        let of_keys = of_keys.map(|(column, digit)| {
+            let first = match table.build.is_packed {
                 true => digit.first,
                 false => first_key,
             };
             let of = self.column(*column)?;
             Ok(Self::key_column(of, first, digit.stride, 0))
         });
-        let of_digits = digits.into_iter().flatten().map(|digit| {
+        let of_digits = table.digits.iter().flatten().map(|digit| {
             let of = self.column(digit.column)?;
             let null = digit.count - 1;
             Ok(Self::key_column(of, digit.first, digit.stride, null))
         });
         of_keys.chain(of_digits).collect()
-    }
-
-    /// Enters the keys of all rows, which the first `keys` of `columns` are, into an empty table.
-    fn fill(
-        &self,
-        execution: &mut Execution,
-        columns: Vec<KeyColumn>,
-        keys: usize,
-        target: [u64; 5],
-    ) -> Result<Filled> {
-        let results = self.run(
-            execution,
-            &Work {
-                columns,
-                keys,
-                target,
-                result_words: 4,
-                ..Work::new(BuildStep::Fill, self.rows.rows)
-            },
-        )?;
-        let [distinct, duplicates, most_probes, is_full] = results[..] else {
-            return Err(Error::Internal("nothing was counted".into()));
-        };
-        if is_full > 0 {
-            return Err(Error::Unsupported("keys whose hashes collide".into()));
-        }
-        Ok(Filled {
-            distinct,
-            duplicates,
-            most_probes: most_probes as u32,
-        })
     }
 
     /// A filled table of this form. Its keys are copied back, and counted on the device, when they are asked for.
@@ -399,7 +434,7 @@ impl Builder<'_> {
             let (engine, kernel) = (Arc::clone(self.engine), Arc::clone(self.kernel));
             let memory = Arc::clone(&memory);
             move |values: &[i64]| {
-                count_keys(&engine, &kernel, &memory, form, values).map_err(Into::into)
+                count_keys(&engine, kernel.as_ref(), &memory, form, values).map_err(Into::into)
             }
         };
         let copies = self.engine.copies_with(memory);
@@ -471,38 +506,6 @@ impl Builder<'_> {
             greatest,
             count,
         })
-    }
-
-    /// Empties a table.
-    fn clear(
-        &self,
-        execution: &mut Execution,
-        memory: &DeviceBuffer,
-        form: DeviceKeyTableLayout,
-        target: [u64; 5],
-    ) -> Result<()> {
-        if let DeviceKeyLayout::Hashed { slots, .. } = form.keys {
-            let work = Work {
-                target,
-                ..Work::new(BuildStep::Clear, slots)
-            };
-            self.run(execution, &work)?;
-        }
-        let bits = match form.keys {
-            DeviceKeyLayout::PerfectHashTable { .. } => form.keys_bytes(),
-            DeviceKeyLayout::Hashed { .. } => 0,
-        };
-        let codes = memory.address() + form.codes_at() as u64;
-        let mut context = self.engine.stream_context()?;
-        context.finish(|stream| {
-            // SAFETY: both parts have these bytes, and live until `finish` is done.
-            unsafe {
-                stream.fill(memory.address(), 0, bits)?;
-                stream.fill(codes, u8::MAX, form.codes_bytes())
-            }
-        })?;
-        self.engine.give_back(context);
-        Ok(())
     }
 
     /// Columns as digits of a code; `None` if some are not integers, or if there would be more than `most` codes.
