@@ -1,5 +1,5 @@
 """Runs statements in processes of their own."""
-import collections, os, re, resource, signal, subprocess, time
+import collections, os, random, re, resource, signal, subprocess, time
 
 
 STATS = collections.Counter()
@@ -105,6 +105,10 @@ def run_many(bin, tables, settings, stmts, dir, hang, more=()):
         todo = todo[k + 1:]
         if len(out) and STATS is not None: STATS['restarts'] += 1
     return out
+
+def kernels_of(seed, args):
+    """The statement that says which kernels run the queries of a set, by its seed. The interpreter needs no compiler."""
+    return "SET vectile.gpu.kernels = '%s'" % (args.kernels or random.Random('kernels %d' % seed).choice(['interpreted', 'interpreted', 'generated']))
 
 def mk(*p):
     d = os.path.join(*p); os.makedirs(d, exist_ok=True); return d

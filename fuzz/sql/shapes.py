@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from columns import quote
-from running import STATS, kind_of, mk, run_many, shorten
+from running import STATS, kernels_of, kind_of, mk, run_many, shorten
 
 NAMES = ['a', 'b', 'c', 'alpha', 'high', 'highest', 'low', '', 'x_y', '100%', "o'neil", 'naïve', 'Zz', '日本']
 NULLS = [' NULLS FIRST', ' NULLS LAST']
@@ -465,7 +465,7 @@ class ShapeSet:
         for name, value in (('prefer_hash_join', 'false'), ('prefer_existing_sort', 'true'), ('repartition_sorts', 'false')):
             if rng.random() < .15: self.settings.append('SET datafusion.optimizer.%s = %s' % (name, value))
         self.cpu = ["SET vectile.gpu = 'off'", 'SET vectile.fuse = %s' % rng.choice(['true', 'true', 'false'])]
-        self.gpu = ["SET vectile.gpu = 'on'", '--gpu-build-from-rows=%d' % rng.choice([0, 0, 0, 1000, 1 << 20])]
+        self.gpu = ["SET vectile.gpu = 'on'", '--gpu-build-from-rows=%d' % rng.choice([0, 0, 0, 1000, 1 << 20]), kernels_of(seed, args)]
     def write(self, tables=None):
         """Writes the tables and returns what makes them known to a session, or an error."""
         tables = tables or self.tables

@@ -6,7 +6,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
 from columns import INTS, PER, Col, ColumnMaker, bounds, decimals, null_mask, random_type, runs, sample, with_nulls
-from running import STATS, Result, run_process
+from running import STATS, Result, kernels_of, run_process
 
 
 class Table:
@@ -41,7 +41,7 @@ class Set:
         if rng.random() < .3: s.append("SET datafusion.execution.batch_size = %d" % rng.choice([64, 1000, 1024, 8191]))
         if rng.random() < .15: s.append("SET vectile.pushdown_filters = false")
         if self.args.mode == 'gpu':
-            s += ["SET vectile.gpu = '%s'" % rng.choice(['on', 'on', 'on', 'auto'])]
+            s += ["SET vectile.gpu = '%s'" % rng.choice(['on', 'on', 'on', 'auto']), kernels_of(self.seed, self.args)]
             s.append("--gpu-build-from-rows=%d" % rng.choice([0, 0, 0, 1000, 1 << 20]))
             if rng.random() < .15: s.append("--no-key-table-cache")
             if rng.random() < .15: s.append("SET vectile.gpu.memory_limit = '%s'" % rng.choice(['20M', '5M', '60M']))
