@@ -3,9 +3,11 @@
 //! Estimates start from constants measured on servers, corrected by times of queries on this machine. A query that has
 //! run is estimated by its own times. Measurements are stored beside the kernels for later processes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::iter::Sum;
+use std::ops::Add;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fs, thread};
@@ -38,12 +40,51 @@ pub(crate) struct Work {
 pub(crate) struct Missing {
     /// Bytes of columns that are not on the device.
     pub(crate) bytes: u64,
-    /// Rows to read for dimensions.
-    pub(crate) rows: u64,
-    /// True if the kernel has to be compiled.
-    pub(crate) kernel: bool,
+    /// Build sides without tables.
+    pub(crate) builds: Builds,
+    /// The generated kernel, and what runs instead.
+    pub(crate) kernel: MissingKernel,
     /// True if the device has to be opened.
     pub(crate) device: bool,
+}
+
+/// Build sides whose tables are to be built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Builds {
+    pub(crate) count: u64,
+    /// Rows that the CPU reads for them.
+    pub(crate) rows: u64,
+    /// Rows that the device reads for them.
+    pub(crate) rows_on_device: u64,
+}
+
+/// State of the generated kernel of a query.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MissingKernel {
+    /// It is there.
+    #[default]
+    Nothing,
+    /// It is not there: the interpreter runs.
+    Interpreted,
+    /// It is not there, and neither is the interpreter: it is compiled.
+    Compiled,
+}
+
+/// How the device ran a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernels {
+    /// By generated kernels only.
+    Generated,
+    /// Some of it by the interpreter.
+    Interpreted,
+}
+
+/// Expected times of a query if the device is ready, for `EXPLAIN`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Expected {
+    cpu: Duration,
+    generated: Duration,
+    interpreted: Duration,
 }
 
 /// Estimated times of a query on CPU and GPU.
@@ -67,8 +108,74 @@ impl Estimate {
 
 impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(f, "CPU {:.1} ms, GPU {:.1} ms", ms(self.cpu), ms(self.gpu))
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [cpu, generated, interpreted] = [self.cpu, self.generated, self.interpreted].map(ms);
+        write!(
+            f,
+            "CPU {cpu:.1} ms, GPU {generated:.1} ms, interpreted {interpreted:.1} ms"
+        )
+    }
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+impl Builds {
+    /// One build side, of which the device or the CPU reads so many rows.
+    pub(crate) fn one(rows: u64, is_on_device: bool) -> Self {
+        let on_device = if is_on_device { rows } else { 0 };
+        Self {
+            count: 1,
+            rows: rows - on_device,
+            rows_on_device: on_device,
+        }
+    }
+
+    /// True if there is none.
+    pub(crate) fn is_empty(self) -> bool {
+        self.count == 0
+    }
+}
+
+impl Sum for Builds {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+impl Add for Builds {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            count: self.count.saturating_add(other.count),
+            rows: self.rows.saturating_add(other.rows),
+            rows_on_device: self.rows_on_device.saturating_add(other.rows_on_device),
+        }
+    }
+}
+
+impl Missing {
+    /// True if columns and tables are on the device.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.bytes == 0 && self.builds.is_empty()
+    }
+
+    /// Seconds until all of it is there, but for the kernel.
+    fn seconds(&self, work: Work, load_rate: f64) -> f64 {
+        let when = |is_missing: bool, seconds: f64| if is_missing { seconds } else { 0.0 };
+        self.bytes as f64 / load_rate
+            + when(self.bytes > 0, work.strings as f64 * NUMBER_STRING)
+            + self.builds.count as f64 * BUILD_START
+            + self.builds.rows as f64 * BUILD_ROW
+            + self.builds.rows_on_device as f64 * BUILD_ROW_ON_DEVICE
+            + when(self.device, OPEN)
     }
 }
 
@@ -80,12 +187,19 @@ const CPU_STATE: f64 = 10e-9;
 /// Fixed seconds for a query, on CPU and GPU.
 const CPU_START: f64 = 0.5e-3;
 const GPU_START: f64 = 1.5e-3;
-/// Bytes of columns that a kernel reads in a second.
+/// Bytes of columns that a generated kernel and the interpreter read in a second. Kernels of SSB took 2.9 times as long by
+/// the interpreter on an H100.
 const GPU_RATE: f64 = 1e12;
+const INTERPRETED_RATE: f64 = 0.35e12;
+/// Fixed seconds to make the programs of a query: a guess.
+const INTERPRETED_START: f64 = 1e-3;
 /// Bytes of output rows copied back and put into batches in a second: a guess.
 const RETURN_RATE: f64 = 4e9;
-/// Seconds to read a row for a dimension and to add it to a table.
+/// Fixed seconds for the tables of a build side. Lookups of SSB queries at scale factor 20 took so long on an H100.
+const BUILD_START: f64 = 1.5e-3;
+/// Seconds to read a row for a build side and to add it to a table, by the CPU, and by the device, which is a guess.
 const BUILD_ROW: f64 = 20e-9;
+const BUILD_ROW_ON_DEVICE: f64 = 0.5e-9;
 /// Seconds to number a string. First queries over 30 million of them took 3 to 7 ns a string on an H200, including
 /// loading.
 const NUMBER_STRING: f64 = 5e-9;
@@ -94,6 +208,8 @@ const OPEN: f64 = 0.3;
 /// Bytes loaded in a second per core, and seconds to compile a kernel, until measured.
 const LOAD_RATE: f64 = 600e6;
 const COMPILE: f64 = 0.6;
+/// Limit of the ratio of a measured time to an expected one, and of its inverse.
+const MOST_RATIO: f64 = 20.0;
 /// Weight of a new measurement in the moving average.
 const NEW_SHARE: f64 = 0.3;
 /// A GPU time is forgotten after this many runs on the CPU, and a CPU time after the device was opened this many times
@@ -108,6 +224,18 @@ const OTHER_OUTLOOK: f64 = 1.5;
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// Maximum number of queries with stored times.
 const MOST_QUERIES: usize = 1024;
+/// Maximum number of columns that are known to have been read.
+const MOST_COLUMNS: usize = 4096;
+
+/// Identifies a column of a table: a hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ColumnId(u64);
+
+impl ColumnId {
+    pub(crate) fn of(column: &impl Hash) -> Self {
+        Self(hash(column))
+    }
+}
 
 /// Measured costs of queries.
 #[derive(Debug)]
@@ -125,19 +253,27 @@ struct Measured {
     cpu_before: f64,
     /// See [`Costs::outlook`].
     outlook: u64,
+    /// Measured times of generated kernels and of the interpreter relative to the constants.
+    generated: f64,
+    interpreted: f64,
+    /// True if this machine's devices had the interpreter when they were last opened.
+    has_interpreter: bool,
     /// Bytes loaded in a second per core.
     load: f64,
     /// Seconds to compile a kernel.
     compile: f64,
     /// By the hash of the query's identity.
     queries: HashMap<u64, QueryTimes>,
+    /// Columns that queries have read on the CPU, the last one last.
+    columns: VecDeque<ColumnId>,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct QueryTimes {
     cpu: Option<Duration>,
-    gpu: Option<Duration>,
+    generated: Option<Duration>,
+    interpreted: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
     on_cpu: usize,
     /// How often the device was opened for it since it ran on the CPU.
@@ -151,9 +287,13 @@ impl Default for Costs {
                 cpu: 1.0,
                 cpu_before: 1.0,
                 outlook: 0,
+                generated: 1.0,
+                interpreted: 1.0,
+                has_interpreter: false,
                 load: LOAD_RATE,
                 compile: COMPILE,
                 queries: HashMap::new(),
+                columns: VecDeque::new(),
             }),
             name: None,
         }
@@ -166,13 +306,14 @@ impl Costs {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // several machines may share a user's directory
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let name = format!("costs 1 {cores} {}", host.trim());
+        let name = format!("costs 2 {cores} {}", host.trim());
         let mut costs = Self::default();
+        let measured = costs.measured.get_mut();
+        let measured = measured.unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = vectile_gpu::kept(&name) {
-            let measured = costs.measured.get_mut();
-            let measured = measured.unwrap_or_else(PoisonError::into_inner);
             measured.read(&String::from_utf8_lossy(&kept));
         }
+        measured.has_interpreter |= vectile_gpu::Precompiled::are_there();
         costs.name = Some(name);
         costs
     }
@@ -189,20 +330,44 @@ impl Costs {
         let took = query.and_then(|query| measured.queries.get(&hash(query)));
         let took = took.copied().unwrap_or_default();
         let cores = cores.max(1) as f64;
-        let when = |is_missing: bool, seconds: f64| if is_missing { seconds } else { 0.0 };
-        let cpu = CPU_START + measured.cpu * cpu_seconds(work) / cores;
-        let gpu = GPU_START + work.bytes as f64 / GPU_RATE + work.returned as f64 / RETURN_RATE;
-        let until_ready = missing.bytes as f64 / (measured.load * cores)
-            + missing.rows as f64 * BUILD_ROW
-            + when(missing.bytes > 0, work.strings as f64 * NUMBER_STRING)
-            // the kernel of a query that has run is at least on disk
-            + when(missing.kernel && took.gpu.is_none(), measured.compile)
-            + when(missing.device, OPEN);
+        let (is_interpreted, compile) = match missing.kernel {
+            MissingKernel::Nothing => (false, 0.0),
+            // a kernel that has run is at least on disk
+            _ if took.generated.is_some() => (false, 0.0),
+            MissingKernel::Interpreted => (true, 0.0),
+            MissingKernel::Compiled => (false, measured.compile),
+        };
+        let (known, expected) = match is_interpreted {
+            true => (took.interpreted, measured.interpreted_seconds(work)),
+            false => (took.generated, measured.generated_seconds(work)),
+        };
+        let until_ready = missing.seconds(work, measured.load * cores) + compile;
         let or = |took: Option<Duration>, seconds| took.unwrap_or(Duration::from_secs_f64(seconds));
         Estimate {
-            cpu: or(took.cpu, cpu),
-            gpu: or(took.gpu, gpu) + Duration::from_secs_f64(until_ready),
+            cpu: or(took.cpu, measured.cpu_seconds(work, cores)),
+            gpu: or(known, expected) + Duration::from_secs_f64(until_ready),
         }
+    }
+
+    /// The expected times of `work` on `cores` cores, and on a device that is ready.
+    pub(crate) fn expected(&self, work: Work, cores: usize) -> Expected {
+        let measured = self.measured();
+        let seconds = Duration::from_secs_f64;
+        Expected {
+            cpu: seconds(measured.cpu_seconds(work, cores.max(1) as f64)),
+            generated: seconds(measured.generated_seconds(work)),
+            interpreted: seconds(measured.interpreted_seconds(work)),
+        }
+    }
+
+    /// Notes whether the device has the interpreter. Later processes then expect it before they open the device.
+    pub(crate) fn note_interpreter(&self, has_interpreter: bool) {
+        self.measured().has_interpreter = has_interpreter;
+    }
+
+    /// True if a device that is not open is expected to have the interpreter.
+    pub(crate) fn has_interpreter(&self) -> bool {
+        self.measured().has_interpreter
     }
 
     /// Records the CPU's time for `work`.
@@ -211,7 +376,8 @@ impl Costs {
         let seconds = took.as_secs_f64() - CPU_START;
         if expected > CPU_START && seconds > 0.0 {
             let mut measured = self.measured();
-            measured.cpu += NEW_SHARE * ((seconds / expected).clamp(0.05, 20.0) - measured.cpu);
+            let ratio = (seconds / expected).clamp(1.0 / MOST_RATIO, MOST_RATIO);
+            measured.cpu += NEW_SHARE * (ratio - measured.cpu);
         }
     }
 
@@ -222,7 +388,7 @@ impl Costs {
             known.on_cpu += 1;
             known.opened = 0;
             if known.on_cpu >= MOST_ON_CPU {
-                known.gpu = None;
+                (known.generated, known.interpreted) = (None, None);
             }
         });
     }
@@ -234,17 +400,29 @@ impl Costs {
         self.add_cpu(query, known.map_or(took, |known| known.min(took)));
     }
 
-    /// Records the GPU's time for a query that needed no preparation.
-    pub(crate) fn add_gpu(&self, query: &str, took: Duration) {
+    /// Records the GPU's time for a query whose columns and kernels were there; for `work`, too, if its tables were.
+    pub(crate) fn add_gpu(
+        &self,
+        query: &str,
+        kernels: Kernels,
+        work: Option<Work>,
+        took: Duration,
+    ) {
+        if let Some(work) = work {
+            self.measured().add_gpu(kernels, work, took);
+        }
         self.note(query, |known| {
-            known.gpu = Some(took);
+            match kernels {
+                Kernels::Generated => known.generated = Some(took),
+                Kernels::Interpreted => known.interpreted = Some(took),
+            }
             known.on_cpu = 0;
         });
     }
 
     /// Records that the GPU cannot run a query.
     pub(crate) fn add_refused(&self, query: &str) {
-        self.add_gpu(query, NEVER);
+        self.add_gpu(query, Kernels::Generated, None, NEVER);
     }
 
     /// The times of a query that ran on both and was faster on the CPU.
@@ -280,13 +458,35 @@ impl Costs {
         if known.known_for_cpu().is_some() != before.known_for_cpu().is_some() {
             measured.outlook += 1;
         }
-        if known.differs(&before)
-            && let Some(name) = self.name.clone()
+        if known.differs(&before) {
+            self.keep(&measured);
+        }
+    }
+
+    /// Stores measurements for later processes.
+    fn keep(&self, measured: &Measured) {
+        if let Some(name) = self.name.clone()
             && let Ok(runtime) = Handle::try_current()
         {
             let text = measured.to_string();
             runtime.spawn_blocking(move || vectile_gpu::keep(&name, text.as_bytes()));
         }
+    }
+
+    /// Notes that a query has read columns on the CPU. Returns true if earlier queries have read all of them.
+    pub(crate) fn add_read(&self, columns: &[ColumnId]) -> bool {
+        let mut measured = self.measured();
+        let known = &mut measured.columns;
+        let mut new: Vec<ColumnId> = columns.to_vec();
+        new.retain(|column| !known.contains(column));
+        if new.is_empty() {
+            return true;
+        }
+        let excess = (known.len() + new.len()).saturating_sub(MOST_COLUMNS);
+        known.drain(..excess.min(known.len()));
+        known.extend(new);
+        self.keep(&measured);
+        false
     }
 
     /// Records the time for loading columns.
@@ -325,49 +525,96 @@ impl Costs {
     }
 }
 
-/// One line for the averages and one for each query, with times in microseconds.
+/// One line for the averages, one for each query, with times in microseconds, and one for each column.
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = |time: Option<Duration>| time.map_or(0, |time| time.as_micros());
-        writeln!(f, "{} {} {}", self.cpu, self.load, self.compile)?;
+        let averages = [
+            self.cpu,
+            self.load,
+            self.compile,
+            self.generated,
+            self.interpreted,
+            // averages are not 0
+            1.0 + f64::from(u8::from(self.has_interpreter)),
+        ];
+        writeln!(f, "{}", averages.map(|of| of.to_string()).join(" "))?;
         for (query, took) in &self.queries {
-            let (cpu, gpu) = (micros(took.cpu), micros(took.gpu));
-            writeln!(f, "{query} {cpu} {gpu} {}", took.opened)?;
+            let [cpu, generated, interpreted] =
+                [took.cpu, took.generated, took.interpreted].map(micros);
+            writeln!(f, "{query} {cpu} {generated} {interpreted} {}", took.opened)?;
         }
-        Ok(())
+        let mut columns = self.columns.iter();
+        columns.try_for_each(|ColumnId(column)| writeln!(f, "{column}"))
     }
 }
 
 impl Measured {
+    /// Expected seconds on the CPU.
+    fn cpu_seconds(&self, work: Work, cores: f64) -> f64 {
+        CPU_START + self.cpu * cpu_seconds(work) / cores
+    }
+
+    /// Expected seconds by generated kernels, on a device that is ready.
+    fn generated_seconds(&self, work: Work) -> f64 {
+        self.generated * gpu_seconds(work, Kernels::Generated)
+    }
+
+    /// Expected seconds by the interpreter, on a device that is ready.
+    fn interpreted_seconds(&self, work: Work) -> f64 {
+        self.interpreted * gpu_seconds(work, Kernels::Interpreted)
+    }
+
+    fn add_gpu(&mut self, kernels: Kernels, work: Work, took: Duration) {
+        let ratio = took.as_secs_f64() / gpu_seconds(work, kernels);
+        let average = match kernels {
+            Kernels::Generated => &mut self.generated,
+            Kernels::Interpreted => &mut self.interpreted,
+        };
+        *average += NEW_SHARE * (ratio.clamp(1.0 / MOST_RATIO, MOST_RATIO) - *average);
+    }
+
     /// Reads the output of [`Measured::to_string`]. Skips invalid lines.
     fn read(&mut self, text: &str) {
         let mut lines = text.lines().map(|line| line.split(' '));
         let averages = lines.next().into_iter().flatten();
         let averages = averages.map_while(|number| number.parse().ok().filter(|n| *n > 0.0));
-        if let [cpu, load, compile] = averages.collect::<Vec<f64>>()[..] {
-            self.cpu = cpu.clamp(0.05, 20.0);
+        let averages: Vec<f64> = averages.collect();
+        if let [cpu, load, compile, generated, interpreted, has_interpreter] = averages[..] {
+            let ratio = |of: f64| of.clamp(1.0 / MOST_RATIO, MOST_RATIO);
+            self.cpu = ratio(cpu);
+            (self.generated, self.interpreted) = (ratio(generated), ratio(interpreted));
             (self.load, self.compile) = (load.min(1e12), compile.min(60.0));
             self.cpu_before = self.cpu;
+            self.has_interpreter = has_interpreter > 1.0;
         }
         for numbers in lines {
             let numbers = numbers.map_while(|number| number.parse().ok());
-            if let [query, cpu, gpu, opened] = numbers.collect::<Vec<u64>>()[..] {
-                let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
-                let took = QueryTimes {
-                    cpu: time(cpu),
-                    gpu: time(gpu),
-                    opened: opened as usize,
-                    on_cpu: 0,
-                };
-                self.queries.insert(query, took);
+            match numbers.collect::<Vec<u64>>()[..] {
+                [query, cpu, generated, interpreted, opened] => {
+                    let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
+                    let took = QueryTimes {
+                        cpu: time(cpu),
+                        generated: time(generated),
+                        interpreted: time(interpreted),
+                        opened: opened as usize,
+                        on_cpu: 0,
+                    };
+                    self.queries.insert(query, took);
+                }
+                [column] if self.columns.len() < MOST_COLUMNS => {
+                    self.columns.push_back(ColumnId(column));
+                }
+                _ => {}
             }
         }
     }
 }
 
 impl QueryTimes {
+    /// The times, if the CPU was faster than generated kernels, or else than the interpreter.
     fn known_for_cpu(&self) -> Option<Estimate> {
-        let (cpu, gpu) = self.cpu.zip(self.gpu)?;
+        let (cpu, gpu) = self.cpu.zip(self.generated.or(self.interpreted))?;
         Some(Estimate { cpu, gpu }).filter(Estimate::is_for_cpu)
     }
 
@@ -379,12 +626,14 @@ impl QueryTimes {
             }
             (now, before) => now == before,
         };
-        let times = same(self.cpu, before.cpu) && same(self.gpu, before.gpu);
+        let times = same(self.cpu, before.cpu)
+            && same(self.generated, before.generated)
+            && same(self.interpreted, before.interpreted);
         !times || self.opened != before.opened
     }
 }
 
-fn hash(query: &str) -> u64 {
+fn hash(query: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     query.hash(&mut hasher);
     hasher.finish()
@@ -396,6 +645,15 @@ fn cpu_seconds(work: Work) -> f64 {
         + work.joins as f64 * CPU_LOOKUP
         + work.states as f64 * work.passing * CPU_STATE;
     work.rows as f64 * row
+}
+
+/// Seconds on a device that is ready, according to the constants.
+fn gpu_seconds(work: Work, kernels: Kernels) -> f64 {
+    let (start, rate) = match kernels {
+        Kernels::Generated => (GPU_START, GPU_RATE),
+        Kernels::Interpreted => (GPU_START + INTERPRETED_START, INTERPRETED_RATE),
+    };
+    start + work.bytes as f64 / rate + work.returned as f64 / RETURN_RATE
 }
 
 #[cfg(test)]
@@ -448,7 +706,7 @@ mod tests {
                 ..all
             },
             Missing {
-                kernel: true,
+                kernel: MissingKernel::Compiled,
                 ..all
             },
             Missing {
@@ -462,6 +720,63 @@ mod tests {
     }
 
     #[test]
+    fn the_interpreter_needs_no_compiler() {
+        let costs = Costs::default();
+        let gpu = |kernel| {
+            let missing = Missing {
+                kernel,
+                ..Missing::default()
+            };
+            costs.estimate(None, q6(10), missing, 16)
+        };
+        let interpreted = gpu(MissingKernel::Interpreted);
+        assert!(!interpreted.is_for_cpu(), "{interpreted}");
+        assert!(interpreted.gpu > gpu(MissingKernel::Nothing).gpu);
+        assert!(gpu(MissingKernel::Compiled).is_for_cpu());
+        let text = costs.expected(q6(10), 16).to_string();
+        assert!(text.contains(", interpreted "), "{text}");
+    }
+
+    #[test]
+    fn each_kind_of_kernel_has_its_times() {
+        let (costs, query) = (Costs::default(), "half interpreted");
+        let gpu = |kernel| {
+            let missing = Missing {
+                kernel,
+                ..Missing::default()
+            };
+            costs.estimate(Some(query), q6(10), missing, 16)
+        };
+        costs.add_cpu(query, 5 * MS);
+        costs.add_gpu(query, Kernels::Interpreted, None, 9 * MS);
+        assert_eq!(gpu(MissingKernel::Interpreted).gpu, 9 * MS);
+        assert!(!gpu(MissingKernel::Nothing).is_for_cpu());
+        assert!(costs.known_for_cpu(query).is_some());
+        costs.add_gpu(query, Kernels::Generated, None, 2 * MS);
+        // such a kernel is at least on disk
+        for kernel in [MissingKernel::Interpreted, MissingKernel::Compiled] {
+            assert_eq!(gpu(kernel).gpu, 2 * MS, "{kernel:?}");
+        }
+        assert_eq!(costs.known_for_cpu(query), None);
+    }
+
+    #[test]
+    fn tables_built_on_the_device_cost_little() {
+        let costs = Costs::default();
+        let gpu = |is_on_device| {
+            let builds = Builds::one(15_000_000, is_on_device);
+            assert_eq!(builds.rows + builds.rows_on_device, 15_000_000);
+            let missing = Missing {
+                builds,
+                ..Missing::default()
+            };
+            assert!(!missing.is_loaded());
+            costs.estimate(None, q6(10), missing, 16).gpu
+        };
+        assert!(gpu(true) < 15 * MS && gpu(false) > 200 * MS);
+    }
+
+    #[test]
     fn measurements_correct_estimates() {
         let costs = Costs::default();
         let before = costs.estimate(None, q6(10), Missing::default(), 16);
@@ -471,6 +786,21 @@ mod tests {
         let after = costs.estimate(None, q6(10), Missing::default(), 16);
         assert!(after.cpu > 8 * before.cpu, "{after} after {before}");
         assert_eq!(after.gpu, before.gpu);
+
+        let interpreted = || {
+            let missing = Missing {
+                kernel: MissingKernel::Interpreted,
+                ..Missing::default()
+            };
+            costs.estimate(None, q6(10), missing, 16).gpu
+        };
+        let before = interpreted();
+        for _ in 0..20 {
+            costs.add_gpu("", Kernels::Interpreted, Some(q6(10)), 3 * before);
+        }
+        assert!(interpreted() > 2 * before, "{:?}", interpreted());
+        let generated = costs.estimate(None, q6(10), Missing::default(), 16);
+        assert_eq!(generated.gpu, after.gpu);
 
         let load = Missing {
             bytes: 1 << 30,
@@ -511,12 +841,12 @@ mod tests {
         };
         costs.add_cpu(query, 5 * MS);
         assert!(!is_for_cpu(), "it may be faster on the GPU");
-        costs.add_gpu(query, 50 * MS);
+        costs.add_gpu(query, Kernels::Generated, None, 50 * MS);
         assert!(is_for_cpu());
         costs.add_cpu_within(query, 500 * MS);
         assert!(is_for_cpu(), "the rest of the plan took long");
         assert!(costs.known_for_cpu(query).is_some());
-        costs.add_gpu(query, 2 * MS);
+        costs.add_gpu(query, Kernels::Generated, None, 2 * MS);
         assert!(!is_for_cpu());
         let before = costs.outlook();
         costs.add_refused(query);
@@ -525,7 +855,7 @@ mod tests {
         (0..MOST_ON_CPU).for_each(|_| costs.add_cpu(query, 5 * MS));
         assert!(!is_for_cpu(), "it may be faster by now");
         assert_eq!(costs.known_for_cpu(query), None);
-        (0..2 * MOST_QUERIES).for_each(|query| costs.add_gpu(&query.to_string(), MS));
+        (0..2 * MOST_QUERIES).for_each(|query| costs.add_cpu(&query.to_string(), MS));
         assert!(costs.measured().queries.len() <= MOST_QUERIES);
     }
 
@@ -534,8 +864,8 @@ mod tests {
         let (costs, query) = (Costs::default(), "slow on the CPU");
         let all = Missing {
             bytes: q6(1).bytes,
-            rows: 0,
-            kernel: true,
+            builds: Builds::default(),
+            kernel: MissingKernel::Compiled,
             device: true,
         };
         let is_for_cpu = |costs: &Costs| {
@@ -545,7 +875,7 @@ mod tests {
         assert!(is_for_cpu(&costs));
         costs.add_cpu(query, 500 * MS);
         assert!(is_for_cpu(&costs), "the kernel has to be compiled");
-        costs.add_gpu(query, MS);
+        costs.add_gpu(query, Kernels::Generated, None, MS);
         assert!(!is_for_cpu(&costs));
         // a later process knows that, too
         let later = Costs::default();
@@ -558,13 +888,31 @@ mod tests {
     }
 
     #[test]
+    fn columns_are_known_once_they_were_read() {
+        let costs = Costs::default();
+        let [a, b, c] = ["a", "b", "c"].map(|column| ColumnId::of(&("table", column)));
+        assert!(!costs.add_read(&[a, b]));
+        assert!(costs.add_read(&[b, a]));
+        assert!(!costs.add_read(&[a, c]), "c is new");
+        // a later process knows that, too
+        let later = Costs::default();
+        later.measured().read(&costs.measured().to_string());
+        assert!(later.add_read(&[a, b, c]) && later.add_read(&[]));
+        for column in 0..2 * MOST_COLUMNS {
+            later.add_read(&[ColumnId::of(&column)]);
+        }
+        assert_eq!(later.measured().columns.len(), MOST_COLUMNS);
+        assert!(!later.add_read(&[a]));
+    }
+
+    #[test]
     fn damaged_measurements_are_ignored() {
         for text in [
             "",
             "x",
             "nan 1 1\n",
             "1 2\n1 2 3 4",
-            "-1 2 3\n7 8\n",
+            "-1 2 3 4 5 6\n7 8\n",
             "1e999 inf 0\n\n \n",
         ] {
             let costs = Costs::default();

@@ -80,6 +80,7 @@ pub struct Execution {
     /// True if groups are processed on the device before they are copied back.
     pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
+    may_interpret: bool,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Rows of all batches, as far as that is known.
     rows: u64,
@@ -157,6 +158,7 @@ impl Execution {
             most_groups: u64::MAX,
             groups_stay: false,
             may_compile: true,
+            may_interpret: true,
             cancelled: Arc::default(),
             rows: 0,
             seen: vec![],
@@ -176,6 +178,7 @@ impl Execution {
     pub(super) fn next(&self, pipeline: Arc<Pipeline>) -> Self {
         Self {
             may_compile: self.may_compile,
+            may_interpret: self.may_interpret,
             cancelled: Arc::clone(&self.cancelled),
             ..Self::new(Arc::clone(&self.engine), pipeline)
         }
@@ -223,6 +226,12 @@ impl Execution {
     /// Makes a kernel that is neither loaded nor on disk [`Error::NotCompiled`].
     pub fn without_compiler(&mut self) {
         self.may_compile = false;
+    }
+
+    /// Makes a generated kernel that is neither loaded nor on disk [`Error::NotCompiled`], instead of running the
+    /// interpreter, unless a kernel may be compiled.
+    pub fn without_interpreter(&mut self) {
+        self.may_interpret = false;
     }
 
     /// Statistics so far.
@@ -363,6 +372,7 @@ impl Execution {
             Tier::Generated => generated(),
             Tier::Auto => match self.engine.find_kernel(&planned.plan) {
                 Ok(loaded) => Ok(Choice::Generated(loaded, false)),
+                Err(_) if !self.may_interpret => generated(),
                 // the others of a warp would wait for a row with many
                 Err(_) if self.pipeline.most_matches() > MOST_ROUNDS => generated(),
                 Err(Error::NotCompiled) => interpreted(true),

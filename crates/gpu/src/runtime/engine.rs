@@ -605,6 +605,12 @@ impl Engine {
         self.kernels.interpreted(plan, &*self.driver, may_compile)
     }
 
+    /// True if the interpreter runs plans that have no kernel of their own. Loads it if it is embedded or on disk.
+    pub fn has_interpreter(&self) -> bool {
+        let load = || self.fixed_kernel(FixedKernel::Interpret, false);
+        self.tier() != Tier::Generated && self.health.watch(load).is_ok()
+    }
+
     /// Leaves a plan to generated kernels from now on.
     pub(crate) fn refuse_program(&self, plan: &KernelPlan, reason: &str) {
         self.kernels.refuse(plan, reason);

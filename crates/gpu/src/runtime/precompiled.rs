@@ -93,6 +93,11 @@ pub struct Precompiled {
 }
 
 impl Precompiled {
+    /// True if this build has some.
+    pub fn are_there() -> bool {
+        !EMBEDDED.is_empty()
+    }
+
     /// The kernels of this build; `None` if it has none. Checks them.
     ///
     /// # Errors

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use crate::fused::background::{Background, SessionEnd};
-use crate::fused::cost_model::{Costs, Estimate, Missing, Work};
+use crate::fused::cost_model::{Builds, Costs, Estimate, Expected, Missing, MissingKernel, Work};
 use crate::fused::fallback_reason::FallbackReason;
 
 /// Inputs of the decision: estimates, measured costs and the background worker.
 #[derive(Clone, Debug)]
 pub(crate) struct Auto {
-    /// Estimated times if the device is ready, as of planning.
-    pub(crate) estimate: Estimate,
+    /// Expected times if the device is ready, as of planning.
+    pub(crate) expected: Expected,
     /// The work to do, as of planning.
     pub(crate) planned: Work,
     pub(crate) costs: Arc<Costs>,
@@ -45,18 +45,21 @@ impl Auto {
         background.is_some_and(|background| background.is_pending(query))
     }
 
-    /// Like [`Self::cpu_is_faster`] for the planned work, with `rows` to read for build sides, if the device is not
-    /// open.
+    /// Like [`Self::cpu_is_faster`] for the planned work, if the device is not open. Build sides read `bytes` on it.
     pub(crate) fn cpu_is_faster_than_opening(
         &self,
         query: Option<&str>,
-        rows: u64,
+        builds: Builds,
+        bytes: u64,
         cores: usize,
     ) -> Option<FallbackReason> {
         let missing = Missing {
-            bytes: self.planned.bytes,
-            rows,
-            kernel: true,
+            bytes: self.planned.bytes.saturating_add(bytes),
+            builds,
+            kernel: match self.costs.has_interpreter() {
+                true => MissingKernel::Interpreted,
+                false => MissingKernel::Compiled,
+            },
             device: true,
         };
         self.cpu_is_faster(query, self.planned, missing, cores)
@@ -68,10 +71,8 @@ fn because_of(estimate: Estimate, missing: Missing) -> FallbackReason {
     match missing {
         _ if estimate.is_refused() => FallbackReason::Refused,
         Missing { device: true, .. } => FallbackReason::NotOpen(estimate),
-        Missing { kernel: true, .. } => FallbackReason::NotCompiled(estimate),
-        Missing { bytes: 1.., .. } | Missing { rows: 1.., .. } => {
-            FallbackReason::NotLoaded(estimate)
-        }
-        _ => FallbackReason::CpuIsFaster(estimate),
+        _ if missing.kernel != MissingKernel::Nothing => FallbackReason::NotCompiled(estimate),
+        _ if missing.is_loaded() => FallbackReason::CpuIsFaster(estimate),
+        _ => FallbackReason::NotLoaded(estimate),
     }
 }

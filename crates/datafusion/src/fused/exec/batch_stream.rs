@@ -10,7 +10,7 @@ use std::vec::IntoIter;
 use datafusion::common::Result;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
-use vectile_gpu::{Batch, Engine};
+use vectile_gpu::{Batch, Engine, Execution};
 
 use super::column_loader::{Loads, RowGroupChunks, WindowLookup, look_up, windows};
 use super::input::TableRowGroup;
@@ -55,12 +55,27 @@ struct Loading {
     bytes: u64,
 }
 
-/// Limits for loading and compiling.
+/// Limits for loading, and kernels that may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadLimits {
     /// Row groups that are loaded at the same time.
     pub(crate) loads: usize,
+    /// True if kernels that are missing are compiled.
     pub(crate) may_compile: bool,
+    /// True if the interpreter runs instead of generated kernels that are missing.
+    pub(crate) may_interpret: bool,
+}
+
+impl LoadLimits {
+    /// Applies to an execution.
+    pub(crate) fn limit(&self, execution: &mut Execution) {
+        if !self.may_compile {
+            execution.without_compiler();
+        }
+        if !self.may_interpret {
+            execution.without_interpreter();
+        }
+    }
 }
 
 impl BatchStream {

@@ -116,6 +116,18 @@ pub(crate) fn look_up(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Result
     })
 }
 
+/// Bytes of columns of `row_groups` that are not on the device. Starts copying those in host memory.
+pub(crate) async fn missing_bytes(
+    engine: &Arc<Engine>,
+    row_groups: &[TableRowGroup],
+) -> Result<u64> {
+    let (engine, row_groups) = (Arc::clone(engine), row_groups.to_vec());
+    let task = SpawnedTask::spawn_blocking(move || look_up(&engine, row_groups));
+    let lookup = task.join().await.map_err(error::interrupted).flatten()?;
+    let missing = lookup.missing.iter();
+    Ok(missing.map(RowGroupChunks::missing_bytes).sum())
+}
+
 /// The chunk runs of each column of the pipeline.
 fn runs_of(row_groups: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
     let width = row_groups

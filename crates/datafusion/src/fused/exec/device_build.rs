@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::future::try_join;
 use vectile_gpu::Error;
@@ -14,12 +15,16 @@ use vectile_pipeline::PostAggregation;
 
 use super::batch_stream::{BatchStream, ExecEnvironment};
 use super::build_side::{BuildTables, Built};
+use super::column_loader::missing_bytes;
 use super::input::{Input, TableRowGroup, decline};
 use super::stage::BuildInput;
 use super::star_pipeline::{JoinOrder, StarTemplate};
 use crate::error;
+use crate::fused::cost_model::ColumnId;
+use crate::fused::device::Device;
 use crate::fused::file_rows::FileRows;
 use crate::fused::lowering::build_output::BuildColumns;
+use crate::fused::pattern::files::bytes_of_columns;
 
 /// How the device builds the tables of a build side.
 #[derive(Clone, Debug)]
@@ -80,9 +85,7 @@ impl BuildTables for DeviceBuild {
         let mut built_tables = None;
         for (number, (file_rows, output)) in outputs.into_iter().enumerate() {
             let mut execution = engine.start(Arc::clone(&pipeline));
-            if !environment.limits.may_compile {
-                execution.without_compiler();
-            }
+            environment.limits.limit(&mut execution);
             execution.expect_rows(batch.num_rows() as u64);
             // a running task is not cancelled by dropping this future
             let _cancel = execution.cancel_on_drop();
@@ -128,6 +131,26 @@ impl BuildTables for DeviceBuild {
             read,
             stages,
         })
+    }
+
+    fn bytes(&self) -> u64 {
+        let own = bytes_of_columns(&self.input.config, self.input.columns.len());
+        own.saturating_add(self.star.build_bytes())
+    }
+
+    fn column_ids(&self) -> Vec<ColumnId> {
+        let mut columns = self.input.column_ids();
+        columns.extend(self.star.build_columns());
+        columns
+    }
+
+    async fn missing_bytes(&self, device: &Device, context: &Arc<TaskContext>) -> Result<u64> {
+        let metrics = ExecutionPlanMetricsSet::new();
+        let row_groups = self.input.open(&device.engine, context, &metrics).await?;
+        let own = missing_bytes(&device.engine, &row_groups).await?;
+        // tables of further joins
+        let others = self.star.missing_build_bytes(device, context).await?;
+        Ok(own.saturating_add(others))
     }
 
     fn stage(&self) -> String {

@@ -19,6 +19,7 @@ use super::input::Input;
 use super::operation::Operation;
 use super::star_pipeline::StarTemplate;
 use crate::fresh::fresh;
+use crate::fused::cost_model::ColumnId;
 use crate::fused::device::Gpu;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::options::VectileOptions;
@@ -83,12 +84,20 @@ impl<O: Operation> FusedPlan<O> {
         if self.gpu.opened().is_some() {
             return auto.cpu_was_faster(&query);
         }
-        let rows = self.star.rows_to_read(None).unwrap_or_default();
-        let reason = auto.cpu_is_faster_than_opening(Some(&query), rows, cores);
+        let builds = self.star.builds(None).unwrap_or_default();
+        let bytes = self.star.build_bytes();
+        let reason = auto.cpu_is_faster_than_opening(Some(&query), builds, bytes, cores);
         if reason.is_none() {
             auto.costs.add_opened(&query);
         }
         reason
+    }
+
+    /// The columns that the device reads.
+    pub(super) fn column_ids(&self) -> Vec<ColumnId> {
+        let mut columns = self.input.column_ids();
+        columns.extend(self.star.build_columns());
+        columns
     }
 
     /// Records the time of a CPU plan that includes this node's part.
@@ -142,7 +151,7 @@ impl<O: Operation> FusedPlan<O> {
             false => write!(f, "{}", self.gpu)?,
         }
         match &self.auto {
-            Some(auto) => write!(f, ", expected=[{}]", auto.estimate),
+            Some(auto) => write!(f, ", expected=[{}]", auto.expected),
             None => Ok(()),
         }
     }

@@ -26,7 +26,7 @@ use vectile_gpu::{Batch, Engine, Execution, Statistics};
 
 use super::auto::Auto;
 use super::batch_stream::{BatchStream, ExecEnvironment, LoadLimits};
-use super::column_loader::{RowGroupChunks, look_up};
+use super::column_loader::missing_bytes;
 use super::fused_plan::FusedPlan;
 use super::input::{TableRowGroup, decline};
 use super::metrics::GpuMetrics;
@@ -34,7 +34,7 @@ use super::operation::{CollectedRows, Collector, Operation};
 use super::star_pipeline::JoinOrder;
 use crate::error;
 use crate::fused::background::{CORES_SHARE, Kind};
-use crate::fused::cost_model::{Costs, Missing, Work};
+use crate::fused::cost_model::{Costs, Kernels, Missing, MissingKernel, Work};
 use crate::fused::device::{Device, Gpu};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::table::Tables;
@@ -45,6 +45,14 @@ pub(super) struct FusedRun<O> {
     pub(super) plan: Arc<FusedPlan<O>>,
     pub(super) metrics: ExecutionPlanMetricsSet,
     pub(super) context: Arc<TaskContext>,
+}
+
+/// How the device may run a query.
+struct Decision {
+    /// True if the interpreter may run it.
+    may_interpret: bool,
+    /// The reason for the CPU if a kernel would have to be compiled.
+    if_not_compiled: Option<FallbackReason>,
 }
 
 /// Result of a run on the device.
@@ -92,9 +100,16 @@ impl<O: Operation> FusedRun<O> {
         let reason = match answer.await {
             Ok(Ok(answer)) => {
                 let was_in_place = answer.kernels_compiled == 0 && metrics.bytes_sent.value() == 0;
+                let kernels = match metrics.interpreted.value() {
+                    0 => Kernels::Generated,
+                    _ => Kernels::Interpreted,
+                };
+                let work = work.filter(|_| !metrics.has_built_tables());
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
-                    Some(auto) => at_end(rows, move || auto.costs.add_gpu(&query, begun.elapsed())),
+                    Some(auto) => at_end(rows, move || {
+                        auto.costs.add_gpu(&query, kernels, work, begun.elapsed());
+                    }),
                     None => rows,
                 });
             }
@@ -188,11 +203,20 @@ impl<O: Operation> FusedRun<O> {
         {
             return Ok(Err(reason));
         }
+        let mut limits = LoadLimits {
+            loads: self.cores(),
+            may_compile: true,
+            may_interpret: true,
+        };
         let mut if_not_compiled = None;
         if let Some(auto) = &plan.auto {
             let work = *work.insert(work_for(auto, &row_groups));
             match self.decided(auto, query, work, device, &row_groups).await? {
-                Ok(reason) => if_not_compiled = reason,
+                Ok(decision) => {
+                    limits.may_interpret = decision.may_interpret;
+                    limits.may_compile = decision.if_not_compiled.is_none();
+                    if_not_compiled = decision.if_not_compiled;
+                }
                 Err(reason) => return Ok(Err(reason)),
             }
         }
@@ -200,10 +224,7 @@ impl<O: Operation> FusedRun<O> {
             device,
             metrics,
             context: &self.context,
-            limits: LoadLimits {
-                loads: self.cores(),
-                may_compile: if_not_compiled.is_none(),
-            },
+            limits,
         };
         let answer = self.computed(&environment, &row_groups).await;
         match if_not_compiled {
@@ -216,8 +237,7 @@ impl<O: Operation> FusedRun<O> {
         self.context.session_config().target_partitions()
     }
 
-    /// Decides by the estimates of `auto` if the device runs `query`. Returns the reason for the CPU, or else the one
-    /// that there is if a kernel is not compiled.
+    /// Decides by the estimates of `auto` if the device runs `query`. Returns the reason if it does not.
     async fn decided(
         &self,
         auto: &Auto,
@@ -225,25 +245,34 @@ impl<O: Operation> FusedRun<O> {
         work: Work,
         device: &Device,
         row_groups: &[TableRowGroup],
-    ) -> Result<Result<Option<FallbackReason>, FallbackReason>> {
+    ) -> Result<Result<Decision, FallbackReason>> {
         let cores = self.cores();
         let cpu_is_faster = |missing| auto.cpu_is_faster(Some(query), work, missing, cores);
         let mut missing = Missing::default();
         if let Some(reason) = cpu_is_faster(missing) {
             return Ok(Err(reason));
         }
+        let star = &self.plan.star;
+        missing.builds = star.builds(Some(&device.key_tables))?;
         missing.bytes = missing_bytes(&device.engine, row_groups).await?;
-        missing.rows = self.plan.star.rows_to_read(Some(&device.key_tables))?;
+        if !missing.builds.is_empty() {
+            missing.bytes += star.missing_build_bytes(device, &self.context).await?;
+        }
         // doing the same work here at the same time would slow down both
         let is_being_prepared = auto.is_being_prepared(query);
         let not_ready = || is_being_prepared.then_some(FallbackReason::BeingPrepared);
-        if (missing.bytes > 0 || missing.rows > 0)
+        if !missing.is_loaded()
             && let Some(reason) = cpu_is_faster(missing).or_else(not_ready)
         {
             return Ok(Err(reason));
         }
-        missing.kernel = true;
-        Ok(Ok(cpu_is_faster(missing).or_else(not_ready)))
+        let has_interpreter = has_interpreter(&device.engine).await?;
+        auto.costs.note_interpreter(has_interpreter);
+        let without = |kernel| cpu_is_faster(Missing { kernel, ..missing });
+        Ok(Ok(Decision {
+            may_interpret: has_interpreter && without(MissingKernel::Interpreted).is_none(),
+            if_not_compiled: without(MissingKernel::Compiled).or_else(not_ready),
+        }))
     }
 
     fn of_no_rows(&self) -> Result<Answer> {
@@ -309,9 +338,7 @@ impl<O: Operation> FusedRun<O> {
         };
         run.collector.begin(&mut run.execution, plan.options.gpu);
         run.execution.expect_rows(rows);
-        if !limits.may_compile {
-            run.execution.without_compiler();
-        }
+        limits.limit(&mut run.execution);
         // a running task is not cancelled by dropping this future
         let _cancel = run.execution.cancel_on_drop();
         if operation.needs_single_batch() && batch_stream.fit_device() {
@@ -355,6 +382,7 @@ impl<O: Operation> FusedRun<O> {
         let limits = LoadLimits {
             loads: (self.cores() / CORES_SHARE).max(1),
             may_compile: true,
+            may_interpret: true,
         };
         let environment = ExecEnvironment {
             device: &device,
@@ -368,13 +396,15 @@ impl<O: Operation> FusedRun<O> {
     }
 }
 
-/// Prepares the device for the next run of a query, if the session has a background worker.
+/// Prepares the device for the next run of a query, if the session has a background worker. Columns that no earlier query
+/// has read are not loaded: most are never read again.
 pub(super) fn prepare_in_background<O: Operation>(
     plan: &Arc<FusedPlan<O>>,
     context: Arc<TaskContext>,
 ) {
     if let Some(auto) = &plan.auto
         && let Some(background) = &auto.background
+        && auto.costs.add_read(&plan.column_ids())
     {
         let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
         let (plan, name) = (Arc::clone(plan), query.clone());
@@ -453,13 +483,12 @@ fn work_for(auto: &Auto, row_groups: &[TableRowGroup]) -> Work {
     }
 }
 
-/// Bytes of columns of `row_groups` that are not on the device. Starts copying those in host memory.
-async fn missing_bytes(engine: &Arc<Engine>, row_groups: &[TableRowGroup]) -> Result<u64> {
-    let (engine, row_groups) = (Arc::clone(engine), row_groups.to_vec());
-    let task = SpawnedTask::spawn_blocking(move || look_up(&engine, row_groups));
-    let lookup = task.join().await.map_err(error::interrupted).flatten()?;
-    let missing = lookup.missing.iter();
-    Ok(missing.map(RowGroupChunks::missing_bytes).sum())
+/// True if the device runs queries without kernels of their own, by the interpreter.
+async fn has_interpreter(engine: &Arc<Engine>) -> Result<bool> {
+    let engine = Arc::clone(engine);
+    // loads it
+    let task = SpawnedTask::spawn_blocking(move || engine.has_interpreter());
+    task.join().await.map_err(error::interrupted)
 }
 
 /// Returns `rows` and calls `then` when the stream ends.

@@ -14,10 +14,12 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
+use object_store::path::Path;
 use vectile_gpu::{ChunkKey, Engine, Error};
 
 use crate::error;
 use crate::file::ScanFile;
+use crate::fused::cost_model::ColumnId;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::file_rows::FileRowGroup;
 use crate::fused::pattern::fingerprint::file_key;
@@ -82,6 +84,18 @@ fn is_in_splits(encoding: &str) -> bool {
 }
 
 impl Input {
+    /// The columns that are read, of these files.
+    pub(crate) fn column_ids(&self) -> Vec<ColumnId> {
+        let files = self.config.file_groups.iter();
+        let files = files.flat_map(|group| group.iter());
+        let files: Vec<&Path> = files.map(|file| &file.object_meta.location).collect();
+        let url = self.config.object_store_url.as_str();
+        let columns = self.columns.iter();
+        columns
+            .map(|column| ColumnId::of(&(url, &files, column)))
+            .collect()
+    }
+
     /// Opens the files and returns the row groups that zone maps and Bloom filters leave.
     pub(crate) async fn open(
         &self,

@@ -29,7 +29,7 @@ pub(crate) struct GpuMetrics {
     /// Kernel launches.
     launches: Count,
     /// Launches of the interpreter among them.
-    interpreted: Count,
+    pub(crate) interpreted: Count,
     /// Time for looking up or compiling kernels.
     compile_time: Time,
     /// Time for copying to the device, summed over concurrent copies, without building the layouts.
@@ -72,6 +72,11 @@ impl GpuMetrics {
         self.interpreted.add(statistics.launches_interpreted);
         self.compile_time.add_duration(statistics.compile);
         self.kernel_time.add_duration(statistics.kernel);
+    }
+
+    /// True if tables of build sides were built for this query.
+    pub(crate) fn has_built_tables(&self) -> bool {
+        self.lookups_built.value() > 0 || self.build_rows.value() > 0
     }
 
     /// Counts columns that the device has decoded.

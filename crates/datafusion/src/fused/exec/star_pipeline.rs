@@ -18,6 +18,8 @@ use super::batch_stream::ExecEnvironment;
 use super::build_side::{BuildSide, OtherExpr};
 use super::metrics::GpuMetrics;
 use super::stage::Stage;
+use crate::fused::cost_model::{Builds, ColumnId};
+use crate::fused::device::Device;
 use crate::fused::key_table_cache::KeyTableCache;
 use crate::fused::lowering::filters::JoinedFilter;
 use crate::fused::lowering::probe::{LookupSpec, placeholder_column};
@@ -216,11 +218,36 @@ impl StarTemplate {
         Ok(self)
     }
 
-    /// Rows to read for tables that are not in `cache`.
-    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
+    /// The build sides whose tables are not in `cache`.
+    pub(crate) fn builds(&self, cache: Option<&KeyTableCache>) -> Result<Builds> {
         let dimensions = self.dimensions.iter();
-        let rows = dimensions.map(|dimension| dimension.rows_to_read(cache));
-        rows.sum()
+        let builds = dimensions.map(|dimension| dimension.builds(cache));
+        builds.sum()
+    }
+
+    /// Bytes of the columns from which the device builds tables, as of planning.
+    pub(crate) fn build_bytes(&self) -> u64 {
+        let dimensions = self.dimensions.iter();
+        dimensions.map(BuildSide::bytes).sum()
+    }
+
+    /// These columns.
+    pub(crate) fn build_columns(&self) -> impl Iterator<Item = ColumnId> {
+        let dimensions = self.dimensions.iter();
+        dimensions.flat_map(BuildSide::column_ids)
+    }
+
+    /// Bytes of these columns that are not on the device, for tables that are not cached.
+    pub(crate) async fn missing_build_bytes(
+        &self,
+        device: &Device,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        let mut bytes = 0;
+        for dimension in &self.dimensions {
+            bytes += dimension.missing_bytes(device, context).await?;
+        }
+        Ok(bytes)
     }
 
     /// The joins, for `EXPLAIN`.

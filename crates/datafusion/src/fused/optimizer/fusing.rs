@@ -302,7 +302,7 @@ impl<'a> Fusing<'a> {
         }
         let background = Arc::clone(self.gpu.background());
         Ok(Some(Auto {
-            estimate,
+            expected: costs.expected(work, self.cores),
             planned: work,
             costs: Arc::clone(costs),
             background: self.options.gpu_background.then_some(background),

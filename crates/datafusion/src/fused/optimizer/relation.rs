@@ -24,7 +24,7 @@ use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::{Lowering, Needs};
 use crate::fused::lowering::join_filter;
 use crate::fused::lowering::probe::LookupSpec;
-use crate::fused::pattern::files::{num_bytes, num_rows};
+use crate::fused::pattern::files::{bytes_of_columns, num_rows};
 use crate::fused::pattern::join::KeySource;
 use crate::fused::pattern::reduction;
 use crate::fused::pattern::relation::Relation;
@@ -281,14 +281,11 @@ pub(super) fn types_of(schema: &Schema, columns: &[usize]) -> Vec<DataType> {
 
 /// The minimal work of a query that reads this many columns of a table.
 pub(super) fn work(config: &FileScanConfig, columns: usize) -> Work {
-    let schema = config.file_source.table_schema().table_schema();
-    let all = schema.fields().len().max(1);
-    let bytes = num_bytes(config) / all as u64;
     Work {
         // Without statistics, assumes a byte for each value.
-        rows: num_rows(config).map_or(bytes, |rows| rows as u64),
+        rows: num_rows(config).map_or_else(|| bytes_of_columns(config, 1), |rows| rows as u64),
         columns,
-        bytes: bytes * columns as u64,
+        bytes: bytes_of_columns(config, columns),
         ..Work::default()
     }
 }

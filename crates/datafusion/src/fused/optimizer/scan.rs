@@ -8,6 +8,7 @@ use vectile_pipeline::{Filter, Output, Pipeline};
 
 use super::fusing::Fusing;
 use super::relation::{types_of, work};
+use crate::fused::cost_model::Builds;
 use crate::fused::exec::scan::GpuScan;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::{Lowering, Needs};
@@ -52,7 +53,7 @@ impl Fusing<'_> {
         if let Some(auto) = &auto
             && self.gpu.opened().is_none()
         {
-            let reason = auto.cpu_is_faster_than_opening(None, 0, self.cores);
+            let reason = auto.cpu_is_faster_than_opening(None, Builds::default(), 0, self.cores);
             if reason.is_none() || self.options.gpu_background && !self.is_opened {
                 self.gpu.open_in_background();
             }

@@ -15,6 +15,13 @@ pub(crate) fn num_bytes(config: &FileScanConfig) -> u64 {
     bytes.sum()
 }
 
+/// Bytes of so many columns of the files of a scan, if all were of one size.
+pub(crate) fn bytes_of_columns(config: &FileScanConfig, columns: usize) -> u64 {
+    let schema = config.file_source.table_schema().table_schema();
+    let all = schema.fields().len().max(1);
+    num_bytes(config) / all as u64 * columns as u64
+}
+
 /// The number of integers between the minimum and maximum of a column, if all files have statistics of it.
 pub(crate) fn num_values(config: &FileScanConfig, column: usize) -> Option<u128> {
     let mut bounds: Option<(i128, i128)> = None;

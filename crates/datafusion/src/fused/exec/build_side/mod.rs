@@ -20,6 +20,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
@@ -30,6 +31,8 @@ use vectile_gpu::Error;
 use super::batch_stream::ExecEnvironment;
 use super::stage::{BuildInput, Stage};
 use crate::error;
+use crate::fused::cost_model::{Builds, ColumnId};
+use crate::fused::device::Device;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::key_table_cache::{KeyTableCache, TableKey};
 use crate::fused::lowering::build_output::{BuildColumns, BuildKeys, KeyTableSpec};
@@ -79,6 +82,15 @@ pub(crate) trait BuildTables: fmt::Debug + Send + Sync {
     ///
     /// Returns [`Error::Unsupported`] or another error, after which the CPU may try.
     async fn tables(&self, environment: &ExecEnvironment<'_>) -> Result<Built>;
+
+    /// Bytes of the columns that are read, as of planning.
+    fn bytes(&self) -> u64;
+
+    /// The columns that are read.
+    fn column_ids(&self) -> Vec<ColumnId>;
+
+    /// Bytes of the columns that are read and not on the device.
+    async fn missing_bytes(&self, device: &Device, context: &Arc<TaskContext>) -> Result<u64>;
 
     /// The columns that the stage reads and its joins, for `EXPLAIN`.
     fn stage(&self) -> String;
@@ -270,22 +282,54 @@ impl BuildSide {
         self.kind.share_kept(matched)
     }
 
-    /// Rows of the largest Vectile table that the plan reads, counted once more for each join in the plan; 0 if `cache`
-    /// has all tables.
-    pub(crate) fn rows_to_read(&self, cache: Option<&KeyTableCache>) -> Result<u64> {
+    /// The work to build the tables, unless `cache` has all of them: rows of the largest Vectile table that the plan
+    /// reads, counted once more for each join in the plan.
+    pub(crate) fn builds(&self, cache: Option<&KeyTableCache>) -> Result<Builds> {
+        if let Some(cache) = cache
+            && self.is_in(cache)?
+        {
+            return Ok(Builds::default());
+        }
+        let rows = self.scanned_rows.unwrap_or_default() as u64;
+        let rows = rows.saturating_mul(1 + joins_in(&self.plan)?);
+        Ok(Builds::one(rows, self.device_build().is_some()))
+    }
+
+    /// Bytes of the columns from which the device builds the tables, as of planning; 0 if the CPU does.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.device_build().map_or(0, |building| building.bytes())
+    }
+
+    /// The columns from which the device builds the tables.
+    pub(crate) fn column_ids(&self) -> Vec<ColumnId> {
+        let building = self.device_build();
+        building.map_or_else(Vec::new, |building| building.column_ids())
+    }
+
+    /// Bytes of these columns that are not on the device; 0 if the tables are cached.
+    pub(crate) async fn missing_bytes(
+        &self,
+        device: &Device,
+        context: &Arc<TaskContext>,
+    ) -> Result<u64> {
+        match self.device_build() {
+            Some(building) if !self.is_in(&device.key_tables)? => {
+                building.missing_bytes(device, context).await
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn device_build(&self) -> Option<&Arc<dyn BuildTables>> {
+        self.building.as_ref().and_then(|of| of.as_ref().ok())
+    }
+
+    /// True if `cache` has all tables.
+    fn is_in(&self, cache: &KeyTableCache) -> Result<bool> {
         let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
         let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let is_cached = |cache: &KeyTableCache| {
-            let mut keys = keys.iter();
-            keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some()))
-        };
-        Ok(match cache.is_some_and(is_cached) {
-            true => 0,
-            false => {
-                let rows = self.scanned_rows.unwrap_or_default() as u64;
-                rows.saturating_mul(1 + joins_in(&self.plan)?)
-            }
-        })
+        let mut keys = keys.iter();
+        Ok(keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some())))
     }
 
     /// The cache key of a lookup's table; `None` if another run may give another table.
