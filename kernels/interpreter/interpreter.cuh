@@ -52,7 +52,8 @@ DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_null
     u32* const lengths = (u32*)((const u64*)a.word[3])[0];
     u8* const valid = (u8*)((const u64*)a.word[3])[1];
     u64* const sums = (u64*)((const u64*)a.word[3])[2];
-    const bool is_text = transform_of(w, column) == TEXT;
+    const About of = about(w, column);
+    const bool is_text = of.transform() == TEXT;
     const Lengths of_text{c.at(c.line) + 144, c.width};
     const u32 m = transpose(selected), valid_in_lane = is_nullable ? valid_rows(c) : ALL;
     place += sum_before((u32)__popc(selected));
@@ -67,7 +68,7 @@ DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_null
 #pragma unroll
             for (u32 k = 0; k < DENSE_ROWS; k++) x[k] = rows.in >> k & 1 ? of_text.of(rows.row(k)) : 0;
         } else {
-            rows.entries(a, w, c, column, 0, x);
+            rows.entries(a, w, c, column, of, 0, x);
         }
 #pragma unroll
         for (u32 k = 0; k < DENSE_ROWS; k++) {
@@ -90,8 +91,39 @@ DEVICE bool needs_decoding(const Args& a, const Warp& w, const Instruction& i) {
     const bool has_runs = __ldg(&cursor(w, column).header()->sequence) == RUNS;
     const u32 transform = transform_of(w, column);
     if (!has_runs || transform > CODES) return true;
-    return i.op() == V_RANGE ? transform == CODES && i.d() : i.d();
+    return i.op() == V_RANGE ? transform == CODES && i.d() & TEST_BITS : i.d();
 }
+
+// ---- columns of a row group ----
+
+DEVICE uint4 record_at(const Warp& w, u32 v) {
+    return w.address ? __ldg((const uint4*)(w.address + sizeof(Header)) + v) : make_uint4(0, 0, 0, 0);
+}
+
+// Takes up so many columns, a lane each: words from `first` on describe them.
+DEVICE void take_up(const Args& a, Warp& w, u32 first, u32 columns) {
+    w.address = 0;
+    w.about = 0;
+    if (lane_id() >= columns) return;
+    const u64 word = a.word[first + lane_id()];
+    w.address = w.group[3 + (word >> 32)];
+    w.about = (u32)word;
+    if (w.address) w.about |= __ldg(&((const Header*)w.address)->transform);
+}
+
+// Notes which of the columns are read where they are, by their records; none is decoded.
+DEVICE void look(Warp& w) {
+    bool is_direct = false;
+    if (w.address) {
+        const u32 width = w.record.y & 255, flags = w.record.y >> 8 & 255, transform = About{w.about}.transform();
+        const bool is_packed = __ldg(&((const Header*)w.address)->sequence) == PACKED && width <= 32;
+        is_direct = transform >= VALUES || (is_packed && !(flags & (PATCHED | EXCEPTIONS)) && transform != PARTS);
+    }
+    w.direct = __ballot_sync(ALL, is_direct);
+    w.decoded = 0;
+}
+
+// ---- vectors ----
 
 DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     u32 t = 0;
@@ -131,6 +163,11 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
         case V_FILTER:
             m &= t;
             if (!__any_sync(ALL, m)) return;
+            break;
+        case V_COLUMNS:
+            take_up(a, w, i.b(), i.a());
+            w.record = record_at(w, w.v);
+            look(w);
             break;
         case V_FETCH: {
             const Cursor c = cursor(w, i.a());
@@ -176,18 +213,9 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     }
 }
 
-// ---- row groups and vectors ----
-
-DEVICE uint4 record_at(const Warp& w, u32 v) {
-    return w.address ? __ldg((const uint4*)(w.address + sizeof(Header)) + v) : make_uint4(0, 0, 0, 0);
-}
-
 // Takes up a row group, from vector `v` on.
 DEVICE void enter(const Args& a, Warp& w, u32 v) {
-    const u32 columns = low_half(a, W_COLUMNS), lane = lane_id();
-    w.address = lane < columns ? w.group[3 + lane] : 0;
-    w.transform = 0;
-    if (w.address) w.transform = __ldg(&((const Header*)w.address)->transform);
+    take_up(a, w, low_half(a, W_CODE), low_half(a, W_COLUMNS));
     w.next = record_at(w, v);
 }
 
@@ -196,14 +224,7 @@ DEVICE void one_vector(const Args& a, Warp& w, u32 v, u32 vectors, u32 step, u32
     w.v = v;
     w.record = w.next;
     if (v + step < vectors) w.next = record_at(w, v + step);
-    bool is_direct = false;
-    if (w.address) {
-        const u32 width = w.record.y & 255, flags = w.record.y >> 8 & 255;
-        const bool is_packed = __ldg(&((const Header*)w.address)->sequence) == PACKED && width <= 32;
-        is_direct = w.transform >= VALUES || (is_packed && !(flags & (PATCHED | EXCEPTIONS)) && w.transform != PARTS);
-    }
-    w.direct = __ballot_sync(ALL, is_direct);
-    w.decoded = 0;
+    look(w);
     run_vector(a, w, rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024));
 }
 

@@ -448,12 +448,24 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             // R_AGAIN returns to R_BEGIN's conditions
             const Instruction begin = op == R_BEGIN ? i : instruction(a, i.b());
             const u32 first = op == R_BEGIN ? pc : i.b();
-            const u64 round = op == R_BEGIN ? 0 : round_in(a, begin.c() + 1) + 1;
+            u64 round = op == R_BEGIN ? 0 : round_in(a, begin.c() + 1) + 1;
             const u64* times = slot_at(a, begin.b());
             u32 left = 0;
 #pragma unroll
             for (u32 k = 0; k < K; k++) left |= (u32)(round < times[k * 32]) << k;
             left &= flag_of(a, begin.c());
+            if (begin.a()) {
+                // another flag has the rows that are not done yet
+                if (op == R_AGAIN) {
+                    left = flag_of(a, begin.c() + 3);
+                    if (left && round >= times[(__ffs((int)left) - 1) * 32]) {
+                        left &= left - 1;
+                        round = 0;
+                    }
+                }
+                set_flag(a, begin.c() + 3, left);
+                left &= 0 - left;
+            }
             if (__any_sync(ALL, left)) {
                 set_flag(a, begin.c() + 1, (u32)round);
                 set_flag(a, begin.c() + 2, (u32)(round >> 32));

@@ -34,15 +34,16 @@ device_constants! {
     PROGRAM_SIZES {
         /// An operand that is absent.
         pub NONE: u16 = 0xffff,
-        /// Words of the interpreter's arguments, the program among them.
-        pub PROGRAM_WORDS: usize = 512,
+        /// Words of the interpreter's arguments, the program among them: 8 KB. Drivers that Vectile supports take up to
+        /// 32,764 bytes, but each launch copies all of them.
+        pub PROGRAM_WORDS: usize = 1024,
         /// Rows of a lane in a batch of all rows.
         pub DENSE_ROWS: u32 = 8,
         /// Most selected rows of a vector that are picked one by one.
         pub PICKED_ROWS: u32 = 128,
         /// Bytes of the list of picked rows.
         pub LIST_BYTES: u32 = 256,
-        /// Most columns: a lane has the record of one.
+        /// Most columns at a time: a lane has the record of one.
         pub MOST_COLUMNS: usize = 32,
         /// Vectors of a slot, which are summed by themselves.
         pub SLOT_VECTORS: usize = 32,
@@ -72,9 +73,9 @@ device_enum! {
         KeptAt = W_KEPT_AT,
         /// Offset of slots in it.
         SlotsAt = W_SLOTS_AT,
-        /// Number of columns; above, words of a row group's descriptor.
+        /// Number of columns at first; above, words of a row group's descriptor.
         Columns = W_COLUMNS,
-        /// The first column's argument; above, that of the program.
+        /// The argument that describes the first of them, as [`VectorOp::Columns`] says; above, that of the program.
         Code = W_CODE,
         /// The first accumulator's argument; above, their number.
         Accumulators = W_ACCUMULATORS,
@@ -155,7 +156,8 @@ device_enum! {
         /// Those in flag `b`, too.
         Or = V_OR,
         /// Rows whose value of column `a` lies between arguments `b` and `b + 1`; `b + 2` is a table by scale. Of
-        /// dictionaries, and of text, the test `c` has the answer, in bits if `d` is 1.
+        /// dictionaries, and of text, the test `c` has the answer. `d` has [`TEST_BITS`] if that is in bits, and
+        /// [`TEST_WIDE`] if values may not fit 64 bits: then arguments `b + 2` and `b + 3` are the upper halves.
         Range = V_RANGE,
         /// Rows whose column `a` has a key in table `b`; `c` is the argument of the offset of a copy of its bits. `d`
         /// is 1 for a hash table.
@@ -164,6 +166,11 @@ device_enum! {
         Where = V_WHERE,
         /// Drops the rows that are not in `t`.
         Filter = V_FILTER,
+        /// Takes up `a` columns, which instructions from here on number from 0: arguments from `b` on describe them. The
+        /// upper half of such a word is the column's number in descriptors of row groups; its lower half has from bit 8
+        /// on the [`ValueType`], from 16 on a number among those that are decoded, from 24 on whether entries may have
+        /// more than 32 bits.
+        Columns = V_COLUMNS,
         /// Has the words of column `a` fetched.
         Fetch = V_FETCH,
         /// Makes column `a` readable row by row.
@@ -275,7 +282,8 @@ device_enum! {
         /// `x` is 1 where it is 0 and the row is not dropped.
         OrOne = R_OR_ONE,
         /// Repeats the instructions up to `d` while the count of rounds, in flags `c + 1` and `c + 2`, is less than slot
-        /// `b`; flag `c` has the rows.
+        /// `b`; flag `c` has the rows. If `a` is 1, a lane's rows take turns in order, each with all of its rounds, and
+        /// flag `c + 3` has those that are left.
         Begin = R_BEGIN,
         /// Ends the repetition that begins at `b`.
         Again = R_AGAIN,
@@ -367,6 +375,10 @@ device_constants! {
         pub FIND_HASHED: u16 = 16,
         /// In place of a column: the key is computed.
         pub COMPUTED: u8 = 255,
+        /// The answer of a [`VectorOp::Range`] to codes is in bits.
+        pub TEST_BITS: u16 = 1,
+        /// Its values may not fit 64 bits.
+        pub TEST_WIDE: u16 = 2,
         /// Beside an [`AccumulatorKind`]: 1 is added, and not a value.
         pub ONE: u8 = 16,
         /// Beside an [`Operand`]: the result may not fit 64 bits.

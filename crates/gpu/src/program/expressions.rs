@@ -154,7 +154,7 @@ impl<'a> Assembler<'a> {
                     Some(_) => self.valid_flag(*column),
                     None => NONE,
                 };
-                Some((Operand::Column, *column as u16, valid))
+                Some((Operand::Column, self.lane(*column)?.into(), valid))
             }
             Node::Constant(constant) => {
                 let at = self.argument(match may_overflow(typed) {

@@ -8,6 +8,7 @@
 mod assembler;
 mod body;
 mod code;
+mod columns;
 mod expressions;
 mod filters;
 mod memory;

@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use vectile_kernels::program::{
-    AccumulatorKind, Conversion, Grouped, NONE, ONE, Operand, RowOp, ValueType, VectorOp,
+    AccumulatorKind, Conversion, Grouped, MOST_COLUMNS, NONE, ONE, Operand, RowOp, ValueType,
+    VectorOp,
 };
 use vectile_pipeline::Type;
 
-use super::assembler::{Assembler, may_be_decoded, unsupported, value_type};
+use super::assembler::{Assembler, value_type};
+use super::columns;
 use crate::error::Result;
 use crate::kernel::{
     Accumulator, AccumulatorLocation, AccumulatorSlot, Accumulators, Argument, Field, GroupsPlan,
@@ -24,10 +26,11 @@ impl<'a> Assembler<'a> {
         loops: &'a [(RowLoop, Vec<usize>)],
     ) -> Result<()> {
         self.outputs = vec![(Type::Bool, false); columns];
-        if !copied.is_empty() {
-            self.copied(copied);
+        for copied in copied.chunks(MOST_COLUMNS) {
+            self.copied(copied)?;
         }
         for (rows, indices) in loops {
+            self.take_up(&columns::of_loop(self.plan, rows))?;
             self.body(rows, VectorOp::Loop, false, |this| {
                 let place = this.place();
                 for (index, expr) in indices.iter().copied().zip(&rows.exprs) {
@@ -55,18 +58,17 @@ impl<'a> Assembler<'a> {
     }
 
     /// Copies columns to outputs as they are: (index of the output, column).
-    fn copied(&mut self, copied: &[(usize, usize)]) {
+    fn copied(&mut self, copied: &[(usize, usize)]) -> Result<()> {
+        self.take_up(&columns::of_copied(copied))?;
         for (_, column) in copied {
-            if may_be_decoded(self.traits(*column)) {
-                self.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
-            }
+            self.decode(*column)?;
         }
         let start = self.code.len();
         self.at_vector(VectorOp::Loop, 0, [0; 3]);
         self.free_all();
         let place = self.place();
         for (index, column) in copied.iter().copied() {
-            let rest = [column as u16, NONE, 0];
+            let rest = [self.lane(column)?.into(), NONE, 0];
             self.at_rows(RowOp::Set, Operand::Column as u8, rest);
             let of = self.plan.columns[column].of;
             if let Some(of) = of {
@@ -76,12 +78,15 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::Write, of, [index as u16, place, 0]);
         }
         self.code[start].rest[0] = self.next();
+        Ok(())
     }
 
     /// Lengths of strings of the only column, or codes.
-    pub fn lengths(&mut self) {
+    pub fn lengths(&mut self) -> Result<()> {
         let is_nullable = self.traits(0).nullable();
-        self.at_vector(VectorOp::Lengths, 0, [0, 0, is_nullable.into()]);
+        let lane = self.lane(0)?;
+        self.at_vector(VectorOp::Lengths, lane, [0, 0, is_nullable.into()]);
+        Ok(())
     }
 
     // ---- totals ----
@@ -106,7 +111,7 @@ impl<'a> Assembler<'a> {
             self.at_vector(VectorOp::Count, 0, [0, NONE, 0]);
         }
         for (rows, of_loop) in loops {
-            check_order(accumulators, rows)?;
+            self.take_up(&columns::of_loop(self.plan, rows))?;
             let may_pick = !accumulators.are_ordered();
             self.body(rows, VectorOp::Loop, may_pick, |this| {
                 if is_combined {
@@ -138,7 +143,8 @@ impl<'a> Assembler<'a> {
             })?;
         }
         for (index, column) in counts {
-            if let Some(valid) = self.valid_rows(*column) {
+            self.take_up(&columns::Columns::from([*column]))?;
+            if let Some(valid) = self.valid_rows(*column)? {
                 self.at_vector(VectorOp::Count, 0, [at[*index], valid, 0]);
             }
         }
@@ -175,7 +181,7 @@ impl<'a> Assembler<'a> {
 
     pub fn groups(&mut self, plan: &'a GroupsPlan) -> Result<()> {
         let accumulators = &plan.accumulators;
-        check_order(accumulators, &plan.rows)?;
+        self.take_up(&columns::of_loop(self.plan, &plan.rows))?;
         match &plan.threads {
             Some(threads) => self.threads(threads, accumulators),
             None => {
@@ -190,7 +196,8 @@ impl<'a> Assembler<'a> {
                 }
             }
         }
-        let may_pick = !accumulators.are_ordered();
+        // tables are added to in the order in which warps get there anyway
+        let may_pick = plan.threads.is_none() || !accumulators.are_ordered();
         self.body(&plan.rows, VectorOp::Loop, may_pick, |this| {
             let (keys, others) = plan.rows.exprs.split_at(plan.key_values);
             let (conditions, arguments) = others.split_at(plan.conditions);
@@ -365,17 +372,6 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::AddToTable, kind as u8 | one, rest);
         }
         Ok(())
-    }
-}
-
-/// # Errors
-///
-/// [`Error::Unsupported`](crate::Error::Unsupported) for sums of floats over matches of rows: rounds of several rows at a
-/// time add them in another order than a generated kernel.
-fn check_order(accumulators: &Accumulators, rows: &RowLoop) -> Result<()> {
-    match rows.combined.is_some() && accumulators.are_ordered() {
-        true => unsupported("sums of floats over several matches in the interpreter"),
-        false => Ok(()),
     }
 }
 

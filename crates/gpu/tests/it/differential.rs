@@ -13,7 +13,7 @@ use vectile_pipeline::{
     Aggregate, Expr, GroupKey, Groups, Number, Numbers, Output, Pipeline, Total, Type,
 };
 
-use crate::catalog::{Case, Query, catalog};
+use crate::catalog::{Case, Query, catalog, many_columns};
 use crate::reference::{self, Data, Expected, Value};
 use crate::support::{self, device, driver};
 
@@ -316,6 +316,21 @@ fn interpreted(device: Arc<dyn Driver>, start: &str) -> (usize, Vec<String>) {
         }
     }
     (count, others)
+}
+
+/// The interpreter runs plans of more columns than a warp has lanes. Their kernels would compile for minutes, so they are
+/// not in the catalogue.
+#[test]
+fn more_columns_than_lanes() {
+    let Some(device) = driver() else { return };
+    let engine = Engine::new(device);
+    engine.set_tier(Tier::Interpreted);
+    let case = many_columns();
+    let loaded = Loaded::new(&case, &engine);
+    for query in &case.queries {
+        assert_eq!(loaded.refusal(query), None, "{}", query.name);
+        loaded.check(query);
+    }
 }
 
 fn check_all(start: &str) {
