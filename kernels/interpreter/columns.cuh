@@ -86,6 +86,9 @@ DEVICE u64* slot_at(const Args& a, u32 slot) {
 DEVICE u32 flag_of(const Args& a, u32 flag) { return flag == NONE ? ALL : flags_at(a)[flag * 32 + lane_id()]; }
 DEVICE void set_flag(const Args& a, u32 flag, u32 bits) { flags_at(a)[flag * 32 + lane_id()] = bits; }
 
+// Whether numbers of rows have 128 bits.
+DEVICE bool is_wide(const Args& a) { return high_half(a, W_SLOTS_AT); }
+
 DEVICE u64 of_lane(u64 value, u32 lane) { return __shfl_sync(ALL, value, (int)lane); }
 
 DEVICE Cursor cursor(const Warp& w, u32 column) {
@@ -248,6 +251,20 @@ DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index
     }
 }
 
+// The same in 128 bits.
+template <u32 K>
+DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index[K], u32 in, i128 x[K]) {
+    if (type == T_I128) {
+#pragma unroll
+        for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? ((const i128*)values)[index[k]] : 0;
+        return;
+    }
+    u64 y[K];
+    stored_at<K>(a, values, type, index, in, y);
+#pragma unroll
+    for (u32 k = 0; k < K; k++) x[k] = type == T_U64 ? (i128)y[k] : (i128)(i64)y[k];
+}
+
 // Rows of a lane: those from batch * K on, or picked ones of the vector, by their numbers.
 template <u32 K, bool PICKED> struct Batch {
     u32 in;        // the rows that count, a bit each
@@ -327,6 +344,30 @@ template <u32 K, bool PICKED> struct Batch {
                 const double value = (double)(i64)(reference + x[k]) * power * fraction;
                 x[k] = type == T_F32 ? bits_of((float)value) : bits_of(value);
             }
+        }
+    }
+
+    // The same in 128 bits.
+    DEVICE void values(const Args& a, const Warp& w, u32 column, bool as_keys, i128 x[K]) const {
+        const About of = about(w, column);
+        const u32 transform = of.transform(), type = of.type();
+        const Cursor c = cursor(w, column);
+        u64 y[K];
+        if (transform == INTEGERS && type != T_F32 && type != T_F64) {
+            const i128 reference = c.wide_reference();
+            entries(a, w, c, column, of, 0, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = reference + y[k];
+        } else if (transform == VALUES || (transform == CODES && !as_keys)) {
+            if (transform == CODES) entries(a, w, c, column, of, 0, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++)
+                if (transform == VALUES) y[k] = (u64)w.v * 1024 + row(k);
+            stored_at<K>(a, c.values(), type, y, in, x);
+        } else {
+            values(a, w, column, as_keys, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = (i64)y[k];
         }
     }
 };

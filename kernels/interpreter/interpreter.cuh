@@ -5,6 +5,21 @@
 // Runs a body of row instructions for the selected rows. `picks`: few rows may be taken in any order.
 DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) {
     u32 mask = 0;
+    if (is_wide(a)) {
+        // each lane's rows, one at a time
+#pragma unroll 1
+        for (u32 left = m; __any_sync(ALL, left); left &= left - 1) {
+            const u32 r = left ? __ffs((int)left) - 1 : 0;
+            Batch<1, true> rows;
+            rows.in = left != 0;
+            rows.batch = 0;
+            rows.id[0] = r * 32 + lane_id();
+            u32 own_mask = 0;
+            run_rows<i128>(a, w, rows, pc, end, own_mask);
+            mask |= (own_mask & 1) << r;
+        }
+        return mask;
+    }
     const u32 own = (u32)__popc(m);
     if (picks && __reduce_add_sync(ALL, own) <= PICKED_ROWS) {
         // the selected rows' numbers, lane by lane
@@ -24,7 +39,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
                 rows.id[k] = index < total ? list[index] : 0;
                 rows.in |= (u32)(index < total) << k;
             }
-            run_rows<2, true>(a, w, rows, pc, end, mask);
+            run_rows<i64>(a, w, rows, pc, end, mask);
         }
         __syncwarp();
         return 0;
@@ -36,7 +51,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
         rows.batch = batch;
         if (!__any_sync(ALL, rows.in)) continue;
         u32 own_mask = 0;
-        run_rows<DENSE_ROWS, false>(a, w, rows, pc, end, own_mask);
+        run_rows<i64>(a, w, rows, pc, end, own_mask);
         mask |= (own_mask & ((1u << DENSE_ROWS) - 1)) << batch * DENSE_ROWS;
     }
     return mask;
@@ -274,9 +289,15 @@ DEVICE void clear_kept(const Args& a) {
     for (u32 i = 0; i < all * words; i++) kept[i * 32] = 0;
     for (u32 i = 0; i < count; i++) {
         const Accumulator own = accumulator(a, i);
-        if (own.kind() != A_MIN && own.kind() != A_MAX) continue;
-        for (u32 g = 0; g < all; g++)
-            kept[(g * words + own.at()) * 32] = (u64)(own.kind() == A_MIN ? greatest<i64>() : least<i64>());
+        for (u32 g = 0; g < all; g++) {
+            u64* const to = kept + (g * words + own.at()) * 32;
+            switch (own.kind()) {
+            case A_MIN: set_number(to, 32, greatest<i64>()); break;
+            case A_MAX: set_number(to, 32, least<i64>()); break;
+            case A_WIDE_MIN: set_number(to, 32, greatest<i128>()); break;
+            case A_WIDE_MAX: set_number(to, 32, least<i128>()); break;
+            }
+        }
     }
 }
 
@@ -287,23 +308,35 @@ DEVICE void store_group(const Args& a, const u64* kept, u32 warps, u32 stride, u
         const Accumulator own = accumulator(a, i);
         u64* const result = to + 2 * own.result();
         i128 sum = 0;
-        i64 best = own.kind() == A_MIN ? greatest<i64>() : least<i64>();
+        i128 least_value = greatest<i128>(), greatest_value = least<i128>();
         double floats = 0;
         for (u32 o = 0; o < warps; o++) {
             const u64* from = (const u64*)((const u8*)kept + (u64)o * stride) + (g * words + own.at()) * 32;
             switch (own.kind()) {
-            case A_WIDE_SUM: sum += (i128)((u128)from[32] << 64 | from[0]); break;
+            case A_WIDE_SUM: sum += number_at<i128>(from, 32); break;
             case A_FIELD: sum += field_in(a, i, from[0]); break;
             case A_FLOAT_SUM: floats += __longlong_as_double((i64)from[0]); break;
-            case A_MIN: best = min(best, (i64)from[0]); break;
-            case A_MAX: best = max(best, (i64)from[0]); break;
+            case A_MIN:
+            case A_WIDE_MIN: {
+                const i128 value = own.kind() == A_MIN ? (i128)(i64)from[0] : number_at<i128>(from, 32);
+                if (value < least_value) least_value = value;
+                break;
+            }
+            case A_MAX:
+            case A_WIDE_MAX: {
+                const i128 value = own.kind() == A_MAX ? (i128)(i64)from[0] : number_at<i128>(from, 32);
+                if (value > greatest_value) greatest_value = value;
+                break;
+            }
             default: sum += (i64)from[0];
             }
         }
         switch (own.kind()) {
         case A_FLOAT_SUM: store_sum(result, floats); break;
-        case A_MIN: store_min(result, best); break;
-        case A_MAX: store_max(result, best); break;
+        case A_MIN:
+        case A_WIDE_MIN: store_min(result, least_value); break;
+        case A_MAX:
+        case A_WIDE_MAX: store_max(result, greatest_value); break;
         default: store_sum(result, (u128)sum);
         }
     }

@@ -5,6 +5,8 @@
 //! which run for a few selected rows of each lane at a time: a batch.
 //!
 //! Instructions of rows are those of a machine with one accumulator, `x`, of 64 bits a row, and one for booleans, `t`.
+//! In a *wide* program `x` has 128 bits, a batch is one row of each lane, and an operand [`Operand::Argument`] takes two
+//! words. All other words are those of 64 bits.
 //! Both share a validity flag. Operands and results that are needed later lie in *slots*. Masks, and booleans that are
 //! needed later, are *flags*.
 
@@ -71,7 +73,7 @@ device_enum! {
         WarpBytes = W_WARP_BYTES,
         /// Offset of the accumulators of threads in it; above, that of flags.
         KeptAt = W_KEPT_AT,
-        /// Offset of slots in it.
+        /// Offset of slots in it; above, 1 if the program is wide.
         SlotsAt = W_SLOTS_AT,
         /// Number of columns at first; above, words of a row group's descriptor.
         Columns = W_COLUMNS,
@@ -129,6 +131,10 @@ device_enum! {
         Min = A_MIN,
         /// The largest.
         Max = A_MAX,
+        /// The smallest of integers of 128 bits; only in wide programs.
+        WideMin = A_WIDE_MIN,
+        /// The largest of them.
+        WideMax = A_WIDE_MAX,
         /// The largest, as an unsigned number; 0 at first.
         Raise = A_RAISE,
         /// A sum in some bits of a word.
@@ -195,7 +201,7 @@ device_enum! {
     pub enum Operand {
         /// Column `b`, whose validity is flag `c`.
         Column = FROM_COLUMN,
-        /// Argument `b`.
+        /// Argument `b`; in wide programs `b + 1` is its upper half.
         Argument = FROM_ARGUMENT,
         /// Slot `b`, whose validity is flag `c`.
         Slot = FROM_SLOT,

@@ -60,6 +60,11 @@ pub(crate) fn is_without_compiler(error: &DataFusionError) -> bool {
     })
 }
 
+/// Most times that work is tried again because a number did not fit the interpreter: each time another of its programs has
+/// more bits.
+#[cfg(feature = "gpu")]
+pub(crate) const MOST_OVERFLOWS: usize = 4;
+
 /// True if a number did not fit the interpreter: the query can be tried again.
 #[cfg(feature = "gpu")]
 pub(crate) fn is_overflow(error: &DataFusionError) -> bool {

@@ -383,22 +383,19 @@ impl Execution {
     /// compile a kernel.
     fn program(&self, planned: &Planned) -> Result<Arc<Loaded>> {
         let may_compile = self.may_compile && self.engine.tier() == Tier::Interpreted;
-        let loaded = self.engine.interpreted(&planned.plan, may_compile)?;
-        if let Some(program) = &loaded.program {
-            program.warps_beside(planned.bindings.block_bytes)?;
-        }
+        let mut loaded = self.engine.interpreted(&planned.plan, may_compile)?;
         let constants = &planned.bindings.constants;
         let fits = |argument: &Argument| match argument {
             Argument::Fitting(constant) => i64::try_from(constants[*constant]).is_ok(),
             _ => true,
         };
-        match loaded.layout.arguments.iter().all(fits) {
-            true => Ok(loaded),
-            false => {
-                let reason = "constants of more than 64 bits in the interpreter";
-                Err(Error::Unsupported(reason.into()))
-            }
+        if !loaded.layout.arguments.iter().all(fits) {
+            loaded = self.engine.widen_program(&planned.plan, &loaded)?;
         }
+        if let Some(program) = &loaded.program {
+            program.warps_beside(planned.bindings.block_bytes)?;
+        }
+        Ok(loaded)
     }
 
     /// The generated kernel of a plan that the interpreter does not run, for this reason.

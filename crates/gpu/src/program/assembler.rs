@@ -24,6 +24,8 @@ const HEADER_WORDS: usize = ProgramWord::Grouped as usize + 1;
 
 pub(super) struct Assembler<'a> {
     pub plan: &'a KernelPlan,
+    /// True if numbers have 128 bits.
+    pub is_wide: bool,
     pub code: Vec<Instruction>,
     pub arguments: Vec<Argument>,
     pub outputs: Vec<(Type, bool)>,
@@ -65,10 +67,11 @@ fn halves(low: u32, high: u32) -> Argument {
 }
 
 impl<'a> Assembler<'a> {
-    pub fn new(plan: &'a KernelPlan) -> Result<Self> {
+    pub fn new(plan: &'a KernelPlan, is_wide: bool) -> Result<Self> {
         let header = vec![Argument::Word(0); HEADER_WORDS];
         let mut this = Self {
             plan,
+            is_wide,
             code: vec![],
             arguments: header,
             outputs: vec![],
@@ -87,7 +90,7 @@ impl<'a> Assembler<'a> {
             groups: 0,
             group_words: 0,
             body: Body::default(),
-            is_checked: plan.columns.iter().any(is_wide),
+            is_checked: plan.columns.iter().any(is_wide_column),
         };
         if matches!(plan.task, Task::Values | Task::AllValues) {
             // where selected rows go: the interpreter has the numbers of these flags, too
@@ -131,6 +134,20 @@ impl<'a> Assembler<'a> {
     pub fn argument(&mut self, argument: Argument) -> u16 {
         self.arguments.push(argument);
         (FIXED_ARGUMENTS + self.arguments.len() - 1).min(NONE.into()) as u16
+    }
+
+    /// The index of an operand's word, which is added; in wide programs with its upper half.
+    pub fn operand_argument(&mut self, argument: Argument) -> u16 {
+        let at = self.argument(argument);
+        if self.is_wide {
+            self.argument(match argument {
+                Argument::Low(constant) => Argument::High(constant),
+                Argument::Word(word) => Argument::Word(((word as i64) >> 63) as u64),
+                // factors of keys are less than 2^62
+                _ => Argument::Word(0),
+            });
+        }
+        at
     }
 
     /// A new flag.
@@ -365,7 +382,10 @@ impl<'a> Assembler<'a> {
             ),
             (ProgramWord::WarpBytes, halves(memory.bytes, memory.tile_at)),
             (ProgramWord::KeptAt, halves(0, memory.flags_at)),
-            (ProgramWord::SlotsAt, halves(memory.slots_at, 0)),
+            (
+                ProgramWord::SlotsAt,
+                halves(memory.slots_at, self.is_wide.into()),
+            ),
             (ProgramWord::Columns, halves(columns as u32, stride)),
             (ProgramWord::Code, halves(columns_at.into(), code_at)),
             (
@@ -381,14 +401,14 @@ impl<'a> Assembler<'a> {
         }
         let words = FIXED_ARGUMENTS + self.arguments.len() + self.code.len();
         if words > PROGRAM_WORDS {
-            return unsupported(format!("a program of {words} words for the interpreter"));
+            return unsupported(format!("a program of {words} words in the interpreter"));
         }
         let program = Program {
             code: self.code.into_iter().map(Instruction::word).collect(),
             warps: memory.warps,
             warp_bytes: memory.bytes,
             scratch_bytes: memory.scratch_bytes,
-            is_checked: self.is_checked,
+            is_checked: self.is_checked && !self.is_wide,
         };
         let layout = Layout {
             arguments: self.arguments,
@@ -429,7 +449,7 @@ pub(super) fn value_type(of: Type) -> ValueType {
 }
 
 /// Returns true if some integer of a column may not fit 64 bits.
-pub(super) fn is_wide(column: &ColumnPlan) -> bool {
+pub(super) fn is_wide_column(column: &ColumnPlan) -> bool {
     column.traits.is_wide() && !column.of.is_some_and(Type::is_float)
 }
 

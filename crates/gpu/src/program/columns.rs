@@ -22,7 +22,10 @@ pub(super) fn sets(plan: &KernelPlan) -> Result<Vec<Columns>> {
     let mut set = Columns::new();
     for step in steps(plan) {
         if step.len() > MOST_COLUMNS {
-            return unsupported(format!("{} columns at a time in the interpreter", step.len()));
+            return unsupported(format!(
+                "{} columns at a time in the interpreter",
+                step.len()
+            ));
         }
         let both: Columns = set.union(&step).copied().collect();
         if both.len() > MOST_COLUMNS {

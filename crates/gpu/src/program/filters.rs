@@ -3,7 +3,7 @@
 use vectile_kernels::Transform;
 use vectile_kernels::program::{NONE, TEST_BITS, TEST_WIDE, VectorOp};
 
-use super::assembler::{Assembler, is_wide};
+use super::assembler::{Assembler, is_wide_column};
 use crate::error::Result;
 use crate::kernel::{Argument, RangeTest, Test};
 
@@ -93,7 +93,7 @@ impl<'a> Assembler<'a> {
         let first = self.argument(Argument::Low(low));
         self.argument(Argument::Low(high));
         let mut how = 0;
-        if is_wide(&self.plan.columns[column]) {
+        if is_wide_column(&self.plan.columns[column]) {
             how |= TEST_WIDE;
             self.argument(Argument::High(low));
             self.argument(Argument::High(high));
@@ -102,7 +102,11 @@ impl<'a> Assembler<'a> {
         }
         let test = match codes {
             Some(test) => {
-                how |= if self.plan.bitmaps[test] { TEST_BITS } else { 0 };
+                how |= if self.plan.bitmaps[test] {
+                    TEST_BITS
+                } else {
+                    0
+                };
                 self.test_word(test)
             }
             None => NONE,

@@ -101,7 +101,7 @@ impl<'a> Assembler<'a> {
         self.groups = 1;
         let mut at = vec![];
         for (index, slot) in accumulators.all.iter().enumerate() {
-            let kind = kind(slot.accumulator);
+            let kind = self.kind(slot.accumulator);
             at.push(self.group_words);
             self.describe(kind, self.group_words, None, index);
             self.group_words += words(kind);
@@ -136,7 +136,7 @@ impl<'a> Assembler<'a> {
                     if this.prepare(accumulator, of) {
                         current = None;
                     }
-                    let kind = kind(accumulator) as u8;
+                    let kind = this.kind(accumulator) as u8;
                     this.at_rows(RowOp::AddToTotal, kind, [0, at[index], 0]);
                 }
                 Ok(())
@@ -191,7 +191,7 @@ impl<'a> Assembler<'a> {
                     self.group_words = count as u16;
                 }
                 for (index, (slot, at)) in accumulators.all.iter().zip(first).enumerate() {
-                    let kind = table_kind(slot.accumulator);
+                    let kind = self.table_kind(slot.accumulator);
                     self.describe(kind, at as u16, None, index);
                 }
             }
@@ -226,7 +226,7 @@ impl<'a> Assembler<'a> {
     fn number(&mut self, plan: &GroupsPlan, values: &'a [Typed]) -> Result<u16> {
         let group = self.slot();
         if plan.keys.is_empty() {
-            let zero = self.argument(Argument::Word(0));
+            let zero = self.operand_argument(Argument::Word(0));
             self.at_rows(RowOp::Set, Operand::Argument as u8, [zero, NONE, 0]);
             self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
         }
@@ -254,7 +254,7 @@ impl<'a> Assembler<'a> {
                 }
             }
             if index > 0 {
-                let factor = self.argument(Argument::Stride(index));
+                let factor = self.operand_argument(Argument::Stride(index));
                 let from = Operand::Argument as u8;
                 self.at_rows(RowOp::Multiply, from, [factor, NONE, 0]);
                 self.at_rows(RowOp::Add, Operand::Slot as u8, [group, NONE, 0]);
@@ -278,7 +278,9 @@ impl<'a> Assembler<'a> {
                     let kind = AccumulatorKind::Field;
                     (field.word, field.first, kind, Some(field), index)
                 }
-                AccumulatorLocation::Own(word) => (word, 0, kind(slot.accumulator), None, index),
+                AccumulatorLocation::Own(word) => {
+                    (word, 0, self.kind(slot.accumulator), None, index)
+                }
             });
         }
         // fields of a word follow each other, the lowest first
@@ -304,7 +306,7 @@ impl<'a> Assembler<'a> {
                     let field = plan.fields[field];
                     (AccumulatorKind::Field, field.word, field.first)
                 }
-                AccumulatorLocation::Own(word) => (kind(slot.accumulator), word, 0),
+                AccumulatorLocation::Own(word) => (self.kind(slot.accumulator), word, 0),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, word as u16, first as u16];
@@ -365,7 +367,7 @@ impl<'a> Assembler<'a> {
                 // in shared memory, rows of a launch fit 32 bits
                 Accumulator::Count { wide: false } if is_shared => AccumulatorKind::Count,
                 Accumulator::Count { .. } => AccumulatorKind::Sum,
-                other => table_kind(other),
+                other => self.table_kind(other),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, is_shared.into(), word as u16];
@@ -373,32 +375,34 @@ impl<'a> Assembler<'a> {
         }
         Ok(())
     }
-}
 
-/// How threads keep an accumulator.
-fn kind(accumulator: Accumulator) -> AccumulatorKind {
-    match accumulator {
-        Accumulator::Count { .. } => AccumulatorKind::Count,
-        Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
-        Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
-        Accumulator::FloatSum => AccumulatorKind::FloatSum,
-        Accumulator::Min(_) => AccumulatorKind::Min,
-        Accumulator::Max(_) => AccumulatorKind::Max,
+    /// How threads keep an accumulator.
+    fn kind(&self, accumulator: Accumulator) -> AccumulatorKind {
+        match accumulator {
+            Accumulator::Count { .. } => AccumulatorKind::Count,
+            Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
+            Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
+            Accumulator::FloatSum => AccumulatorKind::FloatSum,
+            Accumulator::Min(Type::I128) if self.is_wide => AccumulatorKind::WideMin,
+            Accumulator::Max(Type::I128) if self.is_wide => AccumulatorKind::WideMax,
+            Accumulator::Min(_) => AccumulatorKind::Min,
+            Accumulator::Max(_) => AccumulatorKind::Max,
+        }
     }
-}
 
-/// How tables keep it.
-fn table_kind(accumulator: Accumulator) -> AccumulatorKind {
-    match kind(accumulator) {
-        AccumulatorKind::Min | AccumulatorKind::Max => AccumulatorKind::Raise,
-        other => other,
+    /// How tables keep it: they have no extremes of 128 bits.
+    fn table_kind(&self, accumulator: Accumulator) -> AccumulatorKind {
+        match accumulator {
+            Accumulator::Min(_) | Accumulator::Max(_) => AccumulatorKind::Raise,
+            other => self.kind(other),
+        }
     }
 }
 
 /// Words of an accumulator of a thread.
 fn words(kind: AccumulatorKind) -> u16 {
     match kind {
-        AccumulatorKind::WideSum => 2,
+        AccumulatorKind::WideSum | AccumulatorKind::WideMin | AccumulatorKind::WideMax => 2,
         _ => 1,
     }
 }

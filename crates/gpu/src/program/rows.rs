@@ -107,7 +107,7 @@ impl<'a> Assembler<'a> {
         let mut lists = vec![];
         for (number, matches) in combined.matches.iter().enumerate() {
             let (offset, count) = self.list(&matches.list)?;
-            let zero = self.argument(Argument::Word(0));
+            let zero = self.operand_argument(Argument::Word(0));
             // whether there is a match
             let valid = self.flag();
             self.at_rows(RowOp::Compare, Operand::Argument as u8, [zero, 0, GREATER]);

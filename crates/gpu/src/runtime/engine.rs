@@ -605,9 +605,13 @@ impl Engine {
         self.kernels.interpreted(plan, &*self.driver, may_compile)
     }
 
-    /// Leaves a plan to generated kernels from now on.
-    pub(crate) fn refuse_program(&self, plan: &KernelPlan, reason: &str) {
-        self.kernels.refuse(plan, reason);
+    /// Makes the program of a plan, which the interpreter runs, a wide one from now on: some number does not fit 64 bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if only a generated kernel can run the plan.
+    pub(crate) fn widen_program(&self, plan: &KernelPlan, loaded: &Loaded) -> Result<Arc<Loaded>> {
+        self.kernels.widen(plan, &loaded.kernel)
     }
 
     /// Notes how long the interpreter ran in place of a generated kernel of this plan. If a kernel pays, it is compiled

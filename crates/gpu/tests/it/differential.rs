@@ -47,22 +47,30 @@ impl<'a> Loaded<'a> {
         }
     }
 
-    /// Why the engine's tier cannot run a query; `None` if it can.
+    /// Why the engine's tier cannot run a query; `None` if it can. The interpreter's programs then have as many bits as the
+    /// query needs.
     fn refusal(&self, query: &Query) -> Option<String> {
+        // each overflow makes another program wide
+        for _ in 0..4 {
+            match self.run(query) {
+                Err(Error::Overflow) => {}
+                Err(Error::Unsupported(reason)) => return Some(reason),
+                _ => return None,
+            }
+        }
+        Some(Error::Overflow.to_string())
+    }
+
+    fn run(&self, query: &Query) -> vectile_gpu::Result<()> {
         let mut execution = self.engine.start(self.case.pipeline(query));
         let batch = || Batch::of(&self.groups);
-        let ran = match query.output {
+        match query.output {
             Output::Selection => execution.select(&self.groups).map(drop),
             Output::Rows(_) => execution.rows(&self.groups).map(drop),
             Output::Aggregates(_) => batch().and_then(|batch| execution.aggregate(&batch)),
             Output::Groups(..) => {
                 batch().and_then(|batch| execution.group(&batch, |_| Ok(())).map(drop))
             }
-        };
-        match ran {
-            Err(Error::Unsupported(reason)) => Some(reason),
-            Err(error @ Error::Overflow) => Some(error.to_string()),
-            _ => None,
         }
     }
 

@@ -77,8 +77,10 @@ impl<O: Operation> FusedRun<O> {
         let mut work = None;
         let answer = async {
             let mut answer = self.answer(&query, &mut work, &metrics).await;
-            if answer.as_ref().is_err_and(error::is_overflow) {
-                // generated kernels run the plan now
+            for _ in 0..error::MOST_OVERFLOWS {
+                if !answer.as_ref().is_err_and(error::is_overflow) {
+                    break;
+                }
                 answer = self.answer(&query, &mut work, &metrics).await;
             }
             let mut answer = match answer? {

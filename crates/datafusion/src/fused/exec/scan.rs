@@ -188,7 +188,14 @@ impl Selector for GpuSelector {
             return Ok(Some(selected));
         }
         let only_ready = self.scan.auto.is_some();
-        match self.select_window(row_groups.clone(), only_ready).await {
+        let mut selected = self.select_window(row_groups.clone(), only_ready).await;
+        for _ in 0..error::MOST_OVERFLOWS {
+            if !selected.as_ref().is_err_and(error::is_overflow) {
+                break;
+            }
+            selected = self.select_window(row_groups.clone(), only_ready).await;
+        }
+        match selected {
             Ok(selected) => {
                 *self.ahead() = selected.into();
                 Ok(self.take(row_group))

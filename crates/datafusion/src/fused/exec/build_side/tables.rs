@@ -80,7 +80,14 @@ impl BuildSide {
         }
         let mut has_duplicate_keys = false;
         if let Some(Ok(building)) = &self.building {
-            match building.tables(environment).await {
+            let mut built = building.tables(environment).await;
+            for _ in 0..error::MOST_OVERFLOWS {
+                if !built.as_ref().is_err_and(error::is_overflow) {
+                    break;
+                }
+                built = building.tables(environment).await;
+            }
+            match built {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
                     has_duplicate_keys = true;
                     let metrics = environment.metrics;
