@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use vectile_kernels::program::MOST_COLUMNS;
 
-use super::assembler::unsupported;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::{KernelPlan, OutputPlan, RowLoop, Test};
 
 /// Columns that are needed or taken up together.
@@ -16,16 +15,14 @@ pub(super) type Columns = BTreeSet<usize>;
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`](crate::Error::Unsupported) if a step needs more columns than a warp has lanes.
+/// [`Error::Unsupported`] if a step needs more columns than a warp has lanes.
 pub(super) fn sets(plan: &KernelPlan) -> Result<Vec<Columns>> {
     let mut sets = vec![];
     let mut set = Columns::new();
     for step in steps(plan) {
         if step.len() > MOST_COLUMNS {
-            return unsupported(format!(
-                "{} columns at a time in the interpreter",
-                step.len()
-            ));
+            let reason = format!("{} columns at a time in the interpreter", step.len());
+            return Err(Error::Unsupported(reason));
         }
         let both: Columns = set.union(&step).copied().collect();
         if both.len() > MOST_COLUMNS {

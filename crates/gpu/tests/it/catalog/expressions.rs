@@ -583,7 +583,11 @@ pub fn many_columns() -> Case {
                 }
                 of => array_of(of, &values),
             };
-            let nulls = if at % 2 == 0 { nulls } else { Nulls::None };
+            let nulls = if at.is_multiple_of(2) {
+                nulls
+            } else {
+                Nulls::None
+            };
             Input {
                 array: with_nulls(&array, nulls, random),
                 pin: Some(pin(at)),
