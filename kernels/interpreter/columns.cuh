@@ -55,9 +55,9 @@ enum { PACKED, DIFFERENCES, RUNS };
 struct Warp {
     const u64* group;   // the descriptor of the row group
     u32 v;              // the vector's number there
-    u32 direct;         // columns that are read where they are, a bit each
+    u32 direct;         // columns that are read where they are, a bit for the lane of each
     u32 decoded;        // columns that are decoded, likewise
-    u32 transform;      // of this lane's column
+    u32 about;          // this lane's column: see below
     u64 address;        // of its chunk
     uint4 record, next; // of the vector, and of the warp's next one
 };
@@ -86,6 +86,9 @@ DEVICE u64* slot_at(const Args& a, u32 slot) {
 DEVICE u32 flag_of(const Args& a, u32 flag) { return flag == NONE ? ALL : flags_at(a)[flag * 32 + lane_id()]; }
 DEVICE void set_flag(const Args& a, u32 flag, u32 bits) { flags_at(a)[flag * 32 + lane_id()] = bits; }
 
+// Whether numbers of rows have 128 bits.
+DEVICE bool is_wide(const Args& a) { return high_half(a, W_SLOTS_AT); }
+
 DEVICE u64 of_lane(u64 value, u32 lane) { return __shfl_sync(ALL, value, (int)lane); }
 
 DEVICE Cursor cursor(const Warp& w, u32 column) {
@@ -104,14 +107,21 @@ DEVICE Cursor cursor(const Warp& w, u32 column) {
     return c;
 }
 
-DEVICE u32 transform_of(const Warp& w, u32 column) { return __shfl_sync(ALL, w.transform, (int)column); }
+// A column, as the program describes it, and its chunk's transform.
+struct About {
+    u32 word;
+    DEVICE u32 transform() const { return word & 255; }
+    DEVICE u32 type() const { return word >> 8 & 255; }
+    // The largest entry.
+    DEVICE u64 most() const { return word >> 24 ? ~0ull : 0xffffffffull; }
+    // The place of its decoded vectors.
+    DEVICE u64* decoded_at(const Args& a) const {
+        return (u64*)(scratch_memory(a) + (u64)(word >> 16 & 255) * 8192);
+    }
+};
 
-// The type of a column's values, and the place of its decoded vectors.
-DEVICE u32 column_type(const Args& a, u32 column) { return (u32)a.word[low_half(a, W_CODE) + column] & 255; }
-DEVICE u64* decoded_at(const Args& a, u32 column) {
-    const u32 number = (u32)a.word[low_half(a, W_CODE) + column] >> 8 & 255;
-    return (u64*)(scratch_memory(a) + (u64)number * 8192);
-}
+DEVICE About about(const Warp& w, u32 column) { return About{__shfl_sync(ALL, w.about, (int)column)}; }
+DEVICE u32 transform_of(const Warp& w, u32 column) { return about(w, column).transform(); }
 
 // ---- what every encoding can do: few vectors need it ----
 
@@ -179,11 +189,12 @@ DEVICE void decode(const Args& a, Warp& w, u32 column) {
     w.decoded |= 1u << column;
     const Cursor c = cursor(w, column);
     void* tile = tile_at(a);
-    u64* out = decoded_at(a, column) + lane_id();
-    const u32 transform = transform_of(w, column);
-    const bool is_single = column_type(a, column) == T_F32;
+    const About of = about(w, column);
+    u64* out = of.decoded_at(a) + lane_id();
+    const u32 transform = of.transform();
+    const bool is_single = of.type() == T_F32;
     __syncwarp();
-    decode_entries(c, tile, out, a.word[low_half(a, W_CODE) + column] >> 16 ? ~0ull : 0xffffffffull);
+    decode_entries(c, tile, out, of.most());
     if (transform == DECIMALS) {
         if (is_single) floats_of_entries<Alp, float>(c, out);
         else floats_of_entries<Alp, double>(c, out);
@@ -240,6 +251,20 @@ DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index
     }
 }
 
+// The same in 128 bits.
+template <u32 K>
+DEVICE void stored_at(const Args& a, const u8* values, u32 type, const u64 index[K], u32 in, i128 x[K]) {
+    if (type == T_I128) {
+#pragma unroll
+        for (u32 k = 0; k < K; k++) x[k] = in >> k & 1 ? ((const i128*)values)[index[k]] : 0;
+        return;
+    }
+    u64 y[K];
+    stored_at<K>(a, values, type, index, in, y);
+#pragma unroll
+    for (u32 k = 0; k < K; k++) x[k] = type == T_U64 ? (i128)y[k] : (i128)(i64)y[k];
+}
+
 // Rows of a lane: those from batch * K on, or picked ones of the vector, by their numbers.
 template <u32 K, bool PICKED> struct Batch {
     u32 in;        // the rows that count, a bit each
@@ -259,9 +284,9 @@ template <u32 K, bool PICKED> struct Batch {
     DEVICE u32 row(u32 k) const { return PICKED ? id[k] : (batch * K + k) * 32 + lane_id(); }
 
     // The entries of a column, which is readable by row, and `start`; arbitrary ones where rows do not count.
-    DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, u64 start, u64 x[K]) const {
+    DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, About of, u64 start, u64 x[K]) const {
         if (!(w.direct >> column & 1)) {
-            const u64* from = decoded_at(a, column);
+            const u64* from = of.decoded_at(a);
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = start + from[row(k)];
             return;
@@ -282,12 +307,13 @@ template <u32 K, bool PICKED> struct Batch {
     // Its values: integers, or the bits of floats. `as_keys`: codes of dictionaries, which tables are looked up by.
     DEVICE void values(const Args& a, const Warp& w, u32 column, bool as_keys, u64 x[K]) const {
         const Cursor c = cursor(w, column);
-        const u32 transform = transform_of(w, column), type = column_type(a, column);
+        const About of = about(w, column);
+        const u32 transform = of.transform(), type = of.type();
         if (transform == VALUES) {
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = (u64)w.v * 1024 + row(k);
         } else {
-            entries(a, w, c, column, transform == INTEGERS ? c.reference() : 0, x);
+            entries(a, w, c, column, of, transform == INTEGERS ? c.reference() : 0, x);
         }
         if (transform == INTEGERS) {
             if (type == T_I128) {
@@ -320,6 +346,30 @@ template <u32 K, bool PICKED> struct Batch {
             }
         }
     }
+
+    // The same in 128 bits.
+    DEVICE void values(const Args& a, const Warp& w, u32 column, bool as_keys, i128 x[K]) const {
+        const About of = about(w, column);
+        const u32 transform = of.transform(), type = of.type();
+        const Cursor c = cursor(w, column);
+        u64 y[K];
+        if (transform == INTEGERS && type != T_F32 && type != T_F64) {
+            const i128 reference = c.wide_reference();
+            entries(a, w, c, column, of, 0, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = reference + y[k];
+        } else if (transform == VALUES || (transform == CODES && !as_keys)) {
+            if (transform == CODES) entries(a, w, c, column, of, 0, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++)
+                if (transform == VALUES) y[k] = (u64)w.v * 1024 + row(k);
+            stored_at<K>(a, c.values(), type, y, in, x);
+        } else {
+            values(a, w, column, as_keys, y);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) x[k] = (i64)y[k];
+        }
+    }
 };
 
 // ---- masks ----
@@ -331,10 +381,9 @@ struct Rows {
     u64 first;
     u32 type;
 
-    DEVICE Rows(const Args& a, const Warp& w, const Cursor& c, u32 column)
-        : decoded(decoded_at(a, column) + lane_id()),
-          values(transform_of(w, column) == VALUES ? c.values() : (const u8*)0),
-          first((u64)w.v * 1024 + lane_id()), type(column_type(a, column)) {}
+    DEVICE Rows(const Args& a, const Warp& w, const Cursor& c, About of)
+        : decoded(of.decoded_at(a) + lane_id()), values(of.transform() == VALUES ? c.values() : (const u8*)0),
+          first((u64)w.v * 1024 + lane_id()), type(of.type()) {}
 
     // Rows 8 * eighth to 8 * eighth + 7; 0 for those that are not `in`.
     DEVICE void values_8(const Args& a, u32 eighth, u32 in, u64 x[8]) const {
@@ -401,16 +450,30 @@ DEVICE u32 found_packed(const Cursor& c, u32 m, u32 start, u32 places, const u32
     return mask;
 }
 
-// Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes. The answer
-// may be left to a lookup.
-DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 test, bool has_bits, u32 m,
+// Which of the rows `m` hold an integer in a range, of values that are not encoded and may not fit 64 bits.
+DEVICE u32 wide_in_range(const Rows& rows, u32 m, i128 low, i128 high) {
+    u32 mask = 0;
+#pragma unroll 1
+    for (u32 left = m; left; left &= left - 1) {
+        const u32 r = __ffs((int)left) - 1;
+        const u64 at = rows.first + r * 32;
+        const i128 x = rows.type == T_I128 ? ((const i128*)rows.values)[at] : (i128)((const u64*)rows.values)[at];
+        mask |= (u32)(x >= low && x <= high) << r;
+    }
+    return mask;
+}
+
+// Which of the rows `m` hold a value in a range; arbitrary where null. `test` is the word of a test of codes, `how` has
+// flags of tests. The answer may be left to a lookup.
+DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 test, u32 how, u32 m,
                     PackedLookup& packed) {
     const Cursor c = cursor(w, column);
-    const u32 transform = transform_of(w, column), type = column_type(a, column);
+    const About of = about(w, column);
+    const u32 transform = of.transform(), type = of.type();
     const i64 low = (i64)a.word[argument], high = (i64)a.word[argument + 1];
     if (transform == TEXT) return text_in(c, test);
     const bool is_direct = w.direct >> column & 1;
-    if (transform == CODES && has_bits) {
+    if (transform == CODES && how & TEST_BITS) {
         const u32* bits = (const u32*)test;
         // codes of a test have bits for all entries, and those beyond the end do not count
         if (is_direct && c.width > 0 && c.width < 32) {
@@ -418,19 +481,24 @@ DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 
             return 0;
         }
         if (is_direct) return bits[c.base_low / 32] >> c.base_low % 32 & 1 ? m : 0;
-        return rows_where(a, Rows(a, w, c, column), m, [=](u64 code) { return __ldg(bits + code / 32) >> code % 32 & 1; });
+        return rows_where(a, Rows(a, w, c, of), m, [=](u64 code) { return __ldg(bits + code / 32) >> code % 32 & 1; });
     }
-    if (transform == VALUES || transform == PARTS || (transform == DECIMALS && !is_direct)) {
-        return rows_where(a, Rows(a, w, c, column), m, [=](u64 x) {
+    Entries<u64> entries{test & 0xffffffffull, test >> 32};
+    if (how & TEST_WIDE && transform != CODES) {
+        const i128 first = (i128)((u128)a.word[argument + 2] << 64 | (u64)low);
+        const i128 last = (i128)((u128)a.word[argument + 3] << 64 | (u64)high);
+        if (transform == VALUES) return wide_in_range(Rows(a, w, c, of), m, first, last);
+        entries = less<u64>(first, last, c.wide_reference());
+    } else if (transform == VALUES || transform == PARTS || (transform == DECIMALS && !is_direct)) {
+        return rows_where(a, Rows(a, w, c, of), m, [=](u64 x) {
             i64 key = (i64)x;
             if (type == T_F64) key = key_of(__longlong_as_double(key));
             if (type == T_F32) key = key_of(__int_as_float((i32)key));
             return key >= low && key <= high;
         });
-    }
-    Entries<u64> entries{test & 0xffffffffull, test >> 32};
-    if (transform == INTEGERS) entries = less<u64>(low, high, (i64)c.reference());
-    if (transform == DECIMALS) {
+    } else if (transform == INTEGERS) {
+        entries = less<u64>(low, high, (i64)c.reference());
+    } else if (transform == DECIMALS) {
         const i64* decimals = (const i64*)a.word[argument + 2] + 2 * c.scale;
         entries = less<u64>(__ldg(decimals), __ldg(decimals + 1), (i64)c.reference());
     }
@@ -441,8 +509,7 @@ DEVICE u32 in_range(const Args& a, const Warp& w, u32 column, u32 argument, u64 
             Rle<Any>::open(runs);
             return Rle<Any>::in_range(runs, entries.low, entries.high, (void*)0);
         }
-        return rows_where(a, Rows(a, w, c, column), m,
-                          [=](u64 x) { return x >= entries.low && x <= entries.high; });
+        return rows_where(a, Rows(a, w, c, of), m, [=](u64 x) { return x >= entries.low && x <= entries.high; });
     }
     // the vector's bounds often tell
     const u64 base = c.base<u64>(), top = c.width == 0 ? 0 : ALL >> (32 - c.width);
@@ -475,7 +542,8 @@ DEVICE HashTable hash_table_at(const Cursor& c, u32 transform, const u64* words)
 DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, const u32* copy, bool is_hashed, u32 m,
                  PackedLookup& packed) {
     const Cursor c = cursor(w, column);
-    const u32 transform = transform_of(w, column);
+    const About of = about(w, column);
+    const u32 transform = of.transform();
     if (is_hashed) {
         const HashTable t = hash_table_at(c, transform, words);
         u32 mask = 0;
@@ -505,7 +573,7 @@ DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, con
             // of the table itself: it loads from global memory
             return Rle<Any>::found<false, false>(runs, m, t.origin, t.places, t.bits, (void*)0, 0);
         }
-        return rows_where(a, Rows(a, w, c, column), m, [=](u64 x) {
+        return rows_where(a, Rows(a, w, c, of), m, [=](u64 x) {
             const u32 place = place_in(t, (i64)x);
             return place != ALL && bits[place / 32] >> place % 32 & 1;
         });

@@ -5,6 +5,21 @@
 // Runs a body of row instructions for the selected rows. `picks`: few rows may be taken in any order.
 DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) {
     u32 mask = 0;
+    if (is_wide(a)) {
+        // each lane's rows, one at a time
+#pragma unroll 1
+        for (u32 left = m; __any_sync(ALL, left); left &= left - 1) {
+            const u32 r = left ? __ffs((int)left) - 1 : 0;
+            Batch<1, true> rows;
+            rows.in = left != 0;
+            rows.batch = 0;
+            rows.id[0] = r * 32 + lane_id();
+            u32 own_mask = 0;
+            run_rows<i128>(a, w, rows, pc, end, own_mask);
+            mask |= (own_mask & 1) << r;
+        }
+        return mask;
+    }
     const u32 own = (u32)__popc(m);
     if (picks && __reduce_add_sync(ALL, own) <= PICKED_ROWS) {
         // the selected rows' numbers, lane by lane
@@ -24,7 +39,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
                 rows.id[k] = index < total ? list[index] : 0;
                 rows.in |= (u32)(index < total) << k;
             }
-            run_rows<2, true>(a, w, rows, pc, end, mask);
+            run_rows<i64>(a, w, rows, pc, end, mask);
         }
         __syncwarp();
         return 0;
@@ -36,7 +51,7 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
         rows.batch = batch;
         if (!__any_sync(ALL, rows.in)) continue;
         u32 own_mask = 0;
-        run_rows<DENSE_ROWS, false>(a, w, rows, pc, end, own_mask);
+        run_rows<i64>(a, w, rows, pc, end, own_mask);
         mask |= (own_mask & ((1u << DENSE_ROWS) - 1)) << batch * DENSE_ROWS;
     }
     return mask;
@@ -52,7 +67,8 @@ DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_null
     u32* const lengths = (u32*)((const u64*)a.word[3])[0];
     u8* const valid = (u8*)((const u64*)a.word[3])[1];
     u64* const sums = (u64*)((const u64*)a.word[3])[2];
-    const bool is_text = transform_of(w, column) == TEXT;
+    const About of = about(w, column);
+    const bool is_text = of.transform() == TEXT;
     const Lengths of_text{c.at(c.line) + 144, c.width};
     const u32 m = transpose(selected), valid_in_lane = is_nullable ? valid_rows(c) : ALL;
     place += sum_before((u32)__popc(selected));
@@ -67,7 +83,7 @@ DEVICE void write_lengths(const Args& a, const Warp& w, u32 column, bool is_null
 #pragma unroll
             for (u32 k = 0; k < DENSE_ROWS; k++) x[k] = rows.in >> k & 1 ? of_text.of(rows.row(k)) : 0;
         } else {
-            rows.entries(a, w, c, column, 0, x);
+            rows.entries(a, w, c, column, of, 0, x);
         }
 #pragma unroll
         for (u32 k = 0; k < DENSE_ROWS; k++) {
@@ -90,8 +106,39 @@ DEVICE bool needs_decoding(const Args& a, const Warp& w, const Instruction& i) {
     const bool has_runs = __ldg(&cursor(w, column).header()->sequence) == RUNS;
     const u32 transform = transform_of(w, column);
     if (!has_runs || transform > CODES) return true;
-    return i.op() == V_RANGE ? transform == CODES && i.d() : i.d();
+    return i.op() == V_RANGE ? transform == CODES && i.d() & TEST_BITS : i.d();
 }
+
+// ---- columns of a row group ----
+
+DEVICE uint4 record_at(const Warp& w, u32 v) {
+    return w.address ? __ldg((const uint4*)(w.address + sizeof(Header)) + v) : make_uint4(0, 0, 0, 0);
+}
+
+// Takes up so many columns, a lane each: words from `first` on describe them.
+DEVICE void take_up(const Args& a, Warp& w, u32 first, u32 columns) {
+    w.address = 0;
+    w.about = 0;
+    if (lane_id() >= columns) return;
+    const u64 word = a.word[first + lane_id()];
+    w.address = w.group[3 + (word >> 32)];
+    w.about = (u32)word;
+    if (w.address) w.about |= __ldg(&((const Header*)w.address)->transform);
+}
+
+// Notes which of the columns are read where they are, by their records; none is decoded.
+DEVICE void look(Warp& w) {
+    bool is_direct = false;
+    if (w.address) {
+        const u32 width = w.record.y & 255, flags = w.record.y >> 8 & 255, transform = About{w.about}.transform();
+        const bool is_packed = __ldg(&((const Header*)w.address)->sequence) == PACKED && width <= 32;
+        is_direct = transform >= VALUES || (is_packed && !(flags & (PATCHED | EXCEPTIONS)) && transform != PARTS);
+    }
+    w.direct = __ballot_sync(ALL, is_direct);
+    w.decoded = 0;
+}
+
+// ---- vectors ----
 
 DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     u32 t = 0;
@@ -131,6 +178,11 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
         case V_FILTER:
             m &= t;
             if (!__any_sync(ALL, m)) return;
+            break;
+        case V_COLUMNS:
+            take_up(a, w, i.b(), i.a());
+            w.record = record_at(w, w.v);
+            look(w);
             break;
         case V_FETCH: {
             const Cursor c = cursor(w, i.a());
@@ -176,18 +228,9 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     }
 }
 
-// ---- row groups and vectors ----
-
-DEVICE uint4 record_at(const Warp& w, u32 v) {
-    return w.address ? __ldg((const uint4*)(w.address + sizeof(Header)) + v) : make_uint4(0, 0, 0, 0);
-}
-
 // Takes up a row group, from vector `v` on.
 DEVICE void enter(const Args& a, Warp& w, u32 v) {
-    const u32 columns = low_half(a, W_COLUMNS), lane = lane_id();
-    w.address = lane < columns ? w.group[3 + lane] : 0;
-    w.transform = 0;
-    if (w.address) w.transform = __ldg(&((const Header*)w.address)->transform);
+    take_up(a, w, low_half(a, W_CODE), low_half(a, W_COLUMNS));
     w.next = record_at(w, v);
 }
 
@@ -196,14 +239,7 @@ DEVICE void one_vector(const Args& a, Warp& w, u32 v, u32 vectors, u32 step, u32
     w.v = v;
     w.record = w.next;
     if (v + step < vectors) w.next = record_at(w, v + step);
-    bool is_direct = false;
-    if (w.address) {
-        const u32 width = w.record.y & 255, flags = w.record.y >> 8 & 255;
-        const bool is_packed = __ldg(&((const Header*)w.address)->sequence) == PACKED && width <= 32;
-        is_direct = w.transform >= VALUES || (is_packed && !(flags & (PATCHED | EXCEPTIONS)) && w.transform != PARTS);
-    }
-    w.direct = __ballot_sync(ALL, is_direct);
-    w.decoded = 0;
+    look(w);
     run_vector(a, w, rows - v * 1024 >= 1024 ? ALL : existing(rows - v * 1024));
 }
 
@@ -253,9 +289,15 @@ DEVICE void clear_kept(const Args& a) {
     for (u32 i = 0; i < all * words; i++) kept[i * 32] = 0;
     for (u32 i = 0; i < count; i++) {
         const Accumulator own = accumulator(a, i);
-        if (own.kind() != A_MIN && own.kind() != A_MAX) continue;
-        for (u32 g = 0; g < all; g++)
-            kept[(g * words + own.at()) * 32] = (u64)(own.kind() == A_MIN ? greatest<i64>() : least<i64>());
+        for (u32 g = 0; g < all; g++) {
+            u64* const to = kept + (g * words + own.at()) * 32;
+            switch (own.kind()) {
+            case A_MIN: set_number(to, 32, greatest<i64>()); break;
+            case A_MAX: set_number(to, 32, least<i64>()); break;
+            case A_WIDE_MIN: set_number(to, 32, greatest<i128>()); break;
+            case A_WIDE_MAX: set_number(to, 32, least<i128>()); break;
+            }
+        }
     }
 }
 
@@ -266,23 +308,35 @@ DEVICE void store_group(const Args& a, const u64* kept, u32 warps, u32 stride, u
         const Accumulator own = accumulator(a, i);
         u64* const result = to + 2 * own.result();
         i128 sum = 0;
-        i64 best = own.kind() == A_MIN ? greatest<i64>() : least<i64>();
+        i128 least_value = greatest<i128>(), greatest_value = least<i128>();
         double floats = 0;
         for (u32 o = 0; o < warps; o++) {
             const u64* from = (const u64*)((const u8*)kept + (u64)o * stride) + (g * words + own.at()) * 32;
             switch (own.kind()) {
-            case A_WIDE_SUM: sum += (i128)((u128)from[32] << 64 | from[0]); break;
+            case A_WIDE_SUM: sum += number_at<i128>(from, 32); break;
             case A_FIELD: sum += field_in(a, i, from[0]); break;
             case A_FLOAT_SUM: floats += __longlong_as_double((i64)from[0]); break;
-            case A_MIN: best = min(best, (i64)from[0]); break;
-            case A_MAX: best = max(best, (i64)from[0]); break;
+            case A_MIN:
+            case A_WIDE_MIN: {
+                const i128 value = own.kind() == A_MIN ? (i128)(i64)from[0] : number_at<i128>(from, 32);
+                if (value < least_value) least_value = value;
+                break;
+            }
+            case A_MAX:
+            case A_WIDE_MAX: {
+                const i128 value = own.kind() == A_MAX ? (i128)(i64)from[0] : number_at<i128>(from, 32);
+                if (value > greatest_value) greatest_value = value;
+                break;
+            }
             default: sum += (i64)from[0];
             }
         }
         switch (own.kind()) {
         case A_FLOAT_SUM: store_sum(result, floats); break;
-        case A_MIN: store_min(result, best); break;
-        case A_MAX: store_max(result, best); break;
+        case A_MIN:
+        case A_WIDE_MIN: store_min(result, least_value); break;
+        case A_MAX:
+        case A_WIDE_MAX: store_max(result, greatest_value); break;
         default: store_sum(result, (u128)sum);
         }
     }

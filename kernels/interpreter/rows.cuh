@@ -1,5 +1,28 @@
 // Instructions of rows: a machine with one accumulator, whose operands are columns, arguments and slots. All K rows of
-// a lane are in registers, so that an instruction is decoded once for 32 * K rows of a warp.
+// a lane are in registers, so that an instruction is decoded once for 32 * K rows of a warp. Numbers are of a type X: i64,
+// or i128 in wide programs.
+
+template <class X> struct Number;
+template <> struct Number<i64> {
+    typedef u64 Unsigned;
+    typedef u64 Read;  // what columns are read as
+    static const bool IS_WIDE = false;
+};
+template <> struct Number<i128> {
+    typedef u128 Unsigned;
+    typedef i128 Read;
+    static const bool IS_WIDE = true;
+};
+
+// A number in words of a thread or an argument, `step` words apart.
+template <class X> DEVICE X number_at(const u64* words, u32 step) {
+    if constexpr (Number<X>::IS_WIDE) return (X)((u128)words[step] << 64 | words[0]);
+    else return (X)words[0];
+}
+template <class X> DEVICE void set_number(u64* words, u32 step, X x) {
+    words[0] = (u64)x;
+    if constexpr (Number<X>::IS_WIDE) words[step] = (u64)((u128)x >> 64);
+}
 
 struct Instruction {
     u64 word;
@@ -15,7 +38,7 @@ DEVICE Instruction instruction(const Args& a, u32 pc) {
 }
 
 // A quotient; 0 of divisors 0 and -1, which only rows that do not count may have.
-DEVICE i64 quotient(i64 x, i64 y) { return (u64)y + 1 > 1 ? x / y : 0; }
+template <class X> DEVICE X quotient(X x, X y) { return (typename Number<X>::Unsigned)y + 1 > 1 ? x / y : 0; }
 
 // Says so if a sum, a difference or a product does not fit 64 bits.
 template <u32 K> DEVICE void check(const Args& a, u32 op, u32 in, const i64 x[K], const i64 y[K]) {
@@ -28,7 +51,7 @@ template <u32 K> DEVICE void check(const Args& a, u32 op, u32 in, const i64 x[K]
     if (bad & in) overflows(a);
 }
 
-DEVICE i64 wrapped(i64 x, u32 type) {
+template <class X> DEVICE X wrapped(X x, u32 type) {
     switch (type) {
     case T_BOOL:
     case T_U8: return (u8)x;
@@ -37,6 +60,8 @@ DEVICE i64 wrapped(i64 x, u32 type) {
     case T_I16: return (i16)x;
     case T_U32: return (u32)x;
     case T_I32: return (i32)x;
+    case T_U64: return (X)(u64)x;
+    case T_I64: return (i64)x;
     default: return x;
     }
 }
@@ -81,13 +106,13 @@ DEVICE i64 part_of_date(u32 part, i64 x) {
     }
 }
 
-DEVICE i64 converted(u32 conversion, i64 x) {
+template <class X> DEVICE X converted(u32 conversion, X x) {
     switch (conversion) {
     case TO_DOUBLE: return (i64)bits_of((double)x);
     case TO_FLOAT: return (i64)bits_of((float)x);
     case WIDEN: return (i64)bits_of(widened(__int_as_float((i32)x)));
-    case NARROW: return (i64)bits_of(narrowed(__longlong_as_double(x)));
-    default: return rounded<i64>(__longlong_as_double(x));
+    case NARROW: return (i64)bits_of(narrowed(__longlong_as_double((i64)x)));
+    default: return rounded<X>(__longlong_as_double((i64)x));
     }
 }
 
@@ -101,56 +126,65 @@ template <class T> DEVICE u32 any_code_at(const T& t, u32 place, u32 bytes) {
     }
 }
 
-template <class T, u32 K> DEVICE void store_as(u64 address, u32 in, const u64* to, const i64 x[K]) {
+template <class T, u32 K, class X> DEVICE void store_as(u64 address, u32 in, const u64* to, const X x[K]) {
 #pragma unroll
     for (u32 k = 0; k < K; k++)
         if (in >> k & 1) ((T*)address)[to[k * 32]] = (T)x[k];
 }
 
 // Writes values of a type.
-template <u32 K> DEVICE void write_at(u64 address, u32 type, u32 in, const u64* to, const i64 x[K]) {
+template <u32 K, class X> DEVICE void write_at(u64 address, u32 type, u32 in, const u64* to, const X x[K]) {
     switch (type) {
     case T_BOOL:
     case T_U8:
-    case T_I8: return store_as<u8, K>(address, in, to, x);
+    case T_I8: return store_as<u8, K, X>(address, in, to, x);
     case T_U16:
-    case T_I16: return store_as<u16, K>(address, in, to, x);
+    case T_I16: return store_as<u16, K, X>(address, in, to, x);
     case T_U32:
     case T_I32:
-    case T_F32: return store_as<u32, K>(address, in, to, x);
-    case T_I128: return store_as<i128, K>(address, in, to, x);
-    default: return store_as<u64, K>(address, in, to, x);
+    case T_F32: return store_as<u32, K, X>(address, in, to, x);
+    case T_I128: return store_as<i128, K, X>(address, in, to, x);
+    default: return store_as<u64, K, X>(address, in, to, x);
     }
 }
 
 // Adds a value, or 1, to words of a thread, for each of these rows; `kept` has where.
-template <u32 K, class F> DEVICE void add_to_kept(u32 kind, u32 first, u32 in, const i64 x[K], F kept) {
+template <u32 K, class X, class F> DEVICE void add_to_kept(u32 kind, u32 first, u32 in, const X x[K], F kept) {
     const bool is_count = kind & ONE;
     const auto each = [&](auto add_to) {
 #pragma unroll
         for (u32 k = 0; k < K; k++)
-            if (in >> k & 1) add_to(kept(k), is_count ? 1 : x[k]);
+            if (in >> k & 1) add_to(kept(k), is_count ? (X)1 : x[k]);
     };
     switch (kind & (ONE - 1)) {
     case A_WIDE_SUM:
-        return each([](u64* to, i64 y) {
+        return each([](u64* to, X y) {
             const u64 before = to[0], sum = before + (u64)y;
             to[0] = sum;
-            to[32] += (u64)(y >> 63) + (sum < before);
+            to[32] += (u64)((i128)y >> 64) + (sum < before);
         });
     case A_FLOAT_SUM:
-        return each([](u64* to, i64 y) {
-            to[0] = bits_of(__longlong_as_double((i64)to[0]) + __longlong_as_double(y));
+        return each([](u64* to, X y) {
+            to[0] = bits_of(__longlong_as_double((i64)to[0]) + __longlong_as_double((i64)y));
         });
     case A_MIN:
-        return each([](u64* to, i64 y) {
-            if (y < (i64)to[0]) to[0] = (u64)y;
+        return each([](u64* to, X y) {
+            if ((i64)y < (i64)to[0]) to[0] = (u64)y;
         });
     case A_MAX:
-        return each([](u64* to, i64 y) {
-            if (y > (i64)to[0]) to[0] = (u64)y;
+        return each([](u64* to, X y) {
+            if ((i64)y > (i64)to[0]) to[0] = (u64)y;
         });
-    default: return each([=](u64* to, i64 y) { to[0] += (u64)y << first; });
+    case A_WIDE_MIN:
+    case A_WIDE_MAX:
+        if constexpr (Number<X>::IS_WIDE) {
+            return each([=](u64* to, X y) {
+                const X before = number_at<X>(to, 32);
+                if (kind == A_WIDE_MIN ? y < before : y > before) set_number(to, 32, y);
+            });
+        }
+        return;
+    default: return each([=](u64* to, X y) { to[0] += (u64)y << first; });
     }
 }
 
@@ -158,9 +192,11 @@ template <u32 K, class F> DEVICE void add_to_kept(u32 kind, u32 first, u32 in, c
 DEVICE u64 round_in(const Args& a, u32 flag) { return (u64)flag_of(a, flag + 1) << 32 | flag_of(a, flag); }
 
 // Runs instructions from `pc` up to `end`. `mask` gets the rows that R_MASK tells, a bit of each row of the batch.
-template <u32 K, bool PICKED>
+template <class X, u32 K, bool PICKED>
 DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32 end, u32& mask) {
-    i64 x[K];
+    typedef typename Number<X>::Unsigned U;
+    typedef typename Number<X>::Read Read;
+    X x[K];
     u32 t = 0, valid = ALL;
 #pragma unroll
     for (u32 k = 0; k < K; k++) x[k] = 0;
@@ -169,24 +205,26 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         const Instruction i = instruction(a, pc);
         const u32 op = i.op();
         if (op <= R_AVERAGE) {
-            i64 y[K];
+            X y[K];
             u32 others = ALL;
             const u32 from = i.a() & (CHECKED - 1);
             if (from == FROM_COLUMN || from == FROM_KEYS) {
-                rows.values(a, w, i.b(), from == FROM_KEYS, (u64*)y);
+                rows.values(a, w, i.b(), from == FROM_KEYS, (Read*)y);
                 others = rows.bits(a, i.c());
             } else if (from == FROM_ARGUMENT) {
-                const i64 argument = (i64)a.word[i.b()];
+                const X argument = number_at<X>(a.word + i.b(), 1);
 #pragma unroll
                 for (u32 k = 0; k < K; k++) y[k] = argument;
             } else {
                 const u64* slot = slot_at(a, i.b());
 #pragma unroll
-                for (u32 k = 0; k < K; k++) y[k] = (i64)slot[k * 32];
+                for (u32 k = 0; k < K; k++) y[k] = number_at<X>(slot + k * 32, K * 32);
                 others = flag_of(a, i.c());
             }
             valid &= others;
-            if (i.a() & CHECKED) check<K>(a, op, rows.in & valid, x, y);
+            if constexpr (!Number<X>::IS_WIDE) {
+                if (i.a() & CHECKED) check<K>(a, op, rows.in & valid, x, y);
+            }
             switch (op) {
             case R_SET:
                 valid = others;
@@ -195,15 +233,15 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 break;
             case R_ADD:
 #pragma unroll
-                for (u32 k = 0; k < K; k++) x[k] = (i64)((u64)x[k] + (u64)y[k]);
+                for (u32 k = 0; k < K; k++) x[k] = (X)((U)x[k] + (U)y[k]);
                 break;
             case R_SUBTRACT:
 #pragma unroll
-                for (u32 k = 0; k < K; k++) x[k] = (i64)((u64)x[k] - (u64)y[k]);
+                for (u32 k = 0; k < K; k++) x[k] = (X)((U)x[k] - (U)y[k]);
                 break;
             case R_MULTIPLY:
 #pragma unroll
-                for (u32 k = 0; k < K; k++) x[k] = (i64)((u64)x[k] * (u64)y[k]);
+                for (u32 k = 0; k < K; k++) x[k] = (X)((U)x[k] * (U)y[k]);
                 break;
             case R_DIVIDE:
 #pragma unroll
@@ -211,13 +249,13 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 break;
             case R_REMAINDER:
 #pragma unroll
-                for (u32 k = 0; k < K; k++) x[k] = (i64)((u64)x[k] - (u64)quotient(x[k], y[k]) * (u64)y[k]);
+                for (u32 k = 0; k < K; k++) x[k] = (X)((U)x[k] - (U)quotient(x[k], y[k]) * (U)y[k]);
                 break;
             case R_FLOAT:
                 if (i.d() < 8) {
 #pragma unroll
                     for (u32 k = 0; k < K; k++)
-                        x[k] = (i64)bits_of(computed(i.d(), __longlong_as_double(x[k]), __longlong_as_double(y[k])));
+                        x[k] = (i64)bits_of(computed(i.d(), __longlong_as_double((i64)x[k]), __longlong_as_double((i64)y[k])));
                 } else {
 #pragma unroll
                     for (u32 k = 0; k < K; k++)
@@ -230,8 +268,8 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 if (kind == 1) {
 #pragma unroll
                     for (u32 k = 0; k < K; k++) {
-                        x[k] = key_of(__longlong_as_double(x[k]));
-                        y[k] = key_of(__longlong_as_double(y[k]));
+                        x[k] = key_of(__longlong_as_double((i64)x[k]));
+                        y[k] = key_of(__longlong_as_double((i64)y[k]));
                     }
                 } else if (kind == 2) {
 #pragma unroll
@@ -275,7 +313,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         case R_NEGATE: {
             const u64 sign = i.a() ? 1ull << 31 : 1ull << 63;
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = (i64)((u64)x[k] ^ sign);
+            for (u32 k = 0; k < K; k++) x[k] = (X)((U)x[k] ^ sign);
             break;
         }
         case R_NULL:
@@ -313,7 +351,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         case R_SAVE: {
             u64* to = slot_at(a, i.b());
 #pragma unroll
-            for (u32 k = 0; k < K; k++) to[k * 32] = (u64)x[k];
+            for (u32 k = 0; k < K; k++) set_number(to + k * 32, K * 32, x[k]);
             if (i.c() != NONE) set_flag(a, i.c(), valid);
             break;
         }
@@ -334,7 +372,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             const u32 own = flag_of(a, i.d());
             const u64* from = slot_at(a, i.b());
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = own >> k & 1 ? x[k] : (i64)from[k * 32];
+            for (u32 k = 0; k < K; k++) x[k] = own >> k & 1 ? x[k] : number_at<X>(from + k * 32, K * 32);
             valid = (own & valid) | (~own & flag_of(a, i.c()));
             break;
         }
@@ -345,20 +383,20 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             break;
         }
         case R_CONVERT:
-            if (i.a() == ROUND) {
+            if (!Number<X>::IS_WIDE && i.a() == ROUND) {
                 u32 bad = 0;
 #pragma unroll
-                for (u32 k = 0; k < K; k++) bad |= (u32)!(fabs(__longlong_as_double(x[k])) < 9.2e18) << k;
+                for (u32 k = 0; k < K; k++) bad |= (u32)!(fabs(__longlong_as_double((i64)x[k])) < 9.2e18) << k;
                 if (bad & rows.in & valid) overflows(a);
             }
 #pragma unroll
             for (u32 k = 0; k < K; k++) x[k] = converted(i.a(), x[k]);
             break;
         case R_FLOOR_DIVIDE: {
-            const i64 divisor = (i64)a.word[i.b()];
+            const X divisor = (i64)a.word[i.b()];
 #pragma unroll
             for (u32 k = 0; k < K; k++) {
-                const i64 whole = quotient(x[k], divisor);
+                const X whole = quotient(x[k], divisor);
                 x[k] = whole - (x[k] < whole * divisor);
             }
             break;
@@ -373,7 +411,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             }
             valid &= known;
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = part_of_date(i.a(), x[k]);
+            for (u32 k = 0; k < K; k++) x[k] = part_of_date(i.a(), (i64)x[k]);
             break;
         }
         case R_FIND: {
@@ -384,12 +422,16 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             if (i.d() & FIND_HASHED) {
                 HashTable table = hash_table_of(words);
                 table.coded = is_coded;
+                const u32 PAIR = K == 1 ? 1 : 2;
 #pragma unroll
-                for (u32 k = 0; k < K; k += 2) {
-                    u32 place[2];
-                    places_of<2>(table, in >> k, (const u64*)x + k, place);
-                    x[k] = place[0];
-                    x[k + 1] = place[1];
+                for (u32 k = 0; k < K; k += PAIR) {
+                    u64 key[PAIR];
+                    u32 place[PAIR];
+#pragma unroll
+                    for (u32 p = 0; p < PAIR; p++) key[p] = (u64)x[k + p];
+                    places_of<PAIR>(table, in >> k, key, place);
+#pragma unroll
+                    for (u32 p = 0; p < PAIR; p++) x[k + p] = place[p];
                 }
 #pragma unroll
                 for (u32 k = 0; k < K; k++) {
@@ -402,7 +444,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 if (is_coded) table.origin = 0;
 #pragma unroll
                 for (u32 k = 0; k < K; k++) {
-                    const u32 place = in >> k & 1 ? place_in(table, x[k]) : ALL;
+                    const u32 place = in >> k & 1 ? place_in(table, (i64)x[k]) : ALL;
                     const u32 code = any_code_at(table, place, bytes);
                     valid |= (u32)(code != ALL) << k;
                     x[k] = code;
@@ -420,7 +462,10 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 for (u32 k = 0; k < K; k++)
                     if (in >> k & 1) valid |= (u32)(validity[(u32)x[k]] != 0) << k;
             }
-            stored_at<K>(a, (const u8*)a.word[i.b()], i.a(), (const u64*)x, valid, (u64*)x);
+            u64 index[K];
+#pragma unroll
+            for (u32 k = 0; k < K; k++) index[k] = (u64)x[k];
+            stored_at<K>(a, (const u8*)a.word[i.b()], i.a(), index, valid, (Read*)x);
             break;
         }
         case R_FILTER:
@@ -448,12 +493,24 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             // R_AGAIN returns to R_BEGIN's conditions
             const Instruction begin = op == R_BEGIN ? i : instruction(a, i.b());
             const u32 first = op == R_BEGIN ? pc : i.b();
-            const u64 round = op == R_BEGIN ? 0 : round_in(a, begin.c() + 1) + 1;
+            u64 round = op == R_BEGIN ? 0 : round_in(a, begin.c() + 1) + 1;
             const u64* times = slot_at(a, begin.b());
             u32 left = 0;
 #pragma unroll
             for (u32 k = 0; k < K; k++) left |= (u32)(round < times[k * 32]) << k;
             left &= flag_of(a, begin.c());
+            if (begin.a()) {
+                // another flag has the rows that are not done yet
+                if (op == R_AGAIN) {
+                    left = flag_of(a, begin.c() + 3);
+                    if (left && round >= times[(__ffs((int)left) - 1) * 32]) {
+                        left &= left - 1;
+                        round = 0;
+                    }
+                }
+                set_flag(a, begin.c() + 3, left);
+                left &= 0 - left;
+            }
             if (__any_sync(ALL, left)) {
                 set_flag(a, begin.c() + 1, (u32)round);
                 set_flag(a, begin.c() + 2, (u32)(round >> 32));
@@ -488,7 +545,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             const i64 first = (i64)a.word[i.b()];
             const i64 null = i.c() == NONE ? 0 : (i64)a.word[i.c()];
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = i.c() == NONE || valid >> k & 1 ? (i64)((u64)x[k] - (u64)first) : null;
+            for (u32 k = 0; k < K; k++) x[k] = i.c() == NONE || valid >> k & 1 ? (X)((u64)x[k] - (u64)first) : (X)null;
             valid = ALL;
             break;
         }
@@ -518,12 +575,12 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         case R_ORDER:
 #pragma unroll
             for (u32 k = 0; k < K; k++)
-                x[k] = i.a() ? (i64)key_of(__int_as_float((i32)x[k])) : key_of(__longlong_as_double(x[k]));
+                x[k] = i.a() ? (i64)key_of(__int_as_float((i32)x[k])) : key_of(__longlong_as_double((i64)x[k]));
             break;
         case R_RANK: {
             const u64 turned = i.a() ? ~0ull : 0;
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = (i64)(ordered(x[k]) ^ turned);
+            for (u32 k = 0; k < K; k++) x[k] = (i64)(ordered((i64)x[k]) ^ turned);
             break;
         }
         case R_ADD_TO_TABLE: {
@@ -538,16 +595,16 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             const auto each = [&](auto add_to) {
 #pragma unroll
                 for (u32 k = 0; k < K; k++)
-                    if (in >> k & 1) add_to(at[k * 32], is_count ? 1 : x[k]);
+                    if (in >> k & 1) add_to(at[k * 32], is_count ? (X)1 : x[k]);
             };
-            if (kind == A_COUNT) each([=](u64 entry, i64) { count_shared(base + entry); });
-            else if (kind == A_SUM && is_shared) each([=](u64 entry, i64 y) { add_shared(base + entry, (u64)y); });
-            else if (kind == A_SUM) each([=](u64 entry, i64 y) { add(base + entry, (u64)y); });
+            if (kind == A_COUNT) each([=](u64 entry, X) { count_shared(base + entry); });
+            else if (kind == A_SUM && is_shared) each([=](u64 entry, X y) { add_shared(base + entry, (u64)y); });
+            else if (kind == A_SUM) each([=](u64 entry, X y) { add(base + entry, (u64)y); });
             else if (kind == A_WIDE_SUM && is_shared)
-                each([=](u64 entry, i64 y) { add_wide_shared(base + 2 * entry, (u128)(i128)y); });
-            else if (kind == A_WIDE_SUM) each([=](u64 entry, i64 y) { add_wide(base + 2 * entry, (u128)(i128)y); });
-            else if (kind == A_FLOAT_SUM) each([=](u64 entry, i64 y) { add(base + entry, __longlong_as_double(y)); });
-            else each([=](u64 entry, i64 y) { raise(base + entry, (u64)y); });
+                each([=](u64 entry, X y) { add_wide_shared(base + 2 * entry, (u128)(i128)y); });
+            else if (kind == A_WIDE_SUM) each([=](u64 entry, X y) { add_wide(base + 2 * entry, (u128)(i128)y); });
+            else if (kind == A_FLOAT_SUM) each([=](u64 entry, X y) { add(base + entry, __longlong_as_double((i64)y)); });
+            else each([=](u64 entry, X y) { raise(base + entry, (u64)y); });
             break;
         }
         case R_KEPT: {
@@ -560,7 +617,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
         case R_ADD_TO_THREAD: {
             const u64* at = slot_at(a, i.b());
             u64* const kept = kept_at(a) + i.c() * 32;
-            add_to_kept<K>(i.a(), i.d(), rows.in & valid, x, [=](u32 k) { return kept + (u32)at[k * 32]; });
+            add_to_kept<K, X>(i.a(), i.d(), rows.in & valid, x, [=](u32 k) { return kept + (u32)at[k * 32]; });
             break;
         }
         case R_ADD_TO_TOTAL: {
@@ -574,18 +631,18 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 for (u32 k = 0; k < K; k++) sum += in >> k & 1 ? (u64)x[k] : 0;
                 kept[0] += sum;
             } else {
-                add_to_kept<K>(i.a(), 0, in, x, [=](u32) { return kept; });
+                add_to_kept<K, X>(i.a(), 0, in, x, [=](u32) { return kept; });
             }
             break;
         }
         case R_PLACE:
             // flags 0 to 2: the selection in row order, and the place of the first row of each lane's
-            if constexpr (!PICKED) {
+            if constexpr (!PICKED || Number<X>::IS_WIDE) {
                 const u64 own = (u64)flag_of(a, 2) << 32 | flag_of(a, 1);
                 const u32 selected = flag_of(a, 0);
 #pragma unroll
                 for (u32 k = 0; k < K; k++) {
-                    const u32 r = rows.batch * K + k;
+                    const u32 r = rows.row(k) / 32;
                     if (i.a()) {
                         x[k] = (i64)(own + r * 32);
                     } else {
@@ -597,7 +654,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             }
             break;
         case R_WRITE:
-            write_at<K>(((const u64*)a.word[3])[2 * i.b()], i.a(), rows.in, slot_at(a, i.c()), x);
+            write_at<K, X>(((const u64*)a.word[3])[2 * i.b()], i.a(), rows.in, slot_at(a, i.c()), x);
             break;
         case R_WRITE_VALID: {
             u8* address = (u8*)((const u64*)a.word[3])[2 * i.b() + 1];

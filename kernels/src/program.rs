@@ -5,6 +5,8 @@
 //! which run for a few selected rows of each lane at a time: a batch.
 //!
 //! Instructions of rows are those of a machine with one accumulator, `x`, of 64 bits a row, and one for booleans, `t`.
+//! In a *wide* program `x` has 128 bits, a batch is one row of each lane, and an operand [`Operand::Argument`] takes two
+//! words. All other words are those of 64 bits.
 //! Both share a validity flag. Operands and results that are needed later lie in *slots*. Masks, and booleans that are
 //! needed later, are *flags*.
 
@@ -34,15 +36,16 @@ device_constants! {
     PROGRAM_SIZES {
         /// An operand that is absent.
         pub NONE: u16 = 0xffff,
-        /// Words of the interpreter's arguments, the program among them.
-        pub PROGRAM_WORDS: usize = 512,
+        /// Words of the interpreter's arguments, the program among them: 8 KB. Drivers that Vectile supports take up to
+        /// 32,764 bytes, but each launch copies all of them.
+        pub PROGRAM_WORDS: usize = 1024,
         /// Rows of a lane in a batch of all rows.
         pub DENSE_ROWS: u32 = 8,
         /// Most selected rows of a vector that are picked one by one.
         pub PICKED_ROWS: u32 = 128,
         /// Bytes of the list of picked rows.
         pub LIST_BYTES: u32 = 256,
-        /// Most columns: a lane has the record of one.
+        /// Most columns at a time: a lane has the record of one.
         pub MOST_COLUMNS: usize = 32,
         /// Vectors of a slot, which are summed by themselves.
         pub SLOT_VECTORS: usize = 32,
@@ -70,11 +73,11 @@ device_enum! {
         WarpBytes = W_WARP_BYTES,
         /// Offset of the accumulators of threads in it; above, that of flags.
         KeptAt = W_KEPT_AT,
-        /// Offset of slots in it.
+        /// Offset of slots in it; above, 1 if the program is wide.
         SlotsAt = W_SLOTS_AT,
-        /// Number of columns; above, words of a row group's descriptor.
+        /// Number of columns at first; above, words of a row group's descriptor.
         Columns = W_COLUMNS,
-        /// The first column's argument; above, that of the program.
+        /// The argument that describes the first of them, as [`VectorOp::Columns`] says; above, that of the program.
         Code = W_CODE,
         /// The first accumulator's argument; above, their number.
         Accumulators = W_ACCUMULATORS,
@@ -128,6 +131,10 @@ device_enum! {
         Min = A_MIN,
         /// The largest.
         Max = A_MAX,
+        /// The smallest of integers of 128 bits; only in wide programs.
+        WideMin = A_WIDE_MIN,
+        /// The largest of them.
+        WideMax = A_WIDE_MAX,
         /// The largest, as an unsigned number; 0 at first.
         Raise = A_RAISE,
         /// A sum in some bits of a word.
@@ -155,7 +162,8 @@ device_enum! {
         /// Those in flag `b`, too.
         Or = V_OR,
         /// Rows whose value of column `a` lies between arguments `b` and `b + 1`; `b + 2` is a table by scale. Of
-        /// dictionaries, and of text, the test `c` has the answer, in bits if `d` is 1.
+        /// dictionaries, and of text, the test `c` has the answer. `d` has [`TEST_BITS`] if that is in bits, and
+        /// [`TEST_WIDE`] if values may not fit 64 bits: then arguments `b + 2` and `b + 3` are the upper halves.
         Range = V_RANGE,
         /// Rows whose column `a` has a key in table `b`; `c` is the argument of the offset of a copy of its bits. `d`
         /// is 1 for a hash table.
@@ -164,6 +172,11 @@ device_enum! {
         Where = V_WHERE,
         /// Drops the rows that are not in `t`.
         Filter = V_FILTER,
+        /// Takes up `a` columns, which instructions from here on number from 0: arguments from `b` on describe them. The
+        /// upper half of such a word is the column's number in descriptors of row groups; its lower half has from bit 8
+        /// on the [`ValueType`], from 16 on a number among those that are decoded, from 24 on whether entries may have
+        /// more than 32 bits.
+        Columns = V_COLUMNS,
         /// Has the words of column `a` fetched.
         Fetch = V_FETCH,
         /// Makes column `a` readable row by row.
@@ -188,7 +201,7 @@ device_enum! {
     pub enum Operand {
         /// Column `b`, whose validity is flag `c`.
         Column = FROM_COLUMN,
-        /// Argument `b`.
+        /// Argument `b`; in wide programs `b + 1` is its upper half.
         Argument = FROM_ARGUMENT,
         /// Slot `b`, whose validity is flag `c`.
         Slot = FROM_SLOT,
@@ -275,7 +288,8 @@ device_enum! {
         /// `x` is 1 where it is 0 and the row is not dropped.
         OrOne = R_OR_ONE,
         /// Repeats the instructions up to `d` while the count of rounds, in flags `c + 1` and `c + 2`, is less than slot
-        /// `b`; flag `c` has the rows.
+        /// `b`; flag `c` has the rows. If `a` is 1, a lane's rows take turns in order, each with all of its rounds, and
+        /// flag `c + 3` has those that are left.
         Begin = R_BEGIN,
         /// Ends the repetition that begins at `b`.
         Again = R_AGAIN,
@@ -367,6 +381,10 @@ device_constants! {
         pub FIND_HASHED: u16 = 16,
         /// In place of a column: the key is computed.
         pub COMPUTED: u8 = 255,
+        /// The answer of a [`VectorOp::Range`] to codes is in bits.
+        pub TEST_BITS: u16 = 1,
+        /// Its values may not fit 64 bits.
+        pub TEST_WIDE: u16 = 2,
         /// Beside an [`AccumulatorKind`]: 1 is added, and not a value.
         pub ONE: u8 = 16,
         /// Beside an [`Operand`]: the result may not fit 64 bits.

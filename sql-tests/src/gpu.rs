@@ -18,6 +18,8 @@ pub const GPU_VARIABLE: &str = "VECTILE_TEST_GPU";
 /// The prefix of reasons for a kernel that does not support the content of a file. Only for such reasons may a fused
 /// operator be left to the CPU.
 const UNSUPPORTED: &str = "not fused: ";
+/// Reasons end in this if only the interpreter cannot run a kernel plan.
+const IN_THE_INTERPRETER: &str = " in the interpreter";
 
 /// The GPU of a test run, and its counters.
 #[derive(Clone, Debug)]
@@ -134,6 +136,14 @@ impl GpuRun {
             *tally.reasons.entry(reason).or_default() += 1;
         }
         on_gpu
+    }
+
+    /// How often an operator, or the key tables of a join, were left to the CPU although a generated kernel could do it.
+    pub fn refused_by_the_interpreter(&self) -> usize {
+        let tally = self.tally();
+        let refused = tally.reasons.iter();
+        let refused = refused.filter(|(reason, _)| reason.contains(IN_THE_INTERPRETER));
+        refused.map(|(_, times)| times).sum()
     }
 
     /// The failures: nothing was fused, or the GPU failed.

@@ -54,7 +54,10 @@ fn on_an_emulated_gpu() {
 #[test]
 fn on_an_emulated_gpu_by_the_interpreter() {
     match GpuRun::interpreted() {
-        Ok(gpu) => run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu))),
+        Ok(gpu) => {
+            run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu.clone())));
+            assert_eq!(gpu.refused_by_the_interpreter(), 0);
+        }
         Err(error) => eprintln!("skipped: {error}"),
     }
 }

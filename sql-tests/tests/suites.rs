@@ -74,7 +74,10 @@ fn on_an_emulated_gpu() {
 fn on_an_emulated_gpu_by_the_interpreter() {
     let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
     match GpuRun::interpreted() {
-        Ok(gpu) => run_suites(suites(), Some(layout), Some(gpu)),
+        Ok(gpu) => {
+            run_suites(suites(), Some(layout), Some(gpu.clone()));
+            assert_eq!(gpu.refused_by_the_interpreter(), 0);
+        }
         Err(error) => eprintln!("skipped: {error}"),
     }
 }

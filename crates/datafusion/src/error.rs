@@ -6,7 +6,7 @@
 #[cfg(feature = "gpu")]
 use datafusion::common::exec_datafusion_err;
 use datafusion::common::internal_datafusion_err;
-use datafusion::error::DataFusionError;
+use datafusion::error::{DataFusionError, Result};
 
 /// An error of writing a file.
 pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
@@ -60,9 +60,27 @@ pub(crate) fn is_without_compiler(error: &DataFusionError) -> bool {
     })
 }
 
-/// True if a number did not fit the interpreter: the query can be tried again.
+/// Most times that work is tried again because a number did not fit the interpreter.
 #[cfg(feature = "gpu")]
-pub(crate) fn is_overflow(error: &DataFusionError) -> bool {
+const MOST_OVERFLOWS: usize = 4;
+
+/// Attempts at work on the GPU. After a number that did not fit, another program of the interpreter has more bits.
+#[cfg(feature = "gpu")]
+#[derive(Default)]
+pub(crate) struct Attempts(usize);
+
+#[cfg(feature = "gpu")]
+impl Attempts {
+    /// True if the work that ended so is worth another attempt.
+    pub(crate) fn is_next_useful<T>(&mut self, done: &Result<T>) -> bool {
+        self.0 += 1;
+        self.0 <= MOST_OVERFLOWS && done.as_ref().is_err_and(is_overflow)
+    }
+}
+
+/// True if a number did not fit the interpreter.
+#[cfg(feature = "gpu")]
+fn is_overflow(error: &DataFusionError) -> bool {
     is(error, |error| matches!(error, vectile_gpu::Error::Overflow))
 }
 

@@ -57,7 +57,8 @@ pub enum Error {
     /// The pipeline has no kernel or no program; the text says why.
     #[error("not fused: {0}")]
     Unsupported(String),
-    /// A number did not fit the interpreter. Generated kernels run the plan from now on: the query can be tried again.
+    /// A number did not fit 64 bits in the interpreter. It has 128 bits for the plan from now on: the query can be tried
+    /// again.
     #[error("not fused: numbers of more than 64 bits in the interpreter")]
     Overflow,
     /// An invariant of Vectile does not hold; the text says which. No query, data or device is to blame.

@@ -8,10 +8,12 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::iter::Sum;
 use std::ops::Add;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use std::{fs, thread};
 
+use datafusion::execution::TaskContext;
 use tokio::runtime::Handle;
 
 /// The work of an aggregate or join.
@@ -51,6 +53,8 @@ pub(crate) struct Missing {
 /// Build sides whose tables are to be built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Builds {
+    /// Those whose tables are kept for later queries.
+    pub(crate) kept: u64,
     pub(crate) count: u64,
     /// Rows that the CPU reads for them.
     pub(crate) rows: u64,
@@ -127,11 +131,12 @@ fn ms(time: Duration) -> f64 {
 }
 
 impl Builds {
-    /// One build side, of which the device or the CPU reads so many rows.
-    pub(crate) fn one(rows: u64, is_on_device: bool) -> Self {
+    /// One build side, of which the device or the CPU reads so many rows; its tables may be kept for later queries.
+    pub(crate) fn one(rows: u64, is_on_device: bool, is_kept: bool) -> Self {
         let on_device = if is_on_device { rows } else { 0 };
         Self {
             count: 1,
+            kept: is_kept.into(),
             rows: rows - on_device,
             rows_on_device: on_device,
         }
@@ -154,6 +159,7 @@ impl Add for Builds {
 
     fn add(self, other: Self) -> Self {
         Self {
+            kept: self.kept.saturating_add(other.kept),
             count: self.count.saturating_add(other.count),
             rows: self.rows.saturating_add(other.rows),
             rows_on_device: self.rows_on_device.saturating_add(other.rows_on_device),
@@ -162,9 +168,9 @@ impl Add for Builds {
 }
 
 impl Missing {
-    /// True if columns and tables are on the device.
+    /// True if the device has the columns, and the tables that are kept there.
     pub(crate) fn is_loaded(&self) -> bool {
-        self.bytes == 0 && self.builds.is_empty()
+        self.bytes == 0 && self.builds.kept == 0
     }
 
     /// Seconds until all of it is there, but for the kernel.
@@ -229,20 +235,26 @@ const MOST_COLUMNS: usize = 4096;
 
 /// Identifies a column of a table: a hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ColumnId(u64);
+pub(crate) struct ColumnId(pub(crate) u64);
 
-impl ColumnId {
-    pub(crate) fn of(column: &impl Hash) -> Self {
-        Self(hash(column))
-    }
+/// A column that the CPU has read.
+#[derive(Debug)]
+struct ReadColumn {
+    id: ColumnId,
+    /// The context of the query that has read it, if no other has. Its memory is not used for another one meanwhile.
+    by: Option<Weak<TaskContext>>,
 }
 
 /// Measured costs of queries.
 #[derive(Debug)]
 pub(crate) struct Costs {
-    measured: Mutex<Measured>,
+    measured: Arc<Mutex<Measured>>,
     /// Name under which they are stored for later processes.
     name: Option<String>,
+    /// Held while they are stored.
+    storing: Arc<Mutex<()>>,
+    /// True if they are about to be stored.
+    is_due: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -253,9 +265,6 @@ struct Measured {
     cpu_before: f64,
     /// See [`Costs::outlook`].
     outlook: u64,
-    /// Measured times of generated kernels and of the interpreter relative to the constants.
-    generated: f64,
-    interpreted: f64,
     /// True if this machine's devices had the interpreter when they were last opened.
     has_interpreter: bool,
     /// Bytes loaded in a second per core.
@@ -265,7 +274,7 @@ struct Measured {
     /// By the hash of the query's identity.
     queries: HashMap<u64, QueryTimes>,
     /// Columns that queries have read on the CPU, the last one last.
-    columns: VecDeque<ColumnId>,
+    columns: VecDeque<ReadColumn>,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
@@ -276,6 +285,8 @@ struct QueryTimes {
     interpreted: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
     on_cpu: usize,
+    /// Runs on the CPU while no generated kernel was known to be slower.
+    runs: usize,
     /// How often the device was opened for it since it ran on the CPU.
     opened: usize,
 }
@@ -283,19 +294,19 @@ struct QueryTimes {
 impl Default for Costs {
     fn default() -> Self {
         Self {
-            measured: Mutex::new(Measured {
+            measured: Arc::new(Mutex::new(Measured {
                 cpu: 1.0,
                 cpu_before: 1.0,
                 outlook: 0,
-                generated: 1.0,
-                interpreted: 1.0,
                 has_interpreter: false,
                 load: LOAD_RATE,
                 compile: COMPILE,
                 queries: HashMap::new(),
                 columns: VecDeque::new(),
-            }),
+            })),
             name: None,
+            storing: Arc::default(),
+            is_due: Arc::default(),
         }
     }
 }
@@ -308,12 +319,10 @@ impl Costs {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let name = format!("costs 2 {cores} {}", host.trim());
         let mut costs = Self::default();
-        let measured = costs.measured.get_mut();
-        let measured = measured.unwrap_or_else(PoisonError::into_inner);
         if let Some(kept) = vectile_gpu::kept(&name) {
-            measured.read(&String::from_utf8_lossy(&kept));
+            costs.measured().read(&String::from_utf8_lossy(&kept));
         }
-        measured.has_interpreter |= vectile_gpu::Precompiled::are_there();
+        costs.measured().has_interpreter |= vectile_gpu::Precompiled::are_there();
         costs.name = Some(name);
         costs
     }
@@ -327,7 +336,7 @@ impl Costs {
         cores: usize,
     ) -> Estimate {
         let measured = self.measured();
-        let took = query.and_then(|query| measured.queries.get(&hash(query)));
+        let took = query.and_then(|query| measured.queries.get(&hashed(query)));
         let took = took.copied().unwrap_or_default();
         let cores = cores.max(1) as f64;
         let (is_interpreted, compile) = match missing.kernel {
@@ -338,8 +347,8 @@ impl Costs {
             MissingKernel::Compiled => (false, measured.compile),
         };
         let (known, expected) = match is_interpreted {
-            true => (took.interpreted, measured.interpreted_seconds(work)),
-            false => (took.generated, measured.generated_seconds(work)),
+            true => (took.interpreted, gpu_seconds(work, Kernels::Interpreted)),
+            false => (took.generated, gpu_seconds(work, Kernels::Generated)),
         };
         let until_ready = missing.seconds(work, measured.load * cores) + compile;
         let or = |took: Option<Duration>, seconds| took.unwrap_or(Duration::from_secs_f64(seconds));
@@ -355,8 +364,8 @@ impl Costs {
         let seconds = Duration::from_secs_f64;
         Expected {
             cpu: seconds(measured.cpu_seconds(work, cores.max(1) as f64)),
-            generated: seconds(measured.generated_seconds(work)),
-            interpreted: seconds(measured.interpreted_seconds(work)),
+            generated: seconds(gpu_seconds(work, Kernels::Generated)),
+            interpreted: seconds(gpu_seconds(work, Kernels::Interpreted)),
         }
     }
 
@@ -386,6 +395,7 @@ impl Costs {
         self.note(query, |known| {
             known.cpu = Some(took);
             known.on_cpu += 1;
+            known.runs += 1;
             known.opened = 0;
             if known.on_cpu >= MOST_ON_CPU {
                 (known.generated, known.interpreted) = (None, None);
@@ -395,25 +405,16 @@ impl Costs {
 
     /// Records an upper bound of the CPU's time for a query.
     pub(crate) fn add_cpu_within(&self, query: &str, took: Duration) {
-        let known = self.measured().queries.get(&hash(query)).copied();
+        let known = self.measured().queries.get(&hashed(query)).copied();
         let known = known.and_then(|known| known.cpu);
         self.add_cpu(query, known.map_or(took, |known| known.min(took)));
     }
 
-    /// Records the GPU's time for a query whose columns and kernels were there; for `work`, too, if its tables were.
-    pub(crate) fn add_gpu(
-        &self,
-        query: &str,
-        kernels: Kernels,
-        work: Option<Work>,
-        took: Duration,
-    ) {
-        if let Some(work) = work {
-            self.measured().add_gpu(kernels, work, took);
-        }
+    /// Records the GPU's time for a query whose columns and kernels were there.
+    pub(crate) fn add_gpu(&self, query: &str, kernels: Kernels, took: Duration) {
         self.note(query, |known| {
             match kernels {
-                Kernels::Generated => known.generated = Some(took),
+                Kernels::Generated => (known.generated, known.runs) = (Some(took), 0),
                 Kernels::Interpreted => known.interpreted = Some(took),
             }
             known.on_cpu = 0;
@@ -422,16 +423,25 @@ impl Costs {
 
     /// Records that the GPU cannot run a query.
     pub(crate) fn add_refused(&self, query: &str) {
-        self.add_gpu(query, Kernels::Generated, None, NEVER);
+        self.add_gpu(query, Kernels::Generated, NEVER);
     }
 
-    /// The times of a query that ran on both and was faster on the CPU.
-    pub(crate) fn known_for_cpu(&self, query: &str) -> Option<Estimate> {
+    /// The times of a query that ran on both and was faster on the CPU, unless it was interpreted and a generated kernel
+    /// would pay.
+    pub(crate) fn known_for_cpu(&self, query: &str, work: Work, cores: usize) -> Option<Estimate> {
         let measured = self.measured();
-        measured
-            .queries
-            .get(&hash(query))
-            .and_then(QueryTimes::known_for_cpu)
+        let took = measured.queries.get(&hashed(query))?;
+        let known = took.known_for_cpu()?;
+        let may_gain = took.generated.is_none() && measured.is_worth_compiling(took, work, cores);
+        (!may_gain).then_some(known)
+    }
+
+    /// True if a generated kernel is expected to have saved more by now than it takes to compile it, which slows `cores`
+    /// cores by the time of one, divided by their number.
+    pub(crate) fn is_worth_compiling(&self, query: &str, work: Work, cores: usize) -> bool {
+        let measured = self.measured();
+        let took = measured.queries.get(&hashed(query));
+        took.is_some_and(|took| measured.is_worth_compiling(took, work, cores))
     }
 
     /// Records that the device is opened for a query.
@@ -447,7 +457,7 @@ impl Costs {
     /// Updates a query's times, and stores all times for later processes if these changed much.
     fn note(&self, query: &str, note: impl FnOnce(&mut QueryTimes)) {
         let mut measured = self.measured();
-        let query = hash(query);
+        let query = hashed(query);
         if measured.queries.len() >= MOST_QUERIES && !measured.queries.contains_key(&query) {
             measured.queries.clear();
         }
@@ -458,35 +468,54 @@ impl Costs {
         if known.known_for_cpu().is_some() != before.known_for_cpu().is_some() {
             measured.outlook += 1;
         }
+        drop(measured);
         if known.differs(&before) {
-            self.keep(&measured);
+            self.keep();
         }
     }
 
-    /// Stores measurements for later processes.
-    fn keep(&self, measured: &Measured) {
+    /// Stores measurements for later processes, soon.
+    fn keep(&self) {
         if let Some(name) = self.name.clone()
             && let Ok(runtime) = Handle::try_current()
+            && !self.is_due.swap(true, Ordering::AcqRel)
         {
-            let text = measured.to_string();
-            runtime.spawn_blocking(move || vectile_gpu::keep(&name, text.as_bytes()));
+            let (measured, storing) = (Arc::clone(&self.measured), Arc::clone(&self.storing));
+            let is_due = Arc::clone(&self.is_due);
+            runtime.spawn_blocking(move || {
+                let _turn = lock(&storing);
+                // what changes from now on is stored after this
+                is_due.store(false, Ordering::Release);
+                let text = lock(&measured).to_string();
+                vectile_gpu::keep(&name, text.as_bytes());
+            });
         }
     }
 
-    /// Notes that a query has read columns on the CPU. Returns true if earlier queries have read all of them.
-    pub(crate) fn add_read(&self, columns: &[ColumnId]) -> bool {
+    /// Notes that the CPU has read columns for `query`. Returns true if other queries have read all of them before.
+    pub(crate) fn add_read(&self, query: &Arc<TaskContext>, columns: &[ColumnId]) -> bool {
+        let query = Arc::downgrade(query);
         let mut measured = self.measured();
         let known = &mut measured.columns;
-        let mut new: Vec<ColumnId> = columns.to_vec();
-        new.retain(|column| !known.contains(column));
-        if new.is_empty() {
-            return true;
+        let (mut are_known, mut is_changed) = (true, false);
+        for &id in columns {
+            let at = known.iter().position(|column| column.id == id);
+            let before = at.and_then(|at| known.remove(at));
+            is_changed |= before.is_none();
+            let by = match before {
+                None => Some(Weak::clone(&query)),
+                Some(column) => column.by.filter(|by| by.ptr_eq(&query)),
+            };
+            are_known &= by.is_none();
+            known.push_back(ReadColumn { id, by });
         }
-        let excess = (known.len() + new.len()).saturating_sub(MOST_COLUMNS);
-        known.drain(..excess.min(known.len()));
-        known.extend(new);
-        self.keep(&measured);
-        false
+        let excess = known.len().saturating_sub(MOST_COLUMNS);
+        known.drain(..excess);
+        drop(measured);
+        if is_changed {
+            self.keep();
+        }
+        are_known
     }
 
     /// Records the time for loading columns.
@@ -521,8 +550,12 @@ impl Costs {
     }
 
     fn measured(&self) -> MutexGuard<'_, Measured> {
-        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.measured)
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One line for the averages, one for each query, with times in microseconds, and one for each column.
@@ -533,8 +566,6 @@ impl fmt::Display for Measured {
             self.cpu,
             self.load,
             self.compile,
-            self.generated,
-            self.interpreted,
             // averages are not 0
             1.0 + f64::from(u8::from(self.has_interpreter)),
         ];
@@ -542,10 +573,11 @@ impl fmt::Display for Measured {
         for (query, took) in &self.queries {
             let [cpu, generated, interpreted] =
                 [took.cpu, took.generated, took.interpreted].map(micros);
-            writeln!(f, "{query} {cpu} {generated} {interpreted} {}", took.opened)?;
+            let (runs, opened) = (took.runs, took.opened);
+            writeln!(f, "{query} {cpu} {generated} {interpreted} {runs} {opened}")?;
         }
         let mut columns = self.columns.iter();
-        columns.try_for_each(|ColumnId(column)| writeln!(f, "{column}"))
+        columns.try_for_each(|column| writeln!(f, "{}", column.id.0))
     }
 }
 
@@ -555,23 +587,10 @@ impl Measured {
         CPU_START + self.cpu * cpu_seconds(work) / cores
     }
 
-    /// Expected seconds by generated kernels, on a device that is ready.
-    fn generated_seconds(&self, work: Work) -> f64 {
-        self.generated * gpu_seconds(work, Kernels::Generated)
-    }
-
-    /// Expected seconds by the interpreter, on a device that is ready.
-    fn interpreted_seconds(&self, work: Work) -> f64 {
-        self.interpreted * gpu_seconds(work, Kernels::Interpreted)
-    }
-
-    fn add_gpu(&mut self, kernels: Kernels, work: Work, took: Duration) {
-        let ratio = took.as_secs_f64() / gpu_seconds(work, kernels);
-        let average = match kernels {
-            Kernels::Generated => &mut self.generated,
-            Kernels::Interpreted => &mut self.interpreted,
-        };
-        *average += NEW_SHARE * (ratio.clamp(1.0 / MOST_RATIO, MOST_RATIO) - *average);
+    fn is_worth_compiling(&self, took: &QueryTimes, work: Work, cores: usize) -> bool {
+        let generated = gpu_seconds(work, Kernels::Generated);
+        let saved = took.cpu.map_or(0.0, |cpu| cpu.as_secs_f64() - generated);
+        saved * took.runs as f64 >= self.compile / cores.max(1) as f64
     }
 
     /// Reads the output of [`Measured::to_string`]. Skips invalid lines.
@@ -580,10 +599,8 @@ impl Measured {
         let averages = lines.next().into_iter().flatten();
         let averages = averages.map_while(|number| number.parse().ok().filter(|n| *n > 0.0));
         let averages: Vec<f64> = averages.collect();
-        if let [cpu, load, compile, generated, interpreted, has_interpreter] = averages[..] {
-            let ratio = |of: f64| of.clamp(1.0 / MOST_RATIO, MOST_RATIO);
-            self.cpu = ratio(cpu);
-            (self.generated, self.interpreted) = (ratio(generated), ratio(interpreted));
+        if let [cpu, load, compile, has_interpreter] = averages[..] {
+            self.cpu = cpu.clamp(1.0 / MOST_RATIO, MOST_RATIO);
             (self.load, self.compile) = (load.min(1e12), compile.min(60.0));
             self.cpu_before = self.cpu;
             self.has_interpreter = has_interpreter > 1.0;
@@ -591,19 +608,21 @@ impl Measured {
         for numbers in lines {
             let numbers = numbers.map_while(|number| number.parse().ok());
             match numbers.collect::<Vec<u64>>()[..] {
-                [query, cpu, generated, interpreted, opened] => {
+                [query, cpu, generated, interpreted, runs, opened] => {
                     let time = |micros| (micros > 0).then_some(Duration::from_micros(micros));
                     let took = QueryTimes {
                         cpu: time(cpu),
                         generated: time(generated),
                         interpreted: time(interpreted),
+                        runs: runs as usize,
                         opened: opened as usize,
                         on_cpu: 0,
                     };
                     self.queries.insert(query, took);
                 }
                 [column] if self.columns.len() < MOST_COLUMNS => {
-                    self.columns.push_back(ColumnId(column));
+                    let id = ColumnId(column);
+                    self.columns.push_back(ReadColumn { id, by: None });
                 }
                 _ => {}
             }
@@ -633,9 +652,10 @@ impl QueryTimes {
     }
 }
 
-fn hash(query: &(impl Hash + ?Sized)) -> u64 {
+/// A hash that is the same in later processes of this build.
+pub(crate) fn hashed(of: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
-    query.hash(&mut hasher);
+    of.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -748,23 +768,23 @@ mod tests {
             costs.estimate(Some(query), q6(10), missing, 16)
         };
         costs.add_cpu(query, 5 * MS);
-        costs.add_gpu(query, Kernels::Interpreted, None, 9 * MS);
+        costs.add_gpu(query, Kernels::Interpreted, 9 * MS);
         assert_eq!(gpu(MissingKernel::Interpreted).gpu, 9 * MS);
         assert!(!gpu(MissingKernel::Nothing).is_for_cpu());
-        assert!(costs.known_for_cpu(query).is_some());
-        costs.add_gpu(query, Kernels::Generated, None, 2 * MS);
+        assert!(costs.known_for_cpu(query, q6(0), 1).is_some());
+        costs.add_gpu(query, Kernels::Generated, 2 * MS);
         // such a kernel is at least on disk
         for kernel in [MissingKernel::Interpreted, MissingKernel::Compiled] {
             assert_eq!(gpu(kernel).gpu, 2 * MS, "{kernel:?}");
         }
-        assert_eq!(costs.known_for_cpu(query), None);
+        assert_eq!(costs.known_for_cpu(query, q6(0), 1), None);
     }
 
     #[test]
     fn tables_built_on_the_device_cost_little() {
         let costs = Costs::default();
         let gpu = |is_on_device| {
-            let builds = Builds::one(15_000_000, is_on_device);
+            let builds = Builds::one(15_000_000, is_on_device, true);
             assert_eq!(builds.rows + builds.rows_on_device, 15_000_000);
             let missing = Missing {
                 builds,
@@ -786,21 +806,6 @@ mod tests {
         let after = costs.estimate(None, q6(10), Missing::default(), 16);
         assert!(after.cpu > 8 * before.cpu, "{after} after {before}");
         assert_eq!(after.gpu, before.gpu);
-
-        let interpreted = || {
-            let missing = Missing {
-                kernel: MissingKernel::Interpreted,
-                ..Missing::default()
-            };
-            costs.estimate(None, q6(10), missing, 16).gpu
-        };
-        let before = interpreted();
-        for _ in 0..20 {
-            costs.add_gpu("", Kernels::Interpreted, Some(q6(10)), 3 * before);
-        }
-        assert!(interpreted() > 2 * before, "{:?}", interpreted());
-        let generated = costs.estimate(None, q6(10), Missing::default(), 16);
-        assert_eq!(generated.gpu, after.gpu);
 
         let load = Missing {
             bytes: 1 << 30,
@@ -841,20 +846,20 @@ mod tests {
         };
         costs.add_cpu(query, 5 * MS);
         assert!(!is_for_cpu(), "it may be faster on the GPU");
-        costs.add_gpu(query, Kernels::Generated, None, 50 * MS);
+        costs.add_gpu(query, Kernels::Generated, 50 * MS);
         assert!(is_for_cpu());
         costs.add_cpu_within(query, 500 * MS);
         assert!(is_for_cpu(), "the rest of the plan took long");
-        assert!(costs.known_for_cpu(query).is_some());
-        costs.add_gpu(query, Kernels::Generated, None, 2 * MS);
+        assert!(costs.known_for_cpu(query, q6(0), 1).is_some());
+        costs.add_gpu(query, Kernels::Generated, 2 * MS);
         assert!(!is_for_cpu());
         let before = costs.outlook();
         costs.add_refused(query);
-        assert!(costs.known_for_cpu(query).unwrap().is_refused());
+        assert!(costs.known_for_cpu(query, q6(0), 1).unwrap().is_refused());
         assert_ne!(costs.outlook(), before);
         (0..MOST_ON_CPU).for_each(|_| costs.add_cpu(query, 5 * MS));
         assert!(!is_for_cpu(), "it may be faster by now");
-        assert_eq!(costs.known_for_cpu(query), None);
+        assert_eq!(costs.known_for_cpu(query, q6(0), 1), None);
         (0..2 * MOST_QUERIES).for_each(|query| costs.add_cpu(&query.to_string(), MS));
         assert!(costs.measured().queries.len() <= MOST_QUERIES);
     }
@@ -875,7 +880,7 @@ mod tests {
         assert!(is_for_cpu(&costs));
         costs.add_cpu(query, 500 * MS);
         assert!(is_for_cpu(&costs), "the kernel has to be compiled");
-        costs.add_gpu(query, Kernels::Generated, None, MS);
+        costs.add_gpu(query, Kernels::Generated, MS);
         assert!(!is_for_cpu(&costs));
         // a later process knows that, too
         let later = Costs::default();
@@ -888,21 +893,44 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_known_once_they_were_read() {
-        let costs = Costs::default();
-        let [a, b, c] = ["a", "b", "c"].map(|column| ColumnId::of(&("table", column)));
-        assert!(!costs.add_read(&[a, b]));
-        assert!(costs.add_read(&[b, a]));
-        assert!(!costs.add_read(&[a, c]), "c is new");
+    fn columns_are_known_once_another_query_has_read_them() {
+        let (costs, query) = (Costs::default(), Arc::<TaskContext>::default);
+        let [a, b, c] = [1, 2, 3].map(ColumnId);
+        let first = query();
+        assert!(!costs.add_read(&first, &[a, b]));
+        assert!(!costs.add_read(&first, &[b]), "by another part of it");
+        drop(first);
+        assert!(costs.add_read(&query(), &[b, a, b]));
+        assert!(!costs.add_read(&query(), &[a, c]), "c is new");
         // a later process knows that, too
         let later = Costs::default();
-        later.measured().read(&costs.measured().to_string());
-        assert!(later.add_read(&[a, b, c]) && later.add_read(&[]));
-        for column in 0..2 * MOST_COLUMNS {
-            later.add_read(&[ColumnId::of(&column)]);
+        let text = costs.measured().to_string();
+        later.measured().read(&text);
+        assert!(later.add_read(&query(), &[a, b, c]) && later.add_read(&query(), &[]));
+        for column in 0..2 * MOST_COLUMNS as u64 {
+            later.add_read(&query(), &[ColumnId(100 + column), a]);
         }
         assert_eq!(later.measured().columns.len(), MOST_COLUMNS);
-        assert!(!later.add_read(&[a]));
+        assert!(later.add_read(&query(), &[a]), "it was read all the time");
+        assert!(!later.add_read(&query(), &[b]));
+    }
+
+    #[test]
+    fn kernels_are_compiled_for_what_the_cpu_runs_often() {
+        let (costs, query) = (Costs::default(), "slow by the interpreter");
+        costs.add_gpu(query, Kernels::Interpreted, 20 * MS);
+        let is_worth = || costs.is_worth_compiling(query, q6(1), 16);
+        let runs = (1..100).find(|_| {
+            costs.add_cpu(query, 10 * MS);
+            is_worth()
+        });
+        // 0.6 s of a core of 16, and 8.5 ms saved by each run
+        assert_eq!(runs, Some(5));
+        assert!(costs.known_for_cpu(query, q6(1), 1).is_some());
+        assert_eq!(costs.known_for_cpu(query, q6(1), 16), None);
+        // a kernel that is there and slower is known for good
+        costs.add_gpu(query, Kernels::Generated, 20 * MS);
+        assert!(costs.known_for_cpu(query, q6(1), 16).is_some() && !is_worth());
     }
 
     #[test]
@@ -912,7 +940,7 @@ mod tests {
             "x",
             "nan 1 1\n",
             "1 2\n1 2 3 4",
-            "-1 2 3 4 5 6\n7 8\n",
+            "-1 2 3 4\n7 8\n",
             "1e999 inf 0\n\n \n",
         ] {
             let costs = Costs::default();

@@ -154,7 +154,9 @@ async fn a_query_that_was_never_asked_is_interpreted() {
     };
     // loads the interpreter and the column
     set("on", "interpreted").await;
-    fixture.answer("SELECT count(a) FROM packed WHERE a > 5").await;
+    fixture
+        .answer("SELECT count(a) FROM packed WHERE a > 5")
+        .await;
     set("auto", "auto").await;
     let sql = "SELECT sum(a) AS s, max(a) AS m FROM packed WHERE a > 23 AND a < 2990";
     let plan = fixture.analyzed(sql).await;

@@ -228,8 +228,8 @@ impl Execution {
         self.may_compile = false;
     }
 
-    /// Makes a generated kernel that is neither loaded nor on disk [`Error::NotCompiled`], instead of running the
-    /// interpreter, unless a kernel may be compiled.
+    /// Has a generated kernel compiled that is neither loaded nor on disk, instead of running the interpreter; after
+    /// [`Execution::without_compiler`], it is [`Error::NotCompiled`]. The interpreter still runs what cannot be compiled.
     pub fn without_interpreter(&mut self) {
         self.may_interpret = false;
     }
@@ -372,9 +372,9 @@ impl Execution {
             Tier::Generated => generated(),
             Tier::Auto => match self.engine.find_kernel(&planned.plan) {
                 Ok(loaded) => Ok(Choice::Generated(loaded, false)),
-                Err(_) if !self.may_interpret => generated(),
                 // the others of a warp would wait for a row with many
                 Err(_) if self.pipeline.most_matches() > MOST_ROUNDS => generated(),
+                Err(Error::NotCompiled) if !self.may_interpret => generated(),
                 Err(Error::NotCompiled) => interpreted(true),
                 Err(Error::NoCompiler(_) | Error::Compile { .. }) => interpreted(false),
                 Err(error) => Err(error),
@@ -393,22 +393,19 @@ impl Execution {
     /// compile a kernel.
     fn program(&self, planned: &Planned) -> Result<Arc<Loaded>> {
         let may_compile = self.may_compile && self.engine.tier() == Tier::Interpreted;
-        let loaded = self.engine.interpreted(&planned.plan, may_compile)?;
-        if let Some(program) = &loaded.program {
-            program.warps_beside(planned.bindings.block_bytes)?;
-        }
+        let mut loaded = self.engine.interpreted(&planned.plan, may_compile)?;
         let constants = &planned.bindings.constants;
         let fits = |argument: &Argument| match argument {
             Argument::Fitting(constant) => i64::try_from(constants[*constant]).is_ok(),
             _ => true,
         };
-        match loaded.layout.arguments.iter().all(fits) {
-            true => Ok(loaded),
-            false => {
-                let reason = "constants of more than 64 bits in the interpreter";
-                Err(Error::Unsupported(reason.into()))
-            }
+        if !loaded.layout.arguments.iter().all(fits) {
+            loaded = self.engine.widen_program(&planned.plan, &loaded)?;
         }
+        if let Some(program) = &loaded.program {
+            program.warps_beside(planned.bindings.block_bytes)?;
+        }
+        Ok(loaded)
     }
 
     /// The generated kernel of a plan that the interpreter does not run, for this reason.

@@ -194,17 +194,30 @@ impl Execution {
             rows,
         };
         let measured = builder.measure(self)?;
-        let tables = tables.iter().map(|table| builder.empty(table, &measured));
-        let tables: Vec<EmptyTable> = tables.collect::<Result<_>>()?;
-        let filled = builder.fill(self, &tables)?;
-        let built = tables.into_iter().zip(filled).map(|(table, filled)| {
+        let (mut empty, mut failed) = (vec![], None);
+        for table in tables {
+            match builder.empty(table, &measured) {
+                Ok(table) => empty.push(table),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        let filled = builder.fill(self, &empty)?;
+        let built = empty.into_iter().zip(filled).map(|(table, filled)| {
             let filled = Filled::of(&filled)?;
             match table.build.is_unique && filled.duplicates > 0 {
                 true => Ok(None),
                 false => builder.built(table, &filled, &measured).map(Some),
             }
         });
-        built.collect()
+        let built = built.collect::<Result<Option<Vec<Built>>>>()?;
+        match failed {
+            // duplicate keys of a table before it matter more: callers can do something about them
+            Some(error) if built.is_some() => Err(error),
+            _ => Ok(built),
+        }
     }
 }
 

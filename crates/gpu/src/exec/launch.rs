@@ -19,8 +19,6 @@ use vectile_kernels::program::PROGRAM_WORDS;
 use vectile_kernels::{ColumnTraits, SCALES};
 use vectile_pipeline::{KeyTable, PayloadColumn};
 
-/// Why a plan is left to generated kernels after an overflow.
-const OVERFLOW: &str = "numbers of more than 64 bits in the interpreter";
 /// Bytes for the word that the interpreter sets if a number does not fit 64 bits.
 const OVERFLOW_BYTES: usize = 256;
 
@@ -242,10 +240,13 @@ impl Execution {
         Ok(Arguments { words, held })
     }
 
-    /// Leaves a plan whose numbers do not fit 64 bits to generated kernels from now on.
+    /// Makes the program of a plan a wide one from now on: a number did not fit 64 bits.
     fn overflow(&self, prepared: &Prepared) -> Error {
-        self.engine.refuse_program(&prepared.plan, OVERFLOW);
-        Error::Overflow
+        match self.engine.widen_program(&prepared.plan, &prepared.loaded) {
+            // if there is none, another kernel is chosen next time
+            Ok(_) | Err(Error::Unsupported(_)) => Error::Overflow,
+            Err(error) => error,
+        }
     }
 
     /// The words of a key table on the device, whose memory is added to `held`.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use vectile_kernels::program::{
-    Grouped, Instruction, MOST_COLUMNS, NONE, PROGRAM_WORDS, ProgramWord, RowOp, Scope, ValueType,
-    VectorOp,
+    Grouped, Instruction, NONE, PROGRAM_WORDS, ProgramWord, RowOp, Scope, ValueType, VectorOp,
 };
 use vectile_kernels::{ColumnTraits, Transform};
 use vectile_pipeline::Type;
 
 use super::body::Body;
 use super::code::Program;
+use super::columns::{self, Columns};
 use super::memory::WarpMemory;
 use crate::emit::Layout;
 use crate::error::{Error, Result};
@@ -24,19 +24,26 @@ const HEADER_WORDS: usize = ProgramWord::Grouped as usize + 1;
 
 pub(super) struct Assembler<'a> {
     pub plan: &'a KernelPlan,
+    /// True if numbers have 128 bits.
+    pub is_wide: bool,
     pub code: Vec<Instruction>,
     pub arguments: Vec<Argument>,
     pub outputs: Vec<(Type, bool)>,
+    /// Columns that are taken up together, in order, and the argument that describes the first of each set.
+    sets: Vec<(Columns, u16)>,
+    /// The set that is taken up.
+    set: Option<usize>,
     /// Per column that may be null, the flag of its validity, and whether that is computed.
     valid: Vec<Option<(u16, bool)>>,
-    /// Number of flags in use, and the most so far.
+    /// Number of flags that are always in use, of those in use, and the most so far.
+    reserved_flags: u16,
     flags: u16,
     most_flags: u16,
     /// Slots in use, and the most so far.
     slots: BTreeSet<u16>,
     most_slots: u16,
-    /// Per column, its number among those that are decoded.
-    decoded: Vec<Option<u16>>,
+    /// Most columns of a set that may be decoded.
+    most_decoded: usize,
     /// Per lookup, the argument of the offset of a copy of its bits, and that of the copy.
     copies: Vec<(usize, [Argument; 3])>,
     /// Accumulators, as words.
@@ -60,47 +67,40 @@ fn halves(low: u32, high: u32) -> Argument {
 }
 
 impl<'a> Assembler<'a> {
-    pub fn new(plan: &'a KernelPlan) -> Result<Self> {
-        let columns = plan.columns.len();
-        if columns > MOST_COLUMNS {
-            return unsupported(format!("{columns} columns for the interpreter"));
-        }
+    pub fn new(plan: &'a KernelPlan, is_wide: bool) -> Result<Self> {
         let header = vec![Argument::Word(0); HEADER_WORDS];
         let mut this = Self {
             plan,
+            is_wide,
             code: vec![],
             arguments: header,
             outputs: vec![],
-            valid: vec![None; columns],
+            sets: vec![],
+            set: None,
+            valid: vec![],
+            reserved_flags: 0,
             flags: 0,
             most_flags: 0,
             slots: BTreeSet::new(),
             most_slots: 0,
-            decoded: vec![None; columns],
+            most_decoded: 0,
             copies: vec![],
             accumulators: vec![],
             grouped: Grouped::Elsewhere,
             groups: 0,
             group_words: 0,
             body: Body::default(),
-            is_checked: plan.columns.iter().any(is_wide),
+            is_checked: plan.columns.iter().any(is_wide_column),
         };
         if matches!(plan.task, Task::Values | Task::AllValues) {
             // where selected rows go: the interpreter has the numbers of these flags, too
             let reserved = [this.flag(), this.flag(), this.flag()];
             debug_assert_eq!(reserved, [0, 1, 2]);
         }
-        for column in 0..columns {
-            if this.traits(column).nullable() {
-                this.valid[column] = Some((this.flag(), false));
-            }
-        }
-        let mut count = 0;
-        for (column, number) in plan.columns.iter().zip(&mut this.decoded) {
-            if may_be_decoded(&column.traits) {
-                *number = Some(count);
-                count += 1;
-            }
+        this.reserved_flags = this.flags;
+        for set in columns::sets(plan)? {
+            let described = this.describe_columns(&set);
+            this.sets.push((set, described));
         }
         Ok(this)
     }
@@ -134,6 +134,20 @@ impl<'a> Assembler<'a> {
     pub fn argument(&mut self, argument: Argument) -> u16 {
         self.arguments.push(argument);
         (FIXED_ARGUMENTS + self.arguments.len() - 1).min(NONE.into()) as u16
+    }
+
+    /// The index of an operand's word, which is added; in wide programs with its upper half.
+    pub fn operand_argument(&mut self, argument: Argument) -> u16 {
+        let at = self.argument(argument);
+        if self.is_wide {
+            self.argument(match argument {
+                Argument::Low(constant) => Argument::High(constant),
+                Argument::Word(word) => Argument::Word(((word as i64) >> 63) as u64),
+                // factors of keys are less than 2^62
+                _ => Argument::Word(0),
+            });
+        }
+        at
     }
 
     /// A new flag.
@@ -204,24 +218,21 @@ impl<'a> Assembler<'a> {
     fn vector(&mut self) -> Result<()> {
         let plan = self.plan;
         match plan.task {
-            // all that there is to select is known by then
-            Task::Lengths => {}
-            Task::Values | Task::AllValues => {
-                let op = match plan.task {
-                    Task::AllValues => VectorOp::Every,
-                    _ => VectorOp::Selected,
-                };
-                self.at_vector(op, 0, [0; 3]);
+            Task::AllValues => self.at_vector(VectorOp::Every, 0, [0; 3]),
+            Task::Values => self.at_vector(VectorOp::Selected, 0, [0; 3]),
+            _ => {}
+        }
+        self.take_up(&Columns::new())?;
+        // all that there is to select may be known by then: the plan has no conjuncts in that case
+        for column in &plan.fetched {
+            if let Some(lane) = self.find_lane(*column) {
+                self.at_vector(VectorOp::Fetch, lane, [0; 3]);
             }
-            _ => {
-                for column in &plan.fetched {
-                    self.at_vector(VectorOp::Fetch, *column as u8, [0; 3]);
-                }
-                for conjunct in &plan.conjuncts {
-                    self.with_flags(|this| this.filter(conjunct))?;
-                    self.at_vector(VectorOp::Filter, 0, [0; 3]);
-                }
-            }
+        }
+        for conjunct in &plan.conjuncts {
+            self.take_up(&columns::of_test(plan, conjunct))?;
+            self.with_flags(|this| this.filter(conjunct))?;
+            self.at_vector(VectorOp::Filter, 0, [0; 3]);
         }
         match &plan.output {
             OutputPlan::Masks => self.at_vector(VectorOp::Masks, 0, [0; 3]),
@@ -230,7 +241,7 @@ impl<'a> Assembler<'a> {
                 copied,
                 loops,
             } => self.rows(*columns, copied, loops)?,
-            OutputPlan::Lengths => self.lengths(),
+            OutputPlan::Lengths => self.lengths()?,
             OutputPlan::Totals {
                 accumulators,
                 loops,
@@ -241,15 +252,85 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
+    // ---- columns ----
+
+    /// Has the columns of the next step taken up, unless they are.
+    pub fn take_up(&mut self, step: &Columns) -> Result<()> {
+        let mut sets = self.sets.iter().enumerate().skip(self.set.unwrap_or(0));
+        let Some((number, (set, described))) = sets.find(|(_, (set, _))| step.is_subset(set))
+        else {
+            return Err(Error::Internal(format!("no set has columns {step:?}")));
+        };
+        if self.set == Some(number) {
+            return Ok(());
+        }
+        self.set = Some(number);
+        // the interpreter takes up the first set when it enters a row group
+        let is_only = self.sets.len() == 1;
+        let nullable = set.iter().filter(|column| self.traits(**column).nullable());
+        let nullable: Vec<usize> = nullable.copied().collect();
+        let (lanes, described) = (set.len() as u8, *described);
+        if !is_only {
+            self.at_vector(VectorOp::Columns, lanes, [described, 0, 0]);
+        }
+        self.flags = self.reserved_flags;
+        self.valid = vec![None; self.plan.columns.len()];
+        for column in nullable {
+            self.valid[column] = Some((self.flag(), false));
+        }
+        Ok(())
+    }
+
+    /// The lane of a column that is taken up.
+    pub fn lane(&self, column: usize) -> Result<u8> {
+        match self.find_lane(column) {
+            Some(lane) => Ok(lane),
+            None => Err(Error::Internal(format!("column {column} is not taken up"))),
+        }
+    }
+
+    fn find_lane(&self, column: usize) -> Option<u8> {
+        let (set, _) = self.sets.get(self.set?)?;
+        let lane = set.iter().position(|known| *known == column)?;
+        Some(lane as u8)
+    }
+
+    /// Adds words to the arguments that describe columns, as [`VectorOp::Columns`] says. Returns the index of the first.
+    fn describe_columns(&mut self, set: &Columns) -> u16 {
+        let mut decoded = 0;
+        let words = set.iter().map(|column| {
+            let plan = &self.plan.columns[*column];
+            let of = plan.of.map_or(ValueType::Text, value_type) as u64;
+            let word = of << 8 | decoded << 16 | u64::from(plan.traits.wide_entries) << 24;
+            decoded += u64::from(may_be_decoded(&plan.traits));
+            word | (*column as u64) << 32
+        });
+        let words: Vec<u64> = words.collect();
+        self.most_decoded = self.most_decoded.max(decoded as usize);
+        self.words(words.into_iter()) as u16
+    }
+
+    /// Makes a column readable row by row.
+    pub fn decode(&mut self, column: usize) -> Result<()> {
+        let lane = self.lane(column)?;
+        if may_be_decoded(self.traits(column)) {
+            self.at_vector(VectorOp::Decode, lane, [0; 3]);
+        }
+        Ok(())
+    }
+
     /// The flag of the rows in which a column is not null, which is computed first; `None` if it has no nulls.
-    pub fn valid_rows(&mut self, column: usize) -> Option<u16> {
-        let (flag, is_computed) = self.valid[column].as_mut()?;
+    pub fn valid_rows(&mut self, column: usize) -> Result<Option<u16>> {
+        let lane = self.lane(column)?;
+        let Some((flag, is_computed)) = self.valid[column].as_mut() else {
+            return Ok(None);
+        };
         let flag = *flag;
         if !std::mem::replace(is_computed, true) {
-            self.at_vector(VectorOp::Valid, column as u8, [0; 3]);
+            self.at_vector(VectorOp::Valid, lane, [0; 3]);
             self.at_vector(VectorOp::Keep, 0, [flag, 0, 0]);
         }
-        Some(flag)
+        Ok(Some(flag))
     }
 
     /// The flag of a column's validity, which was computed before; `NONE` if it has no nulls.
@@ -268,11 +349,11 @@ impl<'a> Assembler<'a> {
             }
             Grouped::Block | Grouped::Elsewhere => 0,
         };
-        let decoded = self.decoded.iter().flatten().count();
         let (flags, slots) = (u32::from(self.most_flags), u32::from(self.most_slots));
         // the list of picked rows needs a multiple of 16 bytes, as everything here
-        let memory = WarpMemory::new(plan, kept, flags, slots, decoded);
-        let columns_at = self.columns();
+        let memory = WarpMemory::new(plan, kept, flags, slots, self.most_decoded);
+        let first = self.sets.first();
+        let (columns, columns_at) = first.map_or((0, 0), |(set, at)| (set.len(), *at));
         let accumulators = self.accumulators.clone();
         let accumulators_at = self.words(accumulators.iter().copied());
         let copies = std::mem::take(&mut self.copies);
@@ -301,12 +382,12 @@ impl<'a> Assembler<'a> {
             ),
             (ProgramWord::WarpBytes, halves(memory.bytes, memory.tile_at)),
             (ProgramWord::KeptAt, halves(0, memory.flags_at)),
-            (ProgramWord::SlotsAt, halves(memory.slots_at, 0)),
             (
-                ProgramWord::Columns,
-                halves(plan.columns.len() as u32, stride),
+                ProgramWord::SlotsAt,
+                halves(memory.slots_at, self.is_wide.into()),
             ),
-            (ProgramWord::Code, halves(columns_at, code_at)),
+            (ProgramWord::Columns, halves(columns as u32, stride)),
+            (ProgramWord::Code, halves(columns_at.into(), code_at)),
             (
                 ProgramWord::Accumulators,
                 halves(accumulators_at, accumulators.len() as u32),
@@ -320,14 +401,14 @@ impl<'a> Assembler<'a> {
         }
         let words = FIXED_ARGUMENTS + self.arguments.len() + self.code.len();
         if words > PROGRAM_WORDS {
-            return unsupported(format!("a program of {words} words for the interpreter"));
+            return unsupported(format!("a program of {words} words in the interpreter"));
         }
         let program = Program {
             code: self.code.into_iter().map(Instruction::word).collect(),
             warps: memory.warps,
             warp_bytes: memory.bytes,
             scratch_bytes: memory.scratch_bytes,
-            is_checked: self.is_checked,
+            is_checked: self.is_checked && !self.is_wide,
         };
         let layout = Layout {
             arguments: self.arguments,
@@ -341,18 +422,6 @@ impl<'a> Assembler<'a> {
         let at = (FIXED_ARGUMENTS + self.arguments.len()) as u32;
         self.arguments.extend(words.map(Argument::Word));
         at
-    }
-
-    /// Adds the description of the columns.
-    fn columns(&mut self) -> u32 {
-        let of = self.plan.columns.iter().zip(&self.decoded);
-        let words = of.map(|(column, decoded)| {
-            let of = column.of.map_or(ValueType::Text, value_type);
-            let is_wide = u64::from(column.traits.wide_entries);
-            of as u64 | u64::from(decoded.unwrap_or(0)) << 8 | is_wide << 16
-        });
-        let words: Vec<u64> = words.collect();
-        self.words(words.into_iter())
     }
 }
 
@@ -380,18 +449,8 @@ pub(super) fn value_type(of: Type) -> ValueType {
 }
 
 /// Returns true if some integer of a column may not fit 64 bits.
-fn is_wide(column: &ColumnPlan) -> bool {
+pub(super) fn is_wide_column(column: &ColumnPlan) -> bool {
     column.traits.is_wide() && !column.of.is_some_and(Type::is_float)
-}
-
-/// # Errors
-///
-/// [`Error::Unsupported`] for tests of a column of integers that may not fit 64 bits.
-pub(super) fn check_column(column: &ColumnPlan) -> Result<()> {
-    match is_wide(column) {
-        true => unsupported("tests of numbers of more than 64 bits in the interpreter"),
-        false => Ok(()),
-    }
 }
 
 /// Returns true if an integer may not fit 64 bits.

@@ -154,10 +154,10 @@ impl<'a> Assembler<'a> {
                     Some(_) => self.valid_flag(*column),
                     None => NONE,
                 };
-                Some((Operand::Column, *column as u16, valid))
+                Some((Operand::Column, self.lane(*column)?.into(), valid))
             }
             Node::Constant(constant) => {
-                let at = self.argument(match may_overflow(typed) {
+                let at = self.operand_argument(match may_overflow(typed) && !self.is_wide {
                     true => Argument::Fitting(*constant),
                     false => Argument::Low(*constant),
                 });
@@ -310,7 +310,7 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::Negate, (part.of == Type::F32).into(), [0; 3]);
             return Ok(());
         }
-        let minus = self.argument(Argument::Word(u64::MAX));
+        let minus = self.operand_argument(Argument::Word(u64::MAX));
         let how = if may_overflow(typed) { CHECKED } else { 0 };
         let from = Operand::Argument as u8 | how;
         self.at_rows(RowOp::Multiply, from, [minus, NONE, 0]);

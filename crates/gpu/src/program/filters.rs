@@ -1,9 +1,9 @@
 //! Instructions of filters: masks of a vector's rows.
 
 use vectile_kernels::Transform;
-use vectile_kernels::program::{NONE, VectorOp};
+use vectile_kernels::program::{NONE, TEST_BITS, TEST_WIDE, VectorOp};
 
-use super::assembler::{Assembler, check_column};
+use super::assembler::{Assembler, is_wide_column};
 use crate::error::Result;
 use crate::kernel::{Argument, RangeTest, Test};
 
@@ -21,23 +21,17 @@ impl<'a> Assembler<'a> {
             }
             Test::Expr(rows) => self.where_true(rows)?,
             Test::IsNull(column) => {
-                self.is_valid(*column);
+                self.is_valid(*column)?;
                 self.at_vector(VectorOp::Not, 0, [0; 3]);
             }
-            Test::IsNotNull(column) => self.is_valid(*column),
-            Test::Found { lookup, copy, .. } => {
-                check_column(&self.plan.columns[self.plan.tables[*lookup].column])?;
-                self.found(*lookup, *copy);
-            }
+            Test::IsNotNull(column) => self.is_valid(*column)?,
+            Test::Found { lookup, copy, .. } => self.found(*lookup, *copy)?,
             Test::Ranges {
                 column,
                 ranges,
                 negated,
                 ..
-            } => {
-                check_column(&self.plan.columns[*column])?;
-                self.ranges(*column, ranges, *negated);
-            }
+            } => self.ranges(*column, ranges, *negated)?,
         }
         Ok(())
     }
@@ -58,18 +52,19 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
-    fn is_valid(&mut self, column: usize) {
-        match self.valid_rows(column) {
+    fn is_valid(&mut self, column: usize) -> Result<()> {
+        match self.valid_rows(column)? {
             Some(flag) => {
                 self.at_vector(VectorOp::All, 0, [0; 3]);
                 self.at_vector(VectorOp::And, 0, [flag, 0, 0]);
             }
             None => self.at_vector(VectorOp::All, 0, [0; 3]),
         }
+        Ok(())
     }
 
-    fn ranges(&mut self, column: usize, ranges: &[RangeTest], negated: bool) {
-        let valid = self.valid_rows(column);
+    fn ranges(&mut self, column: usize, ranges: &[RangeTest], negated: bool) -> Result<()> {
+        let valid = self.valid_rows(column)?;
         let flag = self.flag();
         if ranges.is_empty() {
             self.at_vector(VectorOp::Nothing, 0, [0; 3]);
@@ -78,7 +73,7 @@ impl<'a> Assembler<'a> {
             if index > 0 {
                 self.at_vector(VectorOp::Keep, 0, [flag, 0, 0]);
             }
-            self.range(column, range);
+            self.range(column, range)?;
             if index > 0 {
                 self.at_vector(VectorOp::Or, 0, [flag, 0, 0]);
             }
@@ -89,32 +84,48 @@ impl<'a> Assembler<'a> {
         if let Some(valid) = valid {
             self.at_vector(VectorOp::And, 0, [valid, 0, 0]);
         }
+        Ok(())
     }
 
-    fn range(&mut self, column: usize, range: &RangeTest) {
+    fn range(&mut self, column: usize, range: &RangeTest) -> Result<()> {
         let RangeTest { low, high, codes } = *range;
         // the arguments are consecutive
         let first = self.argument(Argument::Low(low));
         self.argument(Argument::Low(high));
-        if self.traits(column).has(Transform::Alp) {
+        let mut how = 0;
+        if is_wide_column(&self.plan.columns[column]) {
+            how |= TEST_WIDE;
+            self.argument(Argument::High(low));
+            self.argument(Argument::High(high));
+        } else if self.traits(column).has(Transform::Alp) {
             self.argument(Argument::Scales { column, low, high });
         }
-        let (test, has_bits) = match codes {
-            Some(test) => (self.test_word(test), self.plan.bitmaps[test].into()),
-            None => (NONE, 0),
+        let test = match codes {
+            Some(test) => {
+                how |= if self.plan.bitmaps[test] {
+                    TEST_BITS
+                } else {
+                    0
+                };
+                self.test_word(test)
+            }
+            None => NONE,
         };
-        self.at_vector(VectorOp::Range, column as u8, [first, test, has_bits]);
+        let lane = self.lane(column)?;
+        self.at_vector(VectorOp::Range, lane, [first, test, how]);
+        Ok(())
     }
 
-    fn found(&mut self, lookup: usize, copy: Option<usize>) {
+    fn found(&mut self, lookup: usize, copy: Option<usize>) -> Result<()> {
         let table = &self.plan.tables[lookup];
-        let column = table.column;
-        let valid = self.valid_rows(column);
+        let valid = self.valid_rows(table.column)?;
+        let lane = self.lane(table.column)?;
         let copy = copy.map_or(NONE, |copy| self.copy(copy));
         let rest = [self.table_word(lookup), copy, table.is_hashed.into()];
-        self.at_vector(VectorOp::Found, column as u8, rest);
+        self.at_vector(VectorOp::Found, lane, rest);
         if let Some(valid) = valid {
             self.at_vector(VectorOp::And, 0, [valid, 0, 0]);
         }
+        Ok(())
     }
 }

@@ -8,6 +8,7 @@
 mod assembler;
 mod body;
 mod code;
+mod columns;
 mod expressions;
 mod filters;
 mod memory;
@@ -22,11 +23,12 @@ use crate::kernel::KernelPlan;
 /// The name of the kernel that runs programs.
 pub(crate) const NAME: &str = "interpret";
 
-/// The program of a plan, and the arguments before it.
+/// The program of a plan, and the arguments before it. A wide program has numbers of 128 bits, and is several times as
+/// slow; others say if a number does not fit 64 bits.
 ///
 /// # Errors
 ///
 /// [`Error::Unsupported`](crate::Error::Unsupported) if only a generated kernel can do it.
-pub(crate) fn assemble(plan: &KernelPlan) -> Result<(Program, Layout)> {
-    assembler::Assembler::new(plan)?.program()
+pub(crate) fn assemble(plan: &KernelPlan, is_wide: bool) -> Result<(Program, Layout)> {
+    assembler::Assembler::new(plan, is_wide)?.program()
 }

@@ -3,11 +3,13 @@
 use std::ops::Range;
 
 use vectile_kernels::program::{
-    AccumulatorKind, Conversion, Grouped, NONE, ONE, Operand, RowOp, ValueType, VectorOp,
+    AccumulatorKind, Conversion, Grouped, MOST_COLUMNS, NONE, ONE, Operand, RowOp, ValueType,
+    VectorOp,
 };
 use vectile_pipeline::Type;
 
-use super::assembler::{Assembler, may_be_decoded, unsupported, value_type};
+use super::assembler::{Assembler, value_type};
+use super::columns;
 use crate::error::Result;
 use crate::kernel::{
     Accumulator, AccumulatorLocation, AccumulatorSlot, Accumulators, Argument, Field, GroupsPlan,
@@ -24,10 +26,11 @@ impl<'a> Assembler<'a> {
         loops: &'a [(RowLoop, Vec<usize>)],
     ) -> Result<()> {
         self.outputs = vec![(Type::Bool, false); columns];
-        if !copied.is_empty() {
-            self.copied(copied);
+        for copied in copied.chunks(MOST_COLUMNS) {
+            self.copied(copied)?;
         }
         for (rows, indices) in loops {
+            self.take_up(&columns::of_loop(self.plan, rows))?;
             self.body(rows, VectorOp::Loop, false, |this| {
                 let place = this.place();
                 for (index, expr) in indices.iter().copied().zip(&rows.exprs) {
@@ -55,18 +58,17 @@ impl<'a> Assembler<'a> {
     }
 
     /// Copies columns to outputs as they are: (index of the output, column).
-    fn copied(&mut self, copied: &[(usize, usize)]) {
+    fn copied(&mut self, copied: &[(usize, usize)]) -> Result<()> {
+        self.take_up(&columns::of_copied(copied))?;
         for (_, column) in copied {
-            if may_be_decoded(self.traits(*column)) {
-                self.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
-            }
+            self.decode(*column)?;
         }
         let start = self.code.len();
         self.at_vector(VectorOp::Loop, 0, [0; 3]);
         self.free_all();
         let place = self.place();
         for (index, column) in copied.iter().copied() {
-            let rest = [column as u16, NONE, 0];
+            let rest = [self.lane(column)?.into(), NONE, 0];
             self.at_rows(RowOp::Set, Operand::Column as u8, rest);
             let of = self.plan.columns[column].of;
             if let Some(of) = of {
@@ -76,12 +78,15 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::Write, of, [index as u16, place, 0]);
         }
         self.code[start].rest[0] = self.next();
+        Ok(())
     }
 
     /// Lengths of strings of the only column, or codes.
-    pub fn lengths(&mut self) {
+    pub fn lengths(&mut self) -> Result<()> {
         let is_nullable = self.traits(0).nullable();
-        self.at_vector(VectorOp::Lengths, 0, [0, 0, is_nullable.into()]);
+        let lane = self.lane(0)?;
+        self.at_vector(VectorOp::Lengths, lane, [0, 0, is_nullable.into()]);
+        Ok(())
     }
 
     // ---- totals ----
@@ -96,7 +101,7 @@ impl<'a> Assembler<'a> {
         self.groups = 1;
         let mut at = vec![];
         for (index, slot) in accumulators.all.iter().enumerate() {
-            let kind = kind(slot.accumulator);
+            let kind = self.kind(slot.accumulator);
             at.push(self.group_words);
             self.describe(kind, self.group_words, None, index);
             self.group_words += words(kind);
@@ -106,7 +111,7 @@ impl<'a> Assembler<'a> {
             self.at_vector(VectorOp::Count, 0, [0, NONE, 0]);
         }
         for (rows, of_loop) in loops {
-            check_order(accumulators, rows)?;
+            self.take_up(&columns::of_loop(self.plan, rows))?;
             let may_pick = !accumulators.are_ordered();
             self.body(rows, VectorOp::Loop, may_pick, |this| {
                 if is_combined {
@@ -131,14 +136,15 @@ impl<'a> Assembler<'a> {
                     if this.prepare(accumulator, of) {
                         current = None;
                     }
-                    let kind = kind(accumulator) as u8;
+                    let kind = this.kind(accumulator) as u8;
                     this.at_rows(RowOp::AddToTotal, kind, [0, at[index], 0]);
                 }
                 Ok(())
             })?;
         }
         for (index, column) in counts {
-            if let Some(valid) = self.valid_rows(*column) {
+            self.take_up(&columns::Columns::from([*column]))?;
+            if let Some(valid) = self.valid_rows(*column)? {
                 self.at_vector(VectorOp::Count, 0, [at[*index], valid, 0]);
             }
         }
@@ -175,7 +181,7 @@ impl<'a> Assembler<'a> {
 
     pub fn groups(&mut self, plan: &'a GroupsPlan) -> Result<()> {
         let accumulators = &plan.accumulators;
-        check_order(accumulators, &plan.rows)?;
+        self.take_up(&columns::of_loop(self.plan, &plan.rows))?;
         match &plan.threads {
             Some(threads) => self.threads(threads, accumulators),
             None => {
@@ -185,12 +191,13 @@ impl<'a> Assembler<'a> {
                     self.group_words = count as u16;
                 }
                 for (index, (slot, at)) in accumulators.all.iter().zip(first).enumerate() {
-                    let kind = table_kind(slot.accumulator);
+                    let kind = self.table_kind(slot.accumulator);
                     self.describe(kind, at as u16, None, index);
                 }
             }
         }
-        let may_pick = !accumulators.are_ordered();
+        // tables are added to in the order in which warps get there anyway
+        let may_pick = plan.threads.is_none() || !accumulators.are_ordered();
         self.body(&plan.rows, VectorOp::Loop, may_pick, |this| {
             let (keys, others) = plan.rows.exprs.split_at(plan.key_values);
             let (conditions, arguments) = others.split_at(plan.conditions);
@@ -219,7 +226,7 @@ impl<'a> Assembler<'a> {
     fn number(&mut self, plan: &GroupsPlan, values: &'a [Typed]) -> Result<u16> {
         let group = self.slot();
         if plan.keys.is_empty() {
-            let zero = self.argument(Argument::Word(0));
+            let zero = self.operand_argument(Argument::Word(0));
             self.at_rows(RowOp::Set, Operand::Argument as u8, [zero, NONE, 0]);
             self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
         }
@@ -247,7 +254,7 @@ impl<'a> Assembler<'a> {
                 }
             }
             if index > 0 {
-                let factor = self.argument(Argument::Stride(index));
+                let factor = self.operand_argument(Argument::Stride(index));
                 let from = Operand::Argument as u8;
                 self.at_rows(RowOp::Multiply, from, [factor, NONE, 0]);
                 self.at_rows(RowOp::Add, Operand::Slot as u8, [group, NONE, 0]);
@@ -271,7 +278,9 @@ impl<'a> Assembler<'a> {
                     let kind = AccumulatorKind::Field;
                     (field.word, field.first, kind, Some(field), index)
                 }
-                AccumulatorLocation::Own(word) => (word, 0, kind(slot.accumulator), None, index),
+                AccumulatorLocation::Own(word) => {
+                    (word, 0, self.kind(slot.accumulator), None, index)
+                }
             });
         }
         // fields of a word follow each other, the lowest first
@@ -297,7 +306,7 @@ impl<'a> Assembler<'a> {
                     let field = plan.fields[field];
                     (AccumulatorKind::Field, field.word, field.first)
                 }
-                AccumulatorLocation::Own(word) => (kind(slot.accumulator), word, 0),
+                AccumulatorLocation::Own(word) => (self.kind(slot.accumulator), word, 0),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, word as u16, first as u16];
@@ -358,7 +367,7 @@ impl<'a> Assembler<'a> {
                 // in shared memory, rows of a launch fit 32 bits
                 Accumulator::Count { wide: false } if is_shared => AccumulatorKind::Count,
                 Accumulator::Count { .. } => AccumulatorKind::Sum,
-                other => table_kind(other),
+                other => self.table_kind(other),
             };
             let one = if is_count { ONE } else { 0 };
             let rest = [group, is_shared.into(), word as u16];
@@ -366,43 +375,34 @@ impl<'a> Assembler<'a> {
         }
         Ok(())
     }
-}
 
-/// # Errors
-///
-/// [`Error::Unsupported`](crate::Error::Unsupported) for sums of floats over matches of rows: rounds of several rows at a
-/// time add them in another order than a generated kernel.
-fn check_order(accumulators: &Accumulators, rows: &RowLoop) -> Result<()> {
-    match rows.combined.is_some() && accumulators.are_ordered() {
-        true => unsupported("sums of floats over several matches in the interpreter"),
-        false => Ok(()),
+    /// How threads keep an accumulator.
+    fn kind(&self, accumulator: Accumulator) -> AccumulatorKind {
+        match accumulator {
+            Accumulator::Count { .. } => AccumulatorKind::Count,
+            Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
+            Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
+            Accumulator::FloatSum => AccumulatorKind::FloatSum,
+            Accumulator::Min(Type::I128) if self.is_wide => AccumulatorKind::WideMin,
+            Accumulator::Max(Type::I128) if self.is_wide => AccumulatorKind::WideMax,
+            Accumulator::Min(_) => AccumulatorKind::Min,
+            Accumulator::Max(_) => AccumulatorKind::Max,
+        }
     }
-}
 
-/// How threads keep an accumulator.
-fn kind(accumulator: Accumulator) -> AccumulatorKind {
-    match accumulator {
-        Accumulator::Count { .. } => AccumulatorKind::Count,
-        Accumulator::Sum { wide: false } => AccumulatorKind::Sum,
-        Accumulator::Sum { wide: true } => AccumulatorKind::WideSum,
-        Accumulator::FloatSum => AccumulatorKind::FloatSum,
-        Accumulator::Min(_) => AccumulatorKind::Min,
-        Accumulator::Max(_) => AccumulatorKind::Max,
-    }
-}
-
-/// How tables keep it.
-fn table_kind(accumulator: Accumulator) -> AccumulatorKind {
-    match kind(accumulator) {
-        AccumulatorKind::Min | AccumulatorKind::Max => AccumulatorKind::Raise,
-        other => other,
+    /// How tables keep it: they have no extremes of 128 bits.
+    fn table_kind(&self, accumulator: Accumulator) -> AccumulatorKind {
+        match accumulator {
+            Accumulator::Min(_) | Accumulator::Max(_) => AccumulatorKind::Raise,
+            other => self.kind(other),
+        }
     }
 }
 
 /// Words of an accumulator of a thread.
 fn words(kind: AccumulatorKind) -> u16 {
     match kind {
-        AccumulatorKind::WideSum => 2,
+        AccumulatorKind::WideSum | AccumulatorKind::WideMin | AccumulatorKind::WideMax => 2,
         _ => 1,
     }
 }

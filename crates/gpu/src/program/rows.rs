@@ -2,7 +2,7 @@
 
 use vectile_kernels::program::{FIND_HASHED, NONE, Operand, RowOp, VectorOp};
 
-use super::assembler::{Assembler, may_be_decoded, unsupported};
+use super::assembler::{Assembler, unsupported};
 use super::body::{Body, CurrentMatch};
 use crate::error::Result;
 use crate::kernel::{Argument, Combined, ListPlan, RowLoop, Typed};
@@ -19,8 +19,8 @@ impl<'a> Assembler<'a> {
         })
     }
 
-    /// A body for the selected rows, which may come in any order if `may_pick`. `each` writes what is done with the values
-    /// of the loop's expressions.
+    /// A body for the selected rows, which may come in any order if `may_pick`; else each lane's come in order, and all
+    /// matches of a row before the next. `each` writes what is done with the values of the loop's expressions.
     pub fn body(
         &mut self,
         rows: &'a RowLoop,
@@ -45,22 +45,20 @@ impl<'a> Assembler<'a> {
                 .map(|table| this.plan.tables[*table].column);
             let read: Vec<usize> = rows.columns.iter().copied().chain(keys).collect();
             for column in &read {
-                if may_be_decoded(this.traits(*column)) {
-                    this.at_vector(VectorOp::Decode, *column as u8, [0; 3]);
-                }
+                this.decode(*column)?;
             }
             for column in read.iter().chain(&rows.nullable) {
-                this.valid_rows(*column);
+                this.valid_rows(*column)?;
             }
             let start = this.code.len();
             this.at_vector(op, may_pick.into(), [0; 3]);
             this.free_all();
             this.body = body;
             for table in &rows.tables {
-                this.find(*table);
+                this.find(*table)?;
             }
             if let Some(combined) = &rows.combined {
-                this.combine(combined, each)?;
+                this.combine(combined, may_pick, each)?;
             } else {
                 each(this)?;
             }
@@ -72,20 +70,21 @@ impl<'a> Assembler<'a> {
     }
 
     /// Looks the row's code up in a table, and keeps it.
-    fn find(&mut self, table: usize) {
+    fn find(&mut self, table: usize) -> Result<()> {
         let plan = &self.plan.tables[table];
-        let column = plan.column;
-        let keys = [column as u16, self.valid_flag(column), 0];
+        let lane = self.lane(plan.column)?;
+        let keys = [lane.into(), self.valid_flag(plan.column), 0];
         self.at_rows(RowOp::Set, Operand::Keys as u8, keys);
         // a dictionary's code may be the result itself
         if !plan.is_coded {
             let hashed = if plan.is_hashed { FIND_HASHED } else { 0 };
             let rest = [self.table_word(table), 0, plan.code_bytes as u16 | hashed];
-            self.at_rows(RowOp::Find, column as u8, rest);
+            self.at_rows(RowOp::Find, lane, rest);
         }
         let (slot, flag) = (self.slot(), self.flag());
         self.at_rows(RowOp::Save, 0, [slot, flag, 0]);
         self.body.codes.push((table, slot, flag));
+        Ok(())
     }
 
     /// The slot and validity flag of a row's code in a table.
@@ -101,13 +100,14 @@ impl<'a> Assembler<'a> {
     fn combine(
         &mut self,
         combined: &'a Combined,
+        in_any_order: bool,
         each: impl FnOnce(&mut Self) -> Result<()>,
     ) -> Result<()> {
         let all = self.slot();
         let mut lists = vec![];
         for (number, matches) in combined.matches.iter().enumerate() {
             let (offset, count) = self.list(&matches.list)?;
-            let zero = self.argument(Argument::Word(0));
+            let zero = self.operand_argument(Argument::Word(0));
             // whether there is a match
             let valid = self.flag();
             self.at_rows(RowOp::Compare, Operand::Argument as u8, [zero, 0, GREATER]);
@@ -124,7 +124,7 @@ impl<'a> Assembler<'a> {
             self.at_rows(RowOp::Save, 0, [all, NONE, 0]);
             lists.push((offset, times, valid));
         }
-        let (start, round) = self.begin(all);
+        let (start, round) = self.begin(all, !in_any_order);
         // the first list varies fastest
         let rest = self.slot();
         let last = lists.len().saturating_sub(1);
@@ -169,13 +169,19 @@ impl<'a> Assembler<'a> {
         Ok((offset, count))
     }
 
-    /// Begins a repetition for as many rounds as a slot says. Returns its instruction and the flag of rounds.
-    fn begin(&mut self, times: u16) -> (u16, u16) {
+    /// Begins a repetition for as many rounds as a slot says. Returns its instruction and the flag of rounds. A round is for
+    /// all rows of a batch that have some left; `by_row`, for one of each lane, which takes all of its rounds before
+    /// the next. Then sums of floats are added up in the order in which a generated kernel adds them.
+    fn begin(&mut self, times: u16, by_row: bool) -> (u16, u16) {
         // the count of rounds takes two flags behind that of rows
         let [rows, round, high] = [self.flag(), self.flag(), self.flag()];
         debug_assert_eq!([round, high], [rows + 1, rows + 2]);
+        if by_row {
+            let left = self.flag();
+            debug_assert_eq!(left, rows + 3);
+        }
         let start = self.next();
-        self.at_rows(RowOp::Begin, 0, [times, rows, 0]);
+        self.at_rows(RowOp::Begin, by_row.into(), [times, rows, 0]);
         (start, round)
     }
 
@@ -199,7 +205,7 @@ impl<'a> Assembler<'a> {
         let (some, index) = (self.flag(), self.slot());
         self.at_rows(RowOp::Constant, 0, [0; 3]);
         self.at_rows(RowOp::SaveTruth, 0, [some, NONE, 0]);
-        let (start, round) = self.begin(count);
+        let (start, round) = self.begin(count, false);
         self.at_rows(RowOp::Round, 0, [round, 0, 0]);
         self.at_rows(RowOp::Add, Operand::Slot as u8, [offset, NONE, 0]);
         self.at_rows(RowOp::Save, 0, [index, NONE, 0]);

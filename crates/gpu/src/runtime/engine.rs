@@ -605,15 +605,19 @@ impl Engine {
         self.kernels.interpreted(plan, &*self.driver, may_compile)
     }
 
-    /// True if the interpreter runs plans that have no kernel of their own. Loads it if it is embedded or on disk.
+    /// True if the interpreter is loaded, which it then is, too, if it is embedded or on disk.
     pub fn has_interpreter(&self) -> bool {
         let load = || self.fixed_kernel(FixedKernel::Interpret, false);
-        self.tier() != Tier::Generated && self.health.watch(load).is_ok()
+        self.health.watch(load).is_ok()
     }
 
-    /// Leaves a plan to generated kernels from now on.
-    pub(crate) fn refuse_program(&self, plan: &KernelPlan, reason: &str) {
-        self.kernels.refuse(plan, reason);
+    /// Makes the program of a plan, which the interpreter runs, a wide one from now on: some number does not fit 64 bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if only a generated kernel can run the plan.
+    pub(crate) fn widen_program(&self, plan: &KernelPlan, loaded: &Loaded) -> Result<Arc<Loaded>> {
+        self.kernels.widen(plan, &loaded.kernel)
     }
 
     /// Notes how long the interpreter ran in place of a generated kernel of this plan. If a kernel pays, it is compiled

@@ -119,6 +119,18 @@ pub(crate) struct Loaded {
     pub entries: Mutex<Option<(usize, u64)>>,
 }
 
+impl Loaded {
+    /// The interpreter, with a program.
+    fn program(kernel: Arc<dyn Kernel>, (program, layout): (Program, Layout)) -> Self {
+        Self {
+            kernel,
+            layout,
+            program: Some(program),
+            entries: Mutex::default(),
+        }
+    }
+}
+
 /// A kernel, compiled by the first thread that needs it.
 type KernelSlot<T> = Arc<Mutex<Known<T>>>;
 
@@ -244,25 +256,30 @@ impl Kernels {
             Known::Failed(reason) => return Err(Error::Unsupported(reason.clone())),
             Known::Nothing | Known::Missing(..) => {}
         }
-        let assembled = assemble(plan);
+        let assembled = assemble(plan, false);
         if let Err(Error::Unsupported(reason)) = &assembled {
             *slot = Known::Failed(reason.clone());
         }
-        let (program, layout) = assembled?;
-        let loaded = Arc::new(Loaded {
-            kernel,
-            layout,
-            program: Some(program),
-            entries: Mutex::default(),
-        });
+        let loaded = Arc::new(Loaded::program(kernel, assembled?));
         *slot = Known::Loaded(Arc::clone(&loaded));
         Ok(loaded)
     }
 
-    /// Leaves a plan to generated kernels from now on.
-    pub fn refuse(&self, plan: &KernelPlan, reason: &str) {
+    /// Makes the program of a plan a wide one from now on. Returns the interpreter with it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if only a generated kernel can run the plan.
+    pub fn widen(&self, plan: &KernelPlan, kernel: &Arc<dyn Kernel>) -> Result<Arc<Loaded>> {
         let (slot, _) = lock(&self.programs).slot(plan, self.most);
-        *lock(&slot) = Known::Failed(reason.into());
+        let mut slot = lock(&slot);
+        let assembled = assemble(plan, true);
+        if let Err(Error::Unsupported(reason)) = &assembled {
+            *slot = Known::Failed(reason.clone());
+        }
+        let loaded = Arc::new(Loaded::program(Arc::clone(kernel), assembled?));
+        *slot = Known::Loaded(Arc::clone(&loaded));
+        Ok(loaded)
     }
 
     /// A kernel that no plan describes.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, UInt32Array};
 use arrow::datatypes::{Int32Type, Int64Type};
 use vectile_emulator::{CpuDevice, Recorder};
-use vectile_gpu::{Batch, Driver, Engine, Error, Group, compile_cubin, nvrtc};
+use vectile_gpu::{Batch, Driver, Engine, Error, Group, Tier, compile_cubin, nvrtc};
 use vectile_pipeline::{
     Aggregate, Arithmetic, Comparison, Exists, Expr, Filter, GroupKey, Literal, Lookup, Matches,
     Number, Numbers, Output, PayloadColumn, Pipeline, Type,
@@ -239,39 +239,45 @@ fn groups(engine: &Engine, inputs: &[Input]) -> Vec<Group> {
     table(engine, inputs, 4096)
 }
 
-/// The rows on a device.
-fn loaded() -> Option<(Arc<Engine>, Vec<Input>, Batch)> {
-    let (engine, inputs) = (Engine::new(driver()?), inputs());
-    let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
-    Some((engine, inputs, batch))
+/// The rows on a device, with generated kernels and with the interpreter.
+fn loaded() -> Vec<(Arc<Engine>, Vec<Input>, Batch)> {
+    let Some(driver) = driver() else {
+        return vec![];
+    };
+    let of_tier = |tier| {
+        let (engine, inputs) = (Engine::new(Arc::clone(&driver)), inputs());
+        engine.set_tier(tier);
+        let batch = Batch::of(&groups(&engine, &inputs)).unwrap();
+        (engine, inputs, batch)
+    };
+    [Tier::Generated, Tier::Interpreted].map(of_tier).into()
 }
 
 #[test]
 fn totals_are_of_all_combinations() {
-    let Some((engine, inputs, batch)) = loaded() else {
-        return;
-    };
-    for case in cases() {
-        let all = case.combinations(&inputs);
-        for is_filtered in [false, true] {
-            let filter = match is_filtered {
-                false => Filter::Constant(true),
-                true => filter(&case.lists[0]),
-            };
-            let output = Output::Aggregates(case.aggregates());
-            let mut execution = engine.start(case.pipeline(&inputs, filter, output));
-            execution.aggregate(&batch).unwrap();
-            let actual = execution.totals().into_iter().map(|total| {
-                let value = total.value.map(|value| match value {
-                    Number::Int(value) => value,
-                    Number::Float(value) => panic!("{value}"),
+    for (engine, inputs, batch) in loaded() {
+        for case in cases() {
+            let all = case.combinations(&inputs);
+            for is_filtered in [false, true] {
+                let filter = match is_filtered {
+                    false => Filter::Constant(true),
+                    true => filter(&case.lists[0]),
+                };
+                let output = Output::Aggregates(case.aggregates());
+                let mut execution = engine.start(case.pipeline(&inputs, filter, output));
+                execution.aggregate(&batch).unwrap();
+                let actual = execution.totals().into_iter().map(|total| {
+                    let value = total.value.map(|value| match value {
+                        Number::Int(value) => value,
+                        Number::Float(value) => panic!("{value}"),
+                    });
+                    (total.count, value)
                 });
-                (total.count, value)
-            });
-            let of = all.iter().filter(|of| !is_filtered || passes(of));
-            let expected = case.expected(of);
-            for ((count, value), expected) in actual.zip(&expected) {
-                assert_eq!((count, value), *expected);
+                let of = all.iter().filter(|of| !is_filtered || passes(of));
+                let expected = case.expected(of);
+                for ((count, value), expected) in actual.zip(&expected) {
+                    assert_eq!((count, value), *expected);
+                }
             }
         }
     }
@@ -279,47 +285,98 @@ fn totals_are_of_all_combinations() {
 
 #[test]
 fn groups_are_of_all_combinations() {
-    let Some((engine, inputs, batch)) = loaded() else {
-        return;
-    };
-    for case in cases() {
-        let all = case.combinations(&inputs);
-        let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
-        let output = Output::Groups(keys, case.aggregates());
-        let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output);
-        let actual = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
-        let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
-        for of in all.iter().filter(|of| passes(of)) {
-            let code = of.row[1].filter(|key| *key < KEYS.into());
-            expected.entry((of.matches[0], code)).or_default().push(of);
-        }
-        let mut count = 0;
-        for groups in &actual {
-            for group in 0..groups.count {
-                let [value, code] = &groups.keys[..] else {
-                    panic!("{:?}", groups.keys);
-                };
-                let code = code.as_primitive::<arrow::datatypes::UInt32Type>();
-                let code = code.is_valid(group).then(|| code.value(group).into());
-                let value = value.as_primitive::<Int64Type>();
-                let value = value.is_valid(group).then(|| value.value(group));
-                let of = expected[&(value, code)].iter().copied();
-                for (total, (count, sum)) in groups.totals.iter().zip(case.expected(of)) {
-                    assert_eq!(total.counts[group], count);
-                    match &total.values {
-                        // a count has no further value
-                        Numbers::Int(values) if values.is_empty() => {
-                            assert_eq!(sum, Some(count.into()));
+    for (engine, inputs, batch) in loaded() {
+        for case in cases() {
+            let all = case.combinations(&inputs);
+            let keys = vec![GroupKey::Value(case.lists[0].value(0)), GroupKey::Code(1)];
+            let output = Output::Groups(keys, case.aggregates());
+            let pipeline = case.pipeline(&inputs, filter(&case.lists[0]), output);
+            let actual = engine.start(pipeline).group(&batch, |_| Ok(())).unwrap();
+            let mut expected: BTreeMap<_, Vec<&Combination>> = BTreeMap::new();
+            for of in all.iter().filter(|of| passes(of)) {
+                let code = of.row[1].filter(|key| *key < KEYS.into());
+                expected.entry((of.matches[0], code)).or_default().push(of);
+            }
+            let mut count = 0;
+            for groups in &actual {
+                for group in 0..groups.count {
+                    let [value, code] = &groups.keys[..] else {
+                        panic!("{:?}", groups.keys);
+                    };
+                    let code = code.as_primitive::<arrow::datatypes::UInt32Type>();
+                    let code = code.is_valid(group).then(|| code.value(group).into());
+                    let value = value.as_primitive::<Int64Type>();
+                    let value = value.is_valid(group).then(|| value.value(group));
+                    let of = expected[&(value, code)].iter().copied();
+                    for (total, (count, sum)) in groups.totals.iter().zip(case.expected(of)) {
+                        assert_eq!(total.counts[group], count);
+                        match &total.values {
+                            // a count has no further value
+                            Numbers::Int(values) if values.is_empty() => {
+                                assert_eq!(sum, Some(count.into()));
+                            }
+                            Numbers::Int(values) if count > 0 => {
+                                assert_eq!(Some(values[group]), sum)
+                            }
+                            Numbers::Int(_) => assert_eq!(sum, None),
+                            other => panic!("{other:?}"),
                         }
-                        Numbers::Int(values) if count > 0 => assert_eq!(Some(values[group]), sum),
-                        Numbers::Int(_) => assert_eq!(sum, None),
-                        other => panic!("{other:?}"),
+                    }
+                    count += 1;
+                }
+            }
+            assert_eq!(count, expected.len());
+        }
+    }
+}
+
+/// Sums of floats of all combinations have the same bits with both. Those of groups are added up in tables, in any order.
+#[test]
+fn sums_of_floats_are_the_same() {
+    let float_of = |number| match number {
+        Some(Number::Float(value)) => value,
+        other => panic!("{other:?}"),
+    };
+    let (mut totals, mut grouped) = (vec![], vec![]);
+    for (engine, inputs, batch) in loaded() {
+        let (mut own_totals, mut own_grouped) = (vec![], vec![]);
+        for case in cases() {
+            let float = |expr| Expr::cast(expr, Type::F64);
+            let third = Expr::Literal(Literal::F64(1.0 / 3.0));
+            let own = Expr::arithmetic(Arithmetic::Multiply, float(Expr::Column(2)), third);
+            let of_match = float(case.lists[0].value(0));
+            let both = Expr::arithmetic(Arithmetic::Multiply, own.clone(), of_match.clone());
+            let sums = [own, of_match, both].map(Aggregate::Sum).to_vec();
+            for filter in [Filter::Constant(true), filter(&case.lists[0])] {
+                let output = Output::Aggregates(sums.clone());
+                let pipeline = case.pipeline(&inputs, filter.clone(), output);
+                let mut execution = engine.start(pipeline);
+                execution.aggregate(&batch).unwrap();
+                let floats = execution.totals().into_iter();
+                own_totals.extend(floats.map(|total| float_of(total.value).to_bits()));
+                let output = Output::Groups(vec![GroupKey::Code(0)], sums[1..].to_vec());
+                let pipeline = case.pipeline(&inputs, filter, output);
+                for groups in engine.start(pipeline).group(&batch, |_| Ok(())).unwrap() {
+                    for total in &groups.totals {
+                        let Numbers::Float(values) = &total.values else {
+                            panic!("{:?}", total.values);
+                        };
+                        own_grouped.extend(values.iter().copied());
                     }
                 }
-                count += 1;
             }
         }
-        assert_eq!(count, expected.len());
+        totals.push(own_totals);
+        grouped.push(own_grouped);
+    }
+    let ([generated, interpreted], [groups, interpreted_groups]) = (&totals[..], &grouped[..])
+    else {
+        return;
+    };
+    assert_eq!(generated, interpreted);
+    assert_eq!(groups.len(), interpreted_groups.len());
+    for (a, b) in groups.iter().zip(interpreted_groups) {
+        assert!((a - b).abs() <= 1e-9 * a.abs().max(1.0), "{a} {b}");
     }
 }
 
@@ -341,90 +398,88 @@ fn has_exists(list: &List, row: &[Option<i64>; 3]) -> bool {
 
 #[test]
 fn exists_counts_a_row_once() {
-    let Some((engine, inputs, batch)) = loaded() else {
-        return;
-    };
-    let groups = groups(&engine, &inputs);
-    let case = &cases()[0];
-    let list = List::new(17);
-    for is_there in [true, false] {
-        let condition = |number| match is_there {
-            true => exists(&list, number),
-            false => !exists(&list, number),
-        };
-        let all = case.combinations(&inputs);
-        let stays = |row: &[Option<i64>; 3]| has_exists(&list, row) == is_there;
-        // rows that are not combined with matches
-        let alone = |filter, output| {
-            let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
-            pipeline.matches.clear();
-            Arc::new(pipeline)
-        };
-        let is_large = Expr::compare(
-            Comparison::Greater,
-            Expr::Column(1),
-            Expr::Literal(Literal::Int(30, Type::I64)),
-        );
-        let either = Filter::Or(vec![Filter::Expr(condition(7)), Filter::Expr(is_large)]);
-        let rows = (0..ROWS as usize).map(|row| row_of(&inputs, row));
-        for (filter, expected) in [
-            (
-                Filter::Expr(condition(0)),
-                rows.clone().filter(|row| stays(row)).count(),
-            ),
-            (
-                either,
-                rows.filter(|row| stays(row) || row[1].is_some_and(|key| key > 30))
-                    .count(),
-            ),
-        ] {
-            assert!(expected > 100 && expected < ROWS as usize - 100);
-            let pipeline = alone(filter.clone(), Output::Selection);
-            let selected = engine.start(pipeline).select(&groups).unwrap();
-            let selected: usize = selected.iter().map(|of| of.count()).sum();
-            assert_eq!(selected, expected);
-            let pipeline = alone(filter, Output::Rows(vec![Expr::Column(1)]));
-            let written = engine.start(pipeline).rows(&groups).unwrap();
-            assert_eq!(
-                written.iter().map(|rows| rows.count).sum::<usize>(),
-                expected
+    for (engine, inputs, batch) in loaded() {
+        let groups = groups(&engine, &inputs);
+        let case = &cases()[0];
+        let list = List::new(17);
+        for is_there in [true, false] {
+            let condition = |number| match is_there {
+                true => exists(&list, number),
+                false => !exists(&list, number),
+            };
+            let all = case.combinations(&inputs);
+            let stays = |row: &[Option<i64>; 3]| has_exists(&list, row) == is_there;
+            // rows that are not combined with matches
+            let alone = |filter, output| {
+                let mut pipeline = Arc::unwrap_or_clone(case.pipeline(&inputs, filter, output));
+                pipeline.matches.clear();
+                Arc::new(pipeline)
+            };
+            let is_large = Expr::compare(
+                Comparison::Greater,
+                Expr::Column(1),
+                Expr::Literal(Literal::Int(30, Type::I64)),
             );
+            let either = Filter::Or(vec![Filter::Expr(condition(7)), Filter::Expr(is_large)]);
+            let rows = (0..ROWS as usize).map(|row| row_of(&inputs, row));
+            for (filter, expected) in [
+                (
+                    Filter::Expr(condition(0)),
+                    rows.clone().filter(|row| stays(row)).count(),
+                ),
+                (
+                    either,
+                    rows.filter(|row| stays(row) || row[1].is_some_and(|key| key > 30))
+                        .count(),
+                ),
+            ] {
+                assert!(expected > 100 && expected < ROWS as usize - 100);
+                let pipeline = alone(filter.clone(), Output::Selection);
+                let selected = engine.start(pipeline).select(&groups).unwrap();
+                let selected: usize = selected.iter().map(|of| of.count()).sum();
+                assert_eq!(selected, expected);
+                let pipeline = alone(filter, Output::Rows(vec![Expr::Column(1)]));
+                let written = engine.start(pipeline).rows(&groups).unwrap();
+                assert_eq!(
+                    written.iter().map(|rows| rows.count).sum::<usize>(),
+                    expected
+                );
+            }
+            // rows that are combined with matches of another list
+            let output = Output::Aggregates(case.aggregates());
+            let mut execution =
+                engine.start(case.pipeline(&inputs, Filter::Expr(condition(1)), output));
+            execution.aggregate(&batch).unwrap();
+            let actual = execution.totals().into_iter().map(|total| total.count);
+            let expected = case.expected(all.iter().filter(|of| stays(&of.row)));
+            let expected = expected.into_iter().map(|(count, _)| count);
+            assert_eq!(actual.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
         }
-        // rows that are combined with matches of another list
-        let output = Output::Aggregates(case.aggregates());
-        let mut execution =
-            engine.start(case.pipeline(&inputs, Filter::Expr(condition(1)), output));
-        execution.aggregate(&batch).unwrap();
-        let actual = execution.totals().into_iter().map(|total| total.count);
-        let expected = case.expected(all.iter().filter(|of| stays(&of.row)));
-        let expected = expected.into_iter().map(|(count, _)| count);
-        assert_eq!(actual.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     }
 }
 
 /// EXISTS has no kernel if its number is not unique, or its condition not a boolean.
 #[test]
 fn exists_has_a_number_of_its_own() {
-    let Some((engine, inputs, batch)) = loaded() else {
-        return;
-    };
-    let case = &cases()[0];
-    let list = &case.lists[0];
-    let no_condition = Expr::Exists(Box::new(Exists {
-        matches: list.matches(Code::Lookup(0), false),
-        number: 1,
-        condition: list.value(1),
-    }));
-    let free = Expr::is_null(list.value(5));
-    for (expr, reason) in [
-        (exists(list, 0), "others as well"),
-        (no_condition, "a condition of type"),
-        (free, "no matches 5"),
-    ] {
-        let output = Output::Aggregates(vec![Aggregate::CountRows]);
-        let pipeline = case.pipeline(&inputs, Filter::Expr(expr), output);
-        let error = engine.start(pipeline).aggregate(&batch).unwrap_err();
-        assert!(error.to_string().contains(reason), "{error}");
+    for (engine, inputs, batch) in loaded() {
+        let case = &cases()[0];
+        let list = &case.lists[0];
+        let no_condition = Expr::Exists(Box::new(Exists {
+            matches: list.matches(Code::Lookup(0), false),
+            number: 1,
+            condition: list.value(1),
+        }));
+        let free = Expr::is_null(list.value(5));
+        for (expr, reason) in [
+            (exists(list, 0), "others as well"),
+            (no_condition, "a condition of type"),
+            (free, "no matches 5"),
+        ] {
+            let output = Output::Aggregates(vec![Aggregate::CountRows]);
+            let pipeline = case.pipeline(&inputs, Filter::Expr(expr), output);
+            let error = engine.start(pipeline).aggregate(&batch).unwrap_err();
+            assert!(error.to_string().contains(reason), "{error}");
+        }
     }
 }
 

@@ -34,9 +34,14 @@ impl Auto {
     }
 
     /// Returns why the CPU should run a query that has run on both, if it was faster.
-    pub(crate) fn cpu_was_faster(&self, query: &str) -> Option<FallbackReason> {
-        let estimate = self.costs.known_for_cpu(query)?;
+    pub(crate) fn cpu_was_faster(&self, query: &str, cores: usize) -> Option<FallbackReason> {
+        let estimate = self.costs.known_for_cpu(query, self.planned, cores)?;
         Some(because_of(estimate, Missing::default()))
+    }
+
+    /// True if a generated kernel is expected to have saved more by now than it takes to compile it.
+    pub(crate) fn is_worth_compiling(&self, query: &str, cores: usize) -> bool {
+        self.costs.is_worth_compiling(query, self.planned, cores)
     }
 
     /// True if the background worker has a pending task for `query`.

@@ -147,9 +147,13 @@ impl BuildTables for DeviceBuild {
     async fn missing_bytes(&self, device: &Device, context: &Arc<TaskContext>) -> Result<u64> {
         let metrics = ExecutionPlanMetricsSet::new();
         let row_groups = self.input.open(&device.engine, context, &metrics).await?;
-        let own = missing_bytes(&device.engine, &row_groups).await?;
+        if decline(&row_groups, device.engine.memory_limit()).is_some() {
+            return Ok(0);
+        }
+        let own = missing_bytes(&device.engine, &row_groups);
         // tables of further joins
-        let others = self.star.missing_build_bytes(device, context).await?;
+        let others = self.star.missing_build_bytes(device, context);
+        let (own, others) = try_join(own, others).await?;
         Ok(own.saturating_add(others))
     }
 

@@ -82,7 +82,7 @@ impl<O: Operation> FusedPlan<O> {
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<FallbackReason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
-            return auto.cpu_was_faster(&query);
+            return auto.cpu_was_faster(&query, cores);
         }
         let builds = self.star.builds(None).unwrap_or_default();
         let bytes = self.star.build_bytes();

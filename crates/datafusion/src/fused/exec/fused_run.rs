@@ -38,7 +38,7 @@ use crate::fused::cost_model::{Costs, Kernels, Missing, MissingKernel, Work};
 use crate::fused::device::{Device, Gpu};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::table::Tables;
-use crate::options::{GpuMode, VectileOptions};
+use crate::options::{GpuKernels, GpuMode, VectileOptions};
 
 /// A run of a fused node.
 pub(super) struct FusedRun<O> {
@@ -84,11 +84,13 @@ impl<O: Operation> FusedRun<O> {
         let query = query.unwrap_or_default();
         let mut work = None;
         let answer = async {
-            let mut answer = self.answer(&query, &mut work, &metrics).await;
-            if answer.as_ref().is_err_and(error::is_overflow) {
-                // generated kernels run the plan now
-                answer = self.answer(&query, &mut work, &metrics).await;
-            }
+            let mut attempts = error::Attempts::default();
+            let answer = loop {
+                let answer = self.answer(&query, &mut work, &metrics).await;
+                if !attempts.is_next_useful(&answer) {
+                    break answer;
+                }
+            };
             let mut answer = match answer? {
                 Ok(answer) => answer,
                 Err(reason) => return Ok(Err(reason)),
@@ -104,11 +106,10 @@ impl<O: Operation> FusedRun<O> {
                     0 => Kernels::Generated,
                     _ => Kernels::Interpreted,
                 };
-                let work = work.filter(|_| !metrics.has_built_tables());
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
                     Some(auto) => at_end(rows, move || {
-                        auto.costs.add_gpu(&query, kernels, work, begun.elapsed());
+                        auto.costs.add_gpu(&query, kernels, begun.elapsed());
                     }),
                     None => rows,
                 });
@@ -176,8 +177,13 @@ impl<O: Operation> FusedRun<O> {
                 auto.costs.add_work(work, cores, took);
             }
             auto.costs.add_cpu(&query, took);
+            let lacks_only_kernel = matches!(reason, FallbackReason::NotCompiled(_));
+            // it is compiled once that pays
+            let is_early = lacks_only_kernel
+                && auto.costs.has_interpreter()
+                && !auto.is_worth_compiling(&query, cores);
             // only now: until here the query needs all cores
-            if reason.can_be_prepared() {
+            if reason.can_be_prepared() && !is_early {
                 prepare_in_background(&self.plan, self.context);
             }
         }))
@@ -255,7 +261,7 @@ impl<O: Operation> FusedRun<O> {
         let star = &self.plan.star;
         missing.builds = star.builds(Some(&device.key_tables))?;
         missing.bytes = missing_bytes(&device.engine, row_groups).await?;
-        if !missing.builds.is_empty() {
+        if !missing.builds.is_empty() && cpu_is_faster(missing).is_none() {
             missing.bytes += star.missing_build_bytes(device, &self.context).await?;
         }
         // doing the same work here at the same time would slow down both
@@ -268,11 +274,22 @@ impl<O: Operation> FusedRun<O> {
         }
         let has_interpreter = has_interpreter(&device.engine).await?;
         auto.costs.note_interpreter(has_interpreter);
+        let has_interpreter =
+            has_interpreter && self.plan.options.gpu_kernels != Some(GpuKernels::Generated);
         let without = |kernel| cpu_is_faster(Missing { kernel, ..missing });
-        Ok(Ok(Decision {
+        let decision = Decision {
             may_interpret: has_interpreter && without(MissingKernel::Interpreted).is_none(),
             if_not_compiled: without(MissingKernel::Compiled).or_else(not_ready),
-        }))
+        };
+        // without a kernel that is worth compiling, nobody has compiled one: columns and tables would be of no use
+        let may_have_kernel = !has_interpreter || auto.is_worth_compiling(query, cores);
+        Ok(match decision {
+            Decision {
+                may_interpret: false,
+                if_not_compiled: Some(reason),
+            } if !may_have_kernel => Err(reason),
+            decision => Ok(decision),
+        })
     }
 
     fn of_no_rows(&self) -> Result<Answer> {
@@ -371,7 +388,7 @@ impl<O: Operation> FusedRun<O> {
     }
 
     /// Computes the rows and drops them. Afterwards columns, tables and kernels are on the device.
-    async fn prepare(self) -> Result<()> {
+    async fn prepare(self, may_interpret: bool) -> Result<()> {
         let plan = &self.plan;
         let metrics = GpuMetrics::new(&self.metrics, 0);
         let device = plan.gpu.device(&plan.options).await?;
@@ -382,7 +399,7 @@ impl<O: Operation> FusedRun<O> {
         let limits = LoadLimits {
             loads: (self.cores() / CORES_SHARE).max(1),
             may_compile: true,
-            may_interpret: true,
+            may_interpret,
         };
         let environment = ExecEnvironment {
             device: &device,
@@ -397,21 +414,26 @@ impl<O: Operation> FusedRun<O> {
 }
 
 /// Prepares the device for the next run of a query, if the session has a background worker. Columns that no earlier query
-/// has read are not loaded: most are never read again.
+/// has read are not loaded: most are never read again. Kernels are compiled if that pays.
 pub(super) fn prepare_in_background<O: Operation>(
     plan: &Arc<FusedPlan<O>>,
     context: Arc<TaskContext>,
 ) {
     if let Some(auto) = &plan.auto
         && let Some(background) = &auto.background
-        && auto.costs.add_read(&plan.column_ids())
+        // the parts of a query share its context
+        && auto.costs.add_read(&context, &plan.column_ids())
     {
         let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
+        let cores = context.session_config().target_partitions();
+        let may_interpret = !auto.is_worth_compiling(&query, cores);
         let (plan, name) = (Arc::clone(plan), query.clone());
         let work = async move {
             let metrics = ExecutionPlanMetricsSet::new();
             let plan = Arc::new(plan.fresh()?);
-            FusedRun::new(plan, &metrics, context).prepare().await
+            FusedRun::new(plan, &metrics, context)
+                .prepare(may_interpret)
+                .await
         };
         let work = work.inspect_err(move |error| record_refused(&gpu, &costs, &query, error));
         background.start(Kind::Query, name, auto.session.clone(), work);

@@ -14,12 +14,11 @@ use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{StreamExt, TryStreamExt};
 use object_store::ObjectMeta;
-use object_store::path::Path;
 use vectile_gpu::{ChunkKey, Engine, Error};
 
 use crate::error;
 use crate::file::ScanFile;
-use crate::fused::cost_model::ColumnId;
+use crate::fused::cost_model::{ColumnId, hashed};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::file_rows::FileRowGroup;
 use crate::fused::pattern::fingerprint::file_key;
@@ -84,15 +83,13 @@ fn is_in_splits(encoding: &str) -> bool {
 }
 
 impl Input {
-    /// The columns that are read, of these files.
+    /// The columns that are read. They are those of a table by its schema: its files may change from query to query.
     pub(crate) fn column_ids(&self) -> Vec<ColumnId> {
-        let files = self.config.file_groups.iter();
-        let files = files.flat_map(|group| group.iter());
-        let files: Vec<&Path> = files.map(|file| &file.object_meta.location).collect();
-        let url = self.config.object_store_url.as_str();
+        let schema = self.source.table_schema().table_schema();
+        let table = hashed(&(self.config.object_store_url.as_str(), schema));
         let columns = self.columns.iter();
         columns
-            .map(|column| ColumnId::of(&(url, &files, column)))
+            .map(|column| ColumnId(hashed(&(table, column))))
             .collect()
     }
 

@@ -74,11 +74,6 @@ impl GpuMetrics {
         self.kernel_time.add_duration(statistics.kernel);
     }
 
-    /// True if tables of build sides were built for this query.
-    pub(crate) fn has_built_tables(&self) -> bool {
-        self.lookups_built.value() > 0 || self.build_rows.value() > 0
-    }
-
     /// Counts columns that the device has decoded.
     pub(crate) fn add_assembled(&self, assembled: &Assembled) {
         let summary = || MetricBuilder::new(&self.set).with_type(MetricType::Summary);

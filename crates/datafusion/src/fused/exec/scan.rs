@@ -188,7 +188,14 @@ impl Selector for GpuSelector {
             return Ok(Some(selected));
         }
         let only_ready = self.scan.auto.is_some();
-        match self.select_window(row_groups.clone(), only_ready).await {
+        let mut attempts = error::Attempts::default();
+        let selected = loop {
+            let selected = self.select_window(row_groups.clone(), only_ready).await;
+            if !attempts.is_next_useful(&selected) {
+                break selected;
+            }
+        };
+        match selected {
             Ok(selected) => {
                 *self.ahead() = selected.into();
                 Ok(self.take(row_group))

@@ -243,11 +243,9 @@ impl StarTemplate {
         device: &Device,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        let mut bytes = 0;
-        for dimension in &self.dimensions {
-            bytes += dimension.missing_bytes(device, context).await?;
-        }
-        Ok(bytes)
+        let dimensions = self.dimensions.iter();
+        let bytes = dimensions.map(|dimension| dimension.missing_bytes(device, context));
+        Ok(try_join_all(bytes).await?.into_iter().sum())
     }
 
     /// The joins, for `EXPLAIN`.

@@ -1,5 +1,7 @@
 //! Expressions: arithmetic, logic, casts, comparisons, dates, decimals.
 
+use arrow::array::Float64Array;
+
 use super::*;
 
 /// A row group with two columns each of these types.
@@ -546,6 +548,115 @@ pub fn decimals() -> Case {
     Case {
         lookups: vec![],
         name: "decimals".into(),
+        groups,
+        queries,
+    }
+}
+
+/// More columns than a warp has lanes: filters, rows and totals of all of them, and an expression of many.
+pub fn many_columns() -> Case {
+    use Arithmetic::Add;
+    const COLUMNS: usize = 75;
+    let types = [
+        DataType::Int32,
+        DataType::Int64,
+        DataType::Float64,
+        DataType::Decimal128(38, 4),
+        DataType::UInt8,
+    ];
+    // few columns are decoded as a whole: kernel plans have a tile for each
+    let pin = |at: usize| match at % 25 {
+        0 => Encoding::Delta,
+        10 => Encoding::Rle,
+        _ => [Encoding::Ffor, Encoding::Dict, Encoding::Plain][at / 2 % 3],
+    };
+    let group = |len: usize, nulls: Nulls| -> Vec<Input> {
+        let column = |at: usize| {
+            let random = &mut Random::new(at as u64);
+            let values: Vec<i128> = (0..len as u64)
+                .map(|row| i128::from(row / 8 * (at as u64 + 3) % 120 + random.below(7)))
+                .collect();
+            let array = match &types[at % types.len()] {
+                DataType::Float64 => {
+                    let values = values.iter().map(|value| *value as f64 / 4.0);
+                    Arc::new(Float64Array::from_iter_values(values)) as ArrayRef
+                }
+                of => array_of(of, &values),
+            };
+            let nulls = if at.is_multiple_of(2) {
+                nulls
+            } else {
+                Nulls::None
+            };
+            Input {
+                array: with_nulls(&array, nulls, random),
+                pin: Some(pin(at)),
+            }
+        };
+        (0..COLUMNS).map(column).collect()
+    };
+    let groups = vec![group(2100, Nulls::Some), group(1024, Nulls::Vectors)];
+    let less = |at: usize, limit: i128| {
+        let of = Type::of(groups[0][at].array.data_type()).unwrap();
+        compare(Comparison::Less, &column(at), &int(limit, of))
+    };
+    let tests = |limit| {
+        (0..COLUMNS)
+            .filter(|at| at % 5 != 2)
+            .map(move |at| (at, limit))
+    };
+    let all = || (0..COLUMNS).map(column);
+    // with the key and the filter's column, fewer than 32 together
+    let sum = (0..COLUMNS)
+        .filter(|at| at % 5 == 1 || at % 5 == 4)
+        .take(28)
+        .map(|at| cast(&column(at), Type::I64))
+        .reduce(|a, b| compute(Add, &a, &b))
+        .unwrap();
+    let few = Filter::Expr(less(70, 60));
+    let queries = vec![
+        Query {
+            name: "all columns",
+            filter: Filter::Constant(true),
+            output: Output::Rows(all().collect()),
+        },
+        Query {
+            name: "all columns of some rows",
+            filter: few.clone(),
+            output: Output::Rows(all().rev().collect()),
+        },
+        Query {
+            name: "tests of all",
+            filter: Filter::And(
+                tests(125)
+                    .map(|(at, limit)| {
+                        Filter::Expr(Expr::or(vec![less(at, limit), Expr::is_null(column(at))]))
+                    })
+                    .collect(),
+            ),
+            output: Output::Selection,
+        },
+        Query {
+            name: "totals of all",
+            filter: few,
+            output: Output::Aggregates(
+                all()
+                    .flat_map(|of| [Aggregate::Sum(of.clone()), Aggregate::Count(of)])
+                    .collect(),
+            ),
+        },
+        Query {
+            name: "groups of a sum of many",
+            filter: Filter::Expr(less(74, 100)),
+            output: Output::Groups(
+                vec![GroupKey::Value(column(4))],
+                vec![Aggregate::Sum(sum), Aggregate::CountRows],
+            ),
+        },
+    ];
+    Case {
+        lookups: vec![],
+        name: "many columns".into(),
         groups,
         queries,
     }

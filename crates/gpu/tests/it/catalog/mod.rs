@@ -25,6 +25,7 @@ use vectile_pipeline::{
 use crate::samples::{Nulls, Random, Style, VECTOR, array_of, sample, strings, with_nulls};
 use crate::support::Input;
 use encodings::*;
+pub use expressions::many_columns;
 use expressions::*;
 use few::few;
 use stars::stars;

@@ -105,6 +105,11 @@ pub(crate) struct Built {
     pub(crate) stages: Vec<Stage>,
 }
 
+/// True if `cache` has the tables of all `keys`.
+fn are_in(cache: &KeyTableCache, keys: &[TableKey]) -> bool {
+    keys.iter().all(|key| cache.get(key).is_some())
+}
+
 /// Payload of one lookup of a build side.
 #[derive(Clone, Debug)]
 pub(crate) struct BuildLookup {
@@ -285,14 +290,16 @@ impl BuildSide {
     /// The work to build the tables, unless `cache` has all of them: rows of the largest Vectile table that the plan
     /// reads, counted once more for each join in the plan.
     pub(crate) fn builds(&self, cache: Option<&KeyTableCache>) -> Result<Builds> {
-        if let Some(cache) = cache
-            && self.is_in(cache)?
+        let keys = self.table_keys()?;
+        if let (Some(keys), Some(cache)) = (&keys, cache)
+            && are_in(cache, keys)
         {
             return Ok(Builds::default());
         }
         let rows = self.scanned_rows.unwrap_or_default() as u64;
         let rows = rows.saturating_mul(1 + joins_in(&self.plan)?);
-        Ok(Builds::one(rows, self.device_build().is_some()))
+        let is_on_device = self.device_build().is_some();
+        Ok(Builds::one(rows, is_on_device, keys.is_some()))
     }
 
     /// Bytes of the columns from which the device builds the tables, as of planning; 0 if the CPU does.
@@ -306,30 +313,33 @@ impl BuildSide {
         building.map_or_else(Vec::new, |building| building.column_ids())
     }
 
-    /// Bytes of these columns that are not on the device; 0 if the tables are cached.
+    /// Bytes of these columns that are not on the device; 0 if the tables are cached, or if the device cannot build them.
     pub(crate) async fn missing_bytes(
         &self,
         device: &Device,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        match self.device_build() {
-            Some(building) if !self.is_in(&device.key_tables)? => {
-                building.missing_bytes(device, context).await
-            }
-            _ => Ok(0),
+        let keys = self.table_keys()?;
+        if keys.is_some_and(|keys| are_in(&device.key_tables, &keys)) {
+            return Ok(0);
         }
+        match self.device_build() {
+            None => Ok(0),
+            Some(building) => match building.missing_bytes(device, context).await {
+                Err(error) if error::is_unsupported(&error) => Ok(0),
+                bytes => bytes,
+            },
+        }
+    }
+
+    /// The cache keys of all tables; `None` if some cannot be kept.
+    fn table_keys(&self) -> Result<Option<Vec<TableKey>>> {
+        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
+        keys.collect()
     }
 
     fn device_build(&self) -> Option<&Arc<dyn BuildTables>> {
         self.building.as_ref().and_then(|of| of.as_ref().ok())
-    }
-
-    /// True if `cache` has all tables.
-    fn is_in(&self, cache: &KeyTableCache) -> Result<bool> {
-        let keys = self.lookups.iter().map(|lookup| self.table_key(lookup));
-        let keys: Vec<Option<TableKey>> = keys.collect::<Result<_>>()?;
-        let mut keys = keys.iter();
-        Ok(keys.all(|key| key.as_ref().is_some_and(|key| cache.get(key).is_some())))
     }
 
     /// The cache key of a lookup's table; `None` if another run may give another table.

@@ -80,7 +80,14 @@ impl BuildSide {
         }
         let mut has_duplicate_keys = false;
         if let Some(Ok(building)) = &self.building {
-            match building.tables(environment).await {
+            let mut attempts = error::Attempts::default();
+            let built = loop {
+                let built = building.tables(environment).await;
+                if !attempts.is_next_useful(&built) {
+                    break built;
+                }
+            };
+            match built {
                 Ok(Built { tables: None, .. }) if self.may_repeat => {
                     has_duplicate_keys = true;
                     let metrics = environment.metrics;
