@@ -6,7 +6,7 @@
 #[cfg(feature = "gpu")]
 use datafusion::common::exec_datafusion_err;
 use datafusion::common::internal_datafusion_err;
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::DataFusionError;
 
 /// An error of writing a file.
 pub(crate) fn file(error: vectile_file::Error) -> DataFusionError {
@@ -72,7 +72,7 @@ pub(crate) struct Attempts(usize);
 #[cfg(feature = "gpu")]
 impl Attempts {
     /// True if the work that ended so is worth another attempt.
-    pub(crate) fn is_next_useful<T>(&mut self, done: &Result<T>) -> bool {
+    pub(crate) fn is_next_useful<T>(&mut self, done: &Result<T, DataFusionError>) -> bool {
         self.0 += 1;
         self.0 <= MOST_OVERFLOWS && done.as_ref().is_err_and(is_overflow)
     }
