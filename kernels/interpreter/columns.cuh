@@ -457,7 +457,12 @@ DEVICE u32 wide_in_range(const Rows& rows, u32 m, i128 low, i128 high) {
     for (u32 left = m; left; left &= left - 1) {
         const u32 r = __ffs((int)left) - 1;
         const u64 at = rows.first + r * 32;
-        const i128 x = rows.type == T_I128 ? ((const i128*)rows.values)[at] : (i128)((const u64*)rows.values)[at];
+        i128 x;
+        switch (rows.type) {
+        case T_I128: x = ((const i128*)rows.values)[at]; break;
+        case T_U64: x = (i128)((const u64*)rows.values)[at]; break;
+        default: x = (i128)((const i64*)rows.values)[at];
+        }
         mask |= (u32)(x >= low && x <= high) << r;
     }
     return mask;

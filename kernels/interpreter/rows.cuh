@@ -306,10 +306,17 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             continue;
         }
         switch (op) {
-        case R_WRAP:
+        case R_WRAP: {
+            u32 bad = 0;
 #pragma unroll
-            for (u32 k = 0; k < K; k++) x[k] = wrapped(x[k], i.a());
+            for (u32 k = 0; k < K; k++) {
+                x[k] = wrapped(x[k], i.a());
+                // unsigned, this is more than the signed numbers of a narrow program can be
+                if constexpr (!IS_WIDE) bad |= (u32)(i.a() == T_U64 && x[k] < 0) << k;
+            }
+            if (bad & rows.in & valid) overflows(a);
             break;
+        }
         case R_NEGATE: {
             const u64 sign = i.a() ? 1ull << 31 : 1ull << 63;
 #pragma unroll

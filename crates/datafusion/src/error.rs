@@ -62,7 +62,7 @@ pub(crate) fn is_without_compiler(error: &DataFusionError) -> bool {
 
 /// Most times that work is tried again because a number did not fit the interpreter.
 #[cfg(feature = "gpu")]
-const MOST_OVERFLOWS: usize = 4;
+const MOST_OVERFLOWS: usize = 8;
 
 /// Attempts at work on the GPU. After a number that did not fit, another program of the interpreter has more bits.
 #[cfg(feature = "gpu")]

@@ -58,7 +58,7 @@ pub enum Error {
     #[error("not fused: {0}")]
     Unsupported(String),
     /// A number did not fit 64 bits in the interpreter. It has 128 bits for the plan from now on: the query can be tried
-    /// again.
+    /// again, by another [`Execution`](crate::Execution).
     #[error("not fused: numbers of more than 64 bits in the interpreter")]
     Overflow,
     /// An invariant of Vectile does not hold; the text says which. No query, data or device is to blame.

@@ -400,7 +400,7 @@ impl Execution {
             _ => true,
         };
         if !loaded.layout.arguments.iter().all(fits) {
-            loaded = self.engine.widen_program(&planned.plan, &loaded)?;
+            loaded = self.engine.wide_program(&planned.plan, &loaded)?;
         }
         if let Some(program) = &loaded.program {
             program.warps_beside(planned.bindings.block_bytes)?;

@@ -242,11 +242,8 @@ impl Execution {
 
     /// Makes the program of a plan a wide one from now on: a number did not fit 64 bits.
     fn overflow(&self, prepared: &Prepared) -> Error {
-        match self.engine.widen_program(&prepared.plan, &prepared.loaded) {
-            // if there is none, another kernel is chosen next time
-            Ok(_) | Err(Error::Unsupported(_)) => Error::Overflow,
-            Err(error) => error,
-        }
+        let widened = self.engine.widen_program(&prepared.plan, &prepared.loaded);
+        widened.err().unwrap_or(Error::Overflow)
     }
 
     /// The words of a key table on the device, whose memory is added to `held`.

@@ -611,12 +611,17 @@ impl Engine {
         self.health.watch(load).is_ok()
     }
 
-    /// Makes the program of a plan, which the interpreter runs, a wide one from now on: some number does not fit 64 bits.
+    /// The interpreter, which is loaded, with the wide program of a plan: some constants do not fit 64 bits.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if only a generated kernel can run the plan.
-    pub(crate) fn widen_program(&self, plan: &KernelPlan, loaded: &Loaded) -> Result<Arc<Loaded>> {
+    pub(crate) fn wide_program(&self, plan: &KernelPlan, loaded: &Loaded) -> Result<Arc<Loaded>> {
+        self.kernels.wide(plan, &loaded.kernel)
+    }
+
+    /// Has a plan run by its wide program from now on, or by a generated kernel: some number did not fit 64 bits.
+    pub(crate) fn widen_program(&self, plan: &KernelPlan, loaded: &Loaded) -> Result<()> {
         self.kernels.widen(plan, &loaded.kernel)
     }
 

@@ -150,6 +150,7 @@ enum Known<T: ?Sized> {
 pub(crate) struct Kernels {
     loaded: Mutex<Cache>,
     programs: Mutex<Cache>,
+    wide_programs: Mutex<Cache>,
     most: usize,
     fixed: Mutex<HashMap<FixedKernel, KernelSlot<dyn Kernel>>>,
 }
@@ -166,6 +167,7 @@ impl Default for Kernels {
         Self {
             loaded: Mutex::default(),
             programs: Mutex::default(),
+            wide_programs: Mutex::default(),
             most: MOST_KERNELS,
             fixed: Mutex::default(),
         }
@@ -199,6 +201,27 @@ fn filled<T: ?Sized>(slot: &mut Known<T>, make: impl FnOnce() -> Result<Arc<T>>)
         Err(_) => {}
     }
     kernel
+}
+
+/// The interpreter, which is this kernel, with the program of a slot, which `make` assembles if there is none. A refusal is
+/// kept, too.
+fn program(
+    slot: &mut Known<Loaded>,
+    kernel: &Arc<dyn Kernel>,
+    make: impl FnOnce() -> Result<(Program, Layout)>,
+) -> Result<Arc<Loaded>> {
+    match &*slot {
+        Known::Loaded(known) => return Ok(Arc::clone(known)),
+        Known::Failed(reason) => return Err(Error::Unsupported(reason.clone())),
+        Known::Nothing | Known::Missing(..) => {}
+    }
+    let assembled = make();
+    if let Err(Error::Unsupported(reason)) = &assembled {
+        *slot = Known::Failed(reason.clone());
+    }
+    let loaded = Arc::new(Loaded::program(Arc::clone(kernel), assembled?));
+    *slot = Known::Loaded(Arc::clone(&loaded));
+    Ok(loaded)
 }
 
 impl Kernels {
@@ -250,36 +273,29 @@ impl Kernels {
         let (slot, _) = lock(&self.programs).slot(plan, self.most);
         // before the slot is locked: this may take long, and others may not wait
         let kernel = self.fixed(FixedKernel::Interpret, driver, may_compile)?;
-        let mut slot = lock(&slot);
-        match &*slot {
-            Known::Loaded(known) => return Ok(Arc::clone(known)),
-            Known::Failed(reason) => return Err(Error::Unsupported(reason.clone())),
-            Known::Nothing | Known::Missing(..) => {}
-        }
-        let assembled = assemble(plan, false);
-        if let Err(Error::Unsupported(reason)) = &assembled {
-            *slot = Known::Failed(reason.clone());
-        }
-        let loaded = Arc::new(Loaded::program(kernel, assembled?));
-        *slot = Known::Loaded(Arc::clone(&loaded));
-        Ok(loaded)
+        program(&mut lock(&slot), &kernel, || assemble(plan, false))
     }
 
-    /// Makes the program of a plan a wide one from now on. Returns the interpreter with it.
+    /// The interpreter, which is this kernel, with the wide program of a plan.
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if only a generated kernel can run the plan.
-    pub fn widen(&self, plan: &KernelPlan, kernel: &Arc<dyn Kernel>) -> Result<Arc<Loaded>> {
+    pub fn wide(&self, plan: &KernelPlan, kernel: &Arc<dyn Kernel>) -> Result<Arc<Loaded>> {
+        let (slot, _) = lock(&self.wide_programs).slot(plan, self.most);
+        program(&mut lock(&slot), kernel, || assemble(plan, true))
+    }
+
+    /// Has a plan run by its wide program from now on; by a generated kernel if it has none.
+    pub fn widen(&self, plan: &KernelPlan, kernel: &Arc<dyn Kernel>) -> Result<()> {
+        let wide = self.wide(plan, kernel);
         let (slot, _) = lock(&self.programs).slot(plan, self.most);
-        let mut slot = lock(&slot);
-        let assembled = assemble(plan, true);
-        if let Err(Error::Unsupported(reason)) = &assembled {
-            *slot = Known::Failed(reason.clone());
-        }
-        let loaded = Arc::new(Loaded::program(Arc::clone(kernel), assembled?));
-        *slot = Known::Loaded(Arc::clone(&loaded));
-        Ok(loaded)
+        *lock(&slot) = match wide {
+            Ok(wide) => Known::Loaded(wide),
+            Err(Error::Unsupported(reason)) => Known::Failed(reason),
+            Err(error) => return Err(error),
+        };
+        Ok(())
     }
 
     /// A kernel that no plan describes.

@@ -79,17 +79,21 @@ impl<O: Operation> FusedRun<O> {
     /// Returns a stream of the rows, or of the CPU plan if the GPU does not run the query.
     pub(super) async fn rows(self) -> Result<SendableRecordBatchStream> {
         let metrics = GpuMetrics::new(&self.metrics, 0);
-        let begun = Instant::now();
+        let mut begun = Instant::now();
         let query = self.plan.auto.as_ref().map(|_| self.plan.identity());
         let query = query.unwrap_or_default();
         let mut work = None;
         let answer = async {
             let mut attempts = error::Attempts::default();
+            let mut plan = Arc::clone(&self.plan);
             let answer = loop {
-                let answer = self.answer(&query, &mut work, &metrics).await;
+                begun = Instant::now();
+                let run = Self::new(Arc::clone(&plan), &self.metrics, Arc::clone(&self.context));
+                let answer = run.answer(&query, &mut work, &metrics).await;
                 if !attempts.is_next_useful(&answer) {
                     break answer;
                 }
+                plan = Arc::new(plan.fresh()?);
             };
             let mut answer = match answer? {
                 Ok(answer) => answer,

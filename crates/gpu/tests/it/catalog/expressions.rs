@@ -553,6 +553,70 @@ pub fn decimals() -> Case {
     }
 }
 
+/// Signed numbers whose bounds by their packing exceed 64 bits, beside negative ones that are not packed; and small
+/// unsigned numbers whose differences wrap.
+pub fn around_64_bits() -> Case {
+    let (signed, unsigned) = (DataType::Int64, DataType::UInt64);
+    let group = |start: i128, step: i128, pin: Encoding| -> Vec<Input> {
+        let values: Vec<i128> = (0..1500).map(|row| start + row % 700 * step).collect();
+        let random = &mut Random::new(3);
+        let small = |random: &mut Random| -> Vec<i128> {
+            (0..1500).map(|_| i128::from(random.below(9))).collect()
+        };
+        let [a, b] = [small(random), small(random)];
+        let columns = [(&signed, values), (&unsigned, a), (&unsigned, b)];
+        let columns = columns.into_iter().enumerate();
+        let input = |(at, (of, values)): (usize, (&DataType, Vec<i128>))| Input {
+            array: with_nulls(&array_of(of, &values), Nulls::Some, random),
+            pin: (at == 0).then_some(pin),
+        };
+        columns.map(input).collect()
+    };
+    let difference = compute(Arithmetic::Subtract, &column(1), &column(2));
+    let wide = cast(&difference, Type::F64);
+    let seventh = compute(Arithmetic::Divide, &difference, &int(7, Type::U64));
+    let is_large = compare(Comparison::Greater, &difference, &int(5, Type::U64));
+    let limits = [-1_000_000, -1, 0, 5, 100, 1 << 62];
+    let range = |low: Option<i128>, high: Option<i128>| {
+        let bound = |of: Option<i128>| match of {
+            Some(value) => Bound::Included(array_of(&signed, &[value])),
+            None => Bound::Unbounded,
+        };
+        let (low, high) = (bound(low), bound(high));
+        let negated = false;
+        Filter::Column(0, Predicate::Range { low, high, negated })
+    };
+    let tested = |filter| Query {
+        name: "range",
+        filter,
+        output: Output::Selection,
+    };
+    let below = limits.map(|limit| tested(range(None, Some(limit))));
+    let above = limits.map(|limit| tested(range(Some(limit), None)));
+    let mut queries: Vec<Query> = below.into_iter().chain(above).collect();
+    queries.push(tested(Filter::Expr(is_large.clone())));
+    queries.push(every_row("differences", vec![wide, seventh.clone()]));
+    queries.push(Query {
+        name: "totals of differences",
+        filter: Filter::Expr(is_large),
+        output: Output::Aggregates(vec![
+            Aggregate::Sum(difference.clone()),
+            Aggregate::Min(difference.clone()),
+            Aggregate::Max(difference),
+            Aggregate::Sum(seventh),
+        ]),
+    });
+    Case {
+        lookups: vec![],
+        name: "arithmetic around 64 bits".into(),
+        groups: vec![
+            group(100, (1 << 62) / 600, Encoding::Ffor),
+            group(-900_000, 1500, Encoding::Plain),
+        ],
+        queries,
+    }
+}
+
 /// More columns than a warp has lanes: filters, rows and totals of all of them, and an expression of many.
 pub fn many_columns() -> Case {
     use Arithmetic::Add;

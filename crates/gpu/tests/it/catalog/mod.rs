@@ -79,6 +79,7 @@ fn all() -> Vec<Case> {
     cases.push(texts());
     cases.push(text_keys());
     cases.extend(arithmetic());
+    cases.push(around_64_bits());
     cases.push(floats());
     cases.push(logic());
     cases.push(casts());
