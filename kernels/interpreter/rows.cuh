@@ -312,7 +312,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             for (u32 k = 0; k < K; k++) {
                 x[k] = wrapped(x[k], i.a());
                 // unsigned, this is more than the signed numbers of a narrow program can be
-                if constexpr (!IS_WIDE) bad |= (u32)(i.a() == T_U64 && x[k] < 0) << k;
+                if constexpr (sizeof(X) == sizeof(i64)) bad |= (u32)(i.a() == T_U64 && x[k] < 0) << k;
             }
             if (bad & rows.in & valid) overflows(a);
             break;
