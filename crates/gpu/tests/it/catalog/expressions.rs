@@ -594,7 +594,10 @@ pub fn around_64_bits() -> Case {
     let above = limits.map(|limit| tested(range(Some(limit), None)));
     let mut queries: Vec<Query> = below.into_iter().chain(above).collect();
     queries.push(tested(Filter::Expr(is_large.clone())));
-    queries.push(every_row("differences", vec![difference.clone(), seventh.clone()]));
+    queries.push(every_row(
+        "differences",
+        vec![difference.clone(), seventh.clone()],
+    ));
     queries.push(Query {
         name: "totals of differences",
         filter: Filter::Expr(is_large),
