@@ -53,9 +53,10 @@ pub(crate) struct Missing {
 /// Build sides whose tables are to be built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Builds {
+    /// Their number.
+    pub(crate) count: u64,
     /// Those whose tables are kept for later queries.
     pub(crate) kept: u64,
-    pub(crate) count: u64,
     /// Rows that the CPU reads for them.
     pub(crate) rows: u64,
     /// Rows that the device reads for them.
@@ -285,7 +286,7 @@ struct QueryTimes {
     interpreted: Option<Duration>,
     /// Runs on the CPU since the last one on the GPU.
     on_cpu: usize,
-    /// Runs on the CPU while no generated kernel was known to be slower.
+    /// As `on_cpu`, but not ended by forgetting: runs that a generated kernel may have made faster.
     runs: usize,
     /// How often the device was opened for it since it ran on the CPU.
     opened: usize,
@@ -414,10 +415,11 @@ impl Costs {
     pub(crate) fn add_gpu(&self, query: &str, kernels: Kernels, took: Duration) {
         self.note(query, |known| {
             match kernels {
-                Kernels::Generated => (known.generated, known.runs) = (Some(took), 0),
+                Kernels::Generated => known.generated = Some(took),
                 Kernels::Interpreted => known.interpreted = Some(took),
             }
-            known.on_cpu = 0;
+            // a kernel that does not compile would otherwise be tried again each time
+            (known.on_cpu, known.runs) = (0, 0);
         });
     }
 
@@ -941,7 +943,7 @@ mod tests {
             "nan 1 1\n",
             "1 2\n1 2 3 4",
             "-1 2 3 4\n7 8\n",
-            "1e999 inf 0\n\n \n",
+            "1e999 inf 9 2\n\n \n",
         ] {
             let costs = Costs::default();
             costs.measured().read(text);

@@ -133,7 +133,7 @@ async fn the_gpu_is_not_prepared_for_columns_that_are_read_once() {
         return;
     };
     let sql = "SELECT sum(a) AS s FROM packed WHERE a > 16 AND a < 2990";
-    // the second is not told that the GPU is being prepared
+    // the reason of the second is not that the GPU is being prepared
     for _ in 0..2 {
         let plan = fixture.analyzed(sql).await;
         assert!(plan.contains(" yet: CPU "), "{plan}");

@@ -285,7 +285,7 @@ impl<O: Operation> FusedRun<O> {
             may_interpret: has_interpreter && without(MissingKernel::Interpreted).is_none(),
             if_not_compiled: without(MissingKernel::Compiled).or_else(not_ready),
         };
-        // without a kernel that is worth compiling, nobody has compiled one: columns and tables would be of no use
+        // a kernel that is not worth compiling is not there: columns and tables would be of no use
         let may_have_kernel = !has_interpreter || auto.is_worth_compiling(query, cores);
         Ok(match decision {
             Decision {
