@@ -28,6 +28,18 @@ def text(benchmark, query):
     return (FOLDER / benchmark / f"q{query}.sql").read_text().strip().rstrip(";")
 
 
+def texts(options):
+    """The queries by name: `*.sql` in the folder `statements`, or those of a benchmark; of these, `queries`."""
+    if options.statements:
+        files = sorted(pathlib.Path(options.statements).glob("*.sql"))
+        found = {file.stem: file.read_text().strip().rstrip(";") for file in files}
+    elif options.benchmark in QUERIES:
+        found = {name: text(options.benchmark, name) for name in QUERIES[options.benchmark]}
+    else:
+        sys.exit(f"{options.benchmark} needs --statements")
+    return {name: found[name] for name in options.queries.split(",")} if options.queries else found
+
+
 def vectile(program, *arguments, **more):
     """The output of a command, and its log."""
     done = subprocess.run([program, *arguments], capture_output=True, encoding="utf-8", **more)

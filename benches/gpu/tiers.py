@@ -3,10 +3,11 @@
 are generated and compiled first; then warm.
 
     benches/gpu/tiers.py [--vectile target/release/vectile] [--benchmark ssb|tpch|tpcds] [--scale 20] [--data DIR]
-                         [--queries 1.1,2.1] [--mode on|require] [--runs 5] [--kinds interpreted,generated]
+                         [--statements DIR] [--queries 1.1,2.1] [--mode on|require] [--runs 5] [--kinds interpreted,generated]
                          [--cache DIR] [--json FILE]
 
-Tables are generated in DIR if they are not there yet. One process, without kernels on disk, asks every query once to
+Tables are generated in DIR if they are not there yet. Queries are those of `sql-tests`, or the files `*.sql` of
+--statements, which TPC-DS needs. One process, without kernels on disk, asks every query once to
 load columns, and then, for each kind of kernels, once as if it was new (no plan, no key table, no kernel of an earlier
 query) and RUNS times warm. `new` is milliseconds from the statement's text to its last row, `warm` the median of the
 others, `kernel` the time of kernels by the device's clock, `refused` what the interpreter left to generated kernels or
@@ -34,7 +35,7 @@ KINDS = ["interpreted", "generated"]
 
 def asked(options, files, kind, folder):
     """For each query: milliseconds when new, warm, of kernels; a digest of its answer; what was not on the GPU."""
-    texts = {name: sql.text(options.benchmark, name) for name in options.queries}
+    texts = options.texts
     mark = "select 'query {}' as mark;"
     script = "set vectile.keep_plans = false; set vectile.gpu = 'off';" if kind == "off" else (
         f"set vectile.keep_plans = false; set vectile.gpu = '{options.mode}'; set vectile.gpu.kernels = 'interpreted';")
@@ -76,6 +77,7 @@ def main():
     parser.add_argument("--benchmark", default="ssb", choices=["ssb", "tpch", "tpcds"])
     parser.add_argument("--scale", type=float, default=20)
     parser.add_argument("--data")
+    parser.add_argument("--statements", metavar="DIR")
     parser.add_argument("--queries")
     parser.add_argument("--mode", default="on", choices=["on", "require"])
     parser.add_argument("--runs", type=int, default=5)
@@ -84,7 +86,7 @@ def main():
     parser.add_argument("--json")
     options = parser.parse_args()
     options.vectile = str(pathlib.Path(options.vectile).resolve())
-    options.queries = options.queries.split(",") if options.queries else sql.QUERIES[options.benchmark]
+    options.texts = sql.texts(options)
     data = pathlib.Path(options.data or f"target/{options.benchmark}-{options.scale:g}")
     files = sql.generate(options.vectile, options.benchmark, options.scale, data)
     sql.read(files)
@@ -99,7 +101,7 @@ def main():
     print(f"{options.benchmark}, scale {options.scale:g}, {os.cpu_count()} cores, mode {options.mode}; milliseconds\n")
     print(f"{'query':<6}{'cpu':>9}" + "".join(f"{title:>12}" for title in ["interp new", "warm", "kernel", "gen new", "warm", "kernel", "ratio"]))
     ratios, differ = [], []
-    for name in options.queries:
+    for name in options.texts:
         cpu, (one, other) = results["off"][name], (results[kind][name] for kind in KINDS)
         ratio = one["kernel"] / other["kernel"] if one["kernel"] and other["kernel"] else None
         if ratio:
@@ -111,7 +113,7 @@ def main():
         print(line + (f"{ratio:>12.2f}" if ratio else f"{'-':>12}") + ("  differs" if name in differ else ""))
         for reason in dict.fromkeys(one["refused"]):
             print(f"       {reason[:150]}")
-    total = lambda kind, of: sum(results[kind][name][of] or 0 for name in options.queries)
+    total = lambda kind, of: sum(results[kind][name][of] or 0 for name in options.texts)
     print(f"\nsums: cpu {total('off', 'new'):.0f}; " + "; ".join(
         f"{kind}: new {total(kind, 'new'):.0f}, warm {total(kind, 'warm'):.0f}, kernels {total(kind, 'kernel'):.2f}" for kind in KINDS))
     if ratios:

@@ -47,6 +47,14 @@ impl Automaton {
         next.map_or(0, |next| next[usize::from(byte)])
     }
 
+    /// The states that a byte leads to, from each state.
+    fn column(&self, byte: u8) -> Vec<u8> {
+        self.next
+            .iter()
+            .map(|next| next[usize::from(byte)])
+            .collect()
+    }
+
     /// Returns true if strings that end in this state pass.
     pub fn accepts(&self, state: u8) -> bool {
         self.accepts
@@ -105,6 +113,12 @@ impl Automaton {
 
     /// Passes strings whose order relative to `constant` `passes`, byte by byte, as in Arrow.
     pub fn compared(constant: &[u8], passes: impl Fn(Ordering) -> bool) -> Option<Self> {
+        if constant.len() > MOST_EXPLORED {
+            return None;
+        }
+        // Bytes between two bytes of the constant are alike.
+        let letters: BTreeSet<u8> = constant.iter().copied().collect();
+        let firsts = alike(|byte| (letters.range(..byte).count(), letters.contains(&byte)));
         // A state is the number of equal bytes so far, or the order of the first unequal one.
         let step = |state: &Result<usize, Ordering>, byte: u8| {
             let equal = (*state)?;
@@ -114,7 +128,7 @@ impl Automaton {
                 unequal => Err(unequal),
             }
         };
-        Self::build(Ok(0), step, |state| match state {
+        Self::build_alike(firsts, Ok(0), step, |state| match state {
             Ok(equal) => passes(equal.cmp(&constant.len())),
             Err(unequal) => passes(*unequal),
         })
@@ -122,6 +136,11 @@ impl Automaton {
 
     /// Passes the strings between two bounds.
     pub fn range(low: Bound<&[u8]>, high: Bound<&[u8]>) -> Option<Self> {
+        if let (Bound::Included(low), Bound::Included(high)) = (low, high)
+            && low == high
+        {
+            return Self::compared(low, Ordering::is_eq);
+        }
         let above = match low {
             Bound::Unbounded => Self::constant(true),
             Bound::Included(low) => Self::compared(low, Ordering::is_ge)?,
@@ -142,13 +161,15 @@ impl Automaton {
         if rests.len() > MOST_EXPLORED {
             return None;
         }
+        let letters: BTreeSet<u8> = rests.iter().flat_map(|rest| rest.iter().copied()).collect();
+        let firsts = alike(|byte| letters.contains(&byte).then_some(byte));
         let step = |rests: &Vec<&'a [u8]>, byte: u8| {
             let rests = rests.iter();
             rests
                 .filter_map(|rest| rest.strip_prefix(&[byte]))
                 .collect()
         };
-        Self::build(rests.into_iter().collect(), step, |rests| {
+        Self::build_alike(firsts, rests.into_iter().collect(), step, |rests| {
             rests.contains(&[].as_slice())
         })
     }
@@ -173,7 +194,10 @@ impl Automaton {
                 false => (state, most.saturating_add(1)),
             }
         };
-        Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
+        let firsts = alike(|byte| (self.column(byte), begins_character(byte)));
+        Self::build_alike(firsts, (self.start(), 0), step, |(state, _)| {
+            self.accepts(*state)
+        })
     }
 
     /// Passes the UTF-8 strings that pass `self` without their first `most` characters.
@@ -185,7 +209,10 @@ impl Automaton {
                 false => (self.step(state, byte), most.saturating_add(1)),
             }
         };
-        Self::build((self.start(), 0), step, |(state, _)| self.accepts(*state))
+        let firsts = alike(|byte| (self.column(byte), begins_character(byte)));
+        Self::build_alike(firsts, (self.start(), 0), step, |(state, _)| {
+            self.accepts(*state)
+        })
     }
 
     /// Passes the strings that pass a predicate; nulls are not considered. `None` also for null tests and other types.
@@ -226,7 +253,8 @@ impl Automaton {
     }
 
     fn product(&self, other: &Self, accepts: impl Fn(bool, bool) -> bool) -> Option<Self> {
-        Self::build(
+        Self::build_alike(
+            alike(|byte| (self.column(byte), other.column(byte))),
             (self.start(), other.start()),
             |(one, two), byte| (self.step(*one, byte), other.step(*two, byte)),
             |(one, two)| accepts(self.accepts(*one), other.accepts(*two)),
@@ -317,6 +345,12 @@ impl Automaton {
 /// Returns true if a byte of UTF-8 is the first of a character.
 pub(super) fn begins_character(byte: u8) -> bool {
     byte & 0xc0 != 0x80
+}
+
+/// For each byte, the first one with its key: bytes with equal keys lead to the same states.
+pub(super) fn alike<K: Ord>(key: impl Fn(u8) -> K) -> [u8; 256] {
+    let mut firsts = BTreeMap::new();
+    std::array::from_fn(|byte| *firsts.entry(key(byte as u8)).or_insert(byte as u8))
 }
 
 /// The bytes of each string that is not null; `None` for arrays of other types.

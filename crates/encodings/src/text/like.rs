@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::automaton::{Automaton, begins_character};
+use super::automaton::{Automaton, alike, begins_character};
 
 /// The escape character of patterns: the character after it stands for itself.
 const ESCAPE: char = '\\';
@@ -105,8 +105,14 @@ fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
     if read.count() >= Automaton::MOST_STATES {
         return None;
     }
+    let spellings = parts.iter().filter_map(|part| match part {
+        PatternPart::Bytes(spellings) => Some(spellings.iter().flatten().copied()),
+        _ => None,
+    });
+    let spelled: BTreeSet<u8> = spellings.flatten().collect();
+    // Bytes in no spelling differ only in whether they begin a character.
     Automaton::build_alike(
-        alike(&parts),
+        alike(|byte| (spelled.get(&byte), begins_character(byte))),
         settled(&parts, [(0, [].as_slice())].into()),
         |positions, byte| {
             let next = positions.iter().flat_map(|at| after(&parts, *at, byte));
@@ -114,27 +120,6 @@ fn of_parts(parts: Vec<PatternPart>) -> Option<Automaton> {
         },
         |positions| positions.contains(&(all, [].as_slice())),
     )
-}
-
-/// For each byte, the first one that leads to the same positions: bytes in no spelling differ only in whether they begin
-/// a character.
-fn alike(parts: &[PatternPart]) -> [u8; 256] {
-    let mut is_spelled = [false; 256];
-    for part in parts {
-        if let PatternPart::Bytes(spellings) = part {
-            for byte in spellings.iter().flatten() {
-                is_spelled[usize::from(*byte)] = true;
-            }
-        }
-    }
-    let mut firsts = [None; 2];
-    std::array::from_fn(|index| {
-        let byte = index as u8;
-        match is_spelled[index] {
-            true => byte,
-            false => *firsts[usize::from(begins_character(byte))].get_or_insert(byte),
-        }
-    })
 }
 
 /// The positions that a byte leads to from a position.
