@@ -57,6 +57,7 @@ struct Warp {
     u32 v;              // the vector's number there
     u32 direct;         // columns that are read where they are, a bit for the lane of each
     u32 decoded;        // columns that are decoded, likewise
+    u32 in_runs;        // columns of which picked rows are read in their runs, likewise
     u32 about;          // this lane's column: see below
     u64 address;        // of its chunk
     uint4 record, next; // of the vector, and of the warp's next one
@@ -285,6 +286,17 @@ template <u32 K, bool PICKED> struct Batch {
 
     // The entries of a column, which is readable by row, and `start`; arbitrary ones where rows do not count.
     DEVICE void entries(const Args& a, const Warp& w, const Cursor& c, u32 column, About of, u64 start, u64 x[K]) const {
+        if (PICKED && w.in_runs >> column & 1) {
+            Cursor own = c;
+            Rle<Any>::open(own);
+            Rle<Any>::prepare(own, (void*)0);
+#pragma unroll
+            for (u32 k = 0; k < K; k++) {
+                const u32 run = Rle<Any>::run_at(own, row(k) / 32, row(k) % 32);
+                x[k] = start + Rle<Any>::entry_at(own, 0, 0, run, (const void*)0);
+            }
+            return;
+        }
         if (!(w.direct >> column & 1)) {
             const u64* from = of.decoded_at(a);
 #pragma unroll

@@ -2,6 +2,9 @@
 
 // ---- a vector ----
 
+// Whether so few rows are selected that a body picks them, if it may.
+DEVICE bool are_few(u32 m) { return __reduce_add_sync(ALL, (u32)__popc(m)) <= PICKED_ROWS; }
+
 // Runs a body of row instructions for the selected rows. `picks`: few rows may be taken in any order.
 DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) {
     u32 mask = 0;
@@ -20,8 +23,8 @@ DEVICE u32 run_body(const Args& a, Warp& w, u32 pc, u32 end, u32 m, bool picks) 
         }
         return mask;
     }
-    const u32 own = (u32)__popc(m);
-    if (picks && __reduce_add_sync(ALL, own) <= PICKED_ROWS) {
+    if (picks && are_few(m)) {
+        const u32 own = (u32)__popc(m);
         // the selected rows' numbers, lane by lane
         u16* const list = (u16*)tile_at(a) - LIST_BYTES / 2;
         const u32 before = sum_before(own), total = __shfl_sync(ALL, before + own, 31);
@@ -109,6 +112,13 @@ DEVICE bool needs_decoding(const Args& a, const Warp& w, const Instruction& i) {
     return i.op() == V_RANGE ? transform == CODES && i.d() & TEST_BITS : i.d();
 }
 
+// Whether rows of a column can be read in its runs: those of integers or codes.
+DEVICE bool has_readable_runs(const Warp& w, u32 column) {
+    const Cursor c = cursor(w, column);
+    const bool has_runs = __ldg(&c.header()->sequence) == RUNS && !(c.flags & (PATCHED | EXCEPTIONS));
+    return has_runs && transform_of(w, column) <= CODES;
+}
+
 // ---- columns of a row group ----
 
 DEVICE uint4 record_at(const Warp& w, u32 v) {
@@ -135,7 +145,7 @@ DEVICE void look(Warp& w) {
         is_direct = transform >= VALUES || (is_packed && !(flags & (PATCHED | EXCEPTIONS)) && transform != PARTS);
     }
     w.direct = __ballot_sync(ALL, is_direct);
-    w.decoded = 0;
+    w.decoded = w.in_runs = 0;
 }
 
 // ---- vectors ----
@@ -143,12 +153,20 @@ DEVICE void look(Warp& w) {
 DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
     u32 t = 0;
     DYN_SHARED(u8, shared);
+    Instruction next = instruction(a, 0);
 #pragma unroll 1
     for (u32 pc = 0;; pc++) {
-        const Instruction i = instruction(a, pc);
+        const Instruction i = next;
+        // behind the last one is a word of the program's, too
+        next = instruction(a, pc + 1);
         const u32 op = i.op();
         PackedLookup packed{false, 0, 0, (const u32*)0};
-        if (op == V_DECODE || op == V_LENGTHS || ((op == V_RANGE || op == V_FOUND) && needs_decoding(a, w, i))) decode(a, w, i.a());
+        bool decodes = op == V_LENGTHS || ((op == V_RANGE || op == V_FOUND) && needs_decoding(a, w, i));
+        if (op == V_DECODE) {
+            decodes = !i.b() || is_wide(a) || !are_few(m) || !has_readable_runs(w, i.a());
+            if (!decodes) w.in_runs |= 1u << i.a();
+        }
+        if (decodes) decode(a, w, i.a());
         switch (op) {
         case V_END: return;
         case V_ALL: t = ALL; break;
@@ -174,6 +192,7 @@ DEVICE void run_vector(const Args& a, Warp& w, u32 m) {
         case V_LOOP:
             t = run_body(a, w, pc + 1, i.b(), m, i.a());
             pc = i.b() - 1;
+            next = instruction(a, i.b());
             break;
         case V_FILTER:
             m &= t;

@@ -200,9 +200,12 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
     u32 t = 0, valid = ALL;
 #pragma unroll
     for (u32 k = 0; k < K; k++) x[k] = 0;
+    // the next instruction is on its way while one runs
+    Instruction next = instruction(a, pc);
 #pragma unroll 1
     for (; pc < end; pc++) {
-        const Instruction i = instruction(a, pc);
+        const Instruction i = next;
+        next = instruction(a, pc + 1);
         const u32 op = i.op();
         if (op <= R_AVERAGE) {
             X y[K];
@@ -527,6 +530,7 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 rows.in = flag_of(a, begin.c());
                 pc = begin.d();
             }
+            next = instruction(a, pc + 1);
             break;
         }
         case R_ROUND: {

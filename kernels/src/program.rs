@@ -179,7 +179,7 @@ device_enum! {
         Columns = V_COLUMNS,
         /// Has the words of column `a` fetched.
         Fetch = V_FETCH,
-        /// Makes column `a` readable row by row.
+        /// Makes column `a` readable row by row; if `b` is 1 and few rows are left, only those that are picked.
         Decode = V_DECODE,
         /// Runs the instructions of rows up to `b`; few rows are picked if `a` is 1.
         Loop = V_LOOP,

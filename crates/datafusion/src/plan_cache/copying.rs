@@ -38,7 +38,7 @@ use crate::source::VectileSource;
 /// Lists the operators of DataFusion 55.2 that were checked. `LazyMemoryExec` and `RecursiveQueryExec` are excluded
 /// because copies share state. `ScalarSubqueryExec` shares results with expressions above it;
 /// [`subqueries`](super::subqueries) gives copies their own.
-pub(super) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
+pub(crate) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let is_known = plan.is::<AggregateExec>()
         || plan.is::<BoundedWindowAggExec>()
         || plan.is::<CoalescePartitionsExec>()

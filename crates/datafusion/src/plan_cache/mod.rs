@@ -49,7 +49,7 @@ use object_store::ObjectMeta;
 
 use self::cache::CachedPlan;
 pub(crate) use self::cache::{Outlook, PlanCache};
-use self::copying::can_be_copied;
+pub(crate) use self::copying::can_be_copied;
 use self::environment::PlanningEnvironment;
 use self::query::Query;
 use self::sql_query::SqlQuery;

@@ -310,11 +310,11 @@ impl<'a> Assembler<'a> {
         self.words(words.into_iter()) as u16
     }
 
-    /// Makes a column readable row by row.
-    pub fn decode(&mut self, column: usize) -> Result<()> {
+    /// Makes a column readable row by row, for a body that picks rows if few are left, or not.
+    pub fn decode(&mut self, column: usize, may_pick: bool) -> Result<()> {
         let lane = self.lane(column)?;
         if may_be_decoded(self.traits(column)) {
-            self.at_vector(VectorOp::Decode, lane, [0; 3]);
+            self.at_vector(VectorOp::Decode, lane, [may_pick.into(), 0, 0]);
         }
         Ok(())
     }
@@ -400,7 +400,7 @@ impl<'a> Assembler<'a> {
             self.arguments[word as usize] = argument;
         }
         let words = FIXED_ARGUMENTS + self.arguments.len() + self.code.len();
-        if words > PROGRAM_WORDS {
+        if words >= PROGRAM_WORDS {
             return unsupported(format!("a program of {words} words in the interpreter"));
         }
         let program = Program {

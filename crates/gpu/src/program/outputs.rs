@@ -61,7 +61,7 @@ impl<'a> Assembler<'a> {
     fn copied(&mut self, copied: &[(usize, usize)]) -> Result<()> {
         self.take_up(&columns::of_copied(copied))?;
         for (_, column) in copied {
-            self.decode(*column)?;
+            self.decode(*column, false)?;
         }
         let start = self.code.len();
         self.at_vector(VectorOp::Loop, 0, [0; 3]);

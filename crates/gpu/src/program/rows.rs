@@ -45,7 +45,7 @@ impl<'a> Assembler<'a> {
                 .map(|table| this.plan.tables[*table].column);
             let read: Vec<usize> = rows.columns.iter().copied().chain(keys).collect();
             for column in &read {
-                this.decode(*column)?;
+                this.decode(*column, may_pick)?;
             }
             for column in read.iter().chain(&rows.nullable) {
                 this.valid_rows(*column)?;

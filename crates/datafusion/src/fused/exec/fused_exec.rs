@@ -113,7 +113,7 @@ impl<O: Operation> FusedNode for FusedExec<O> {
         other: OtherExpr<'_>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let mut plan = self.plan.with_children(children)?;
-        plan.cpu.plan = cpu;
+        plan.cpu = plan.cpu.of(cpu);
         Ok(Arc::new(self.with_plan(plan.with_exprs(other)?)))
     }
 }

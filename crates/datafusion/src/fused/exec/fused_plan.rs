@@ -150,6 +150,9 @@ impl<O: Operation> FusedPlan<O> {
             true => f.write_str("CPU")?,
             false => write!(f, "{}", self.gpu)?,
         }
+        if let Some(note) = self.input.source.gpu_note().filter(|_| self.is_on_cpu) {
+            write!(f, ", not_on_gpu={}", note.reason)?;
+        }
         match &self.auto {
             Some(auto) => write!(f, ", expected=[{}]", auto.expected),
             None => Ok(()),

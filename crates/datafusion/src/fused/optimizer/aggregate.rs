@@ -13,7 +13,7 @@ use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext
 use vectile_pipeline::Output;
 
 use super::fusing::{Fused, Fusing, Joins};
-use super::relation::{FusedParts, FusionTarget};
+use super::relation::{FusedParts, FusionTarget, check_size};
 use crate::fused::cost_model::Work;
 use crate::fused::exec::fused_aggregate::Aggregation;
 use crate::fused::exec::grouping_sets::GroupingSets;
@@ -82,7 +82,13 @@ impl FusionTarget for GroupTarget<'_> {
             true => selectivity(self.aggregate, &relation.config)?,
             false => 0.0,
         };
-        Ok(Some(Work { passing, ..work }))
+        let may_be_program =
+            check_values(self.aggregate, relation).and_then(|()| check_size(relation));
+        Ok(Some(Work {
+            passing,
+            is_for_operators: may_be_program.is_err(),
+            ..work
+        }))
     }
 }
 

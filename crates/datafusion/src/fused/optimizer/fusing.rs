@@ -4,13 +4,15 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, internal_datafusion_err, plan_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 
+use super::FusePrograms;
+use super::share::share_aggregates;
 use crate::error;
 use crate::fused::background::SessionEnd;
 use crate::fused::cost_model::{Missing, Work};
@@ -25,6 +27,7 @@ use crate::fused::exec::prewarm::PrewarmCandidate;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::pattern::aggregates::Aggregates;
+use crate::fused::pattern::reduction::reduce_groups;
 use crate::options::{FuseMode, GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::source::{GpuNote, VectileSource, scan_of};
@@ -97,6 +100,36 @@ impl<'a> Fusing<'a> {
         })
     }
 
+    /// What is left to the CPU, for programs; `None` if those are switched off, or everything has to be on the GPU.
+    pub(super) fn for_programs(
+        gpu: &'a Gpu,
+        session: SessionEnd,
+        later: &'a Arc<[Rule]>,
+        config: &ConfigOptions,
+    ) -> Option<Self> {
+        let mut options = VectileOptions::of(config);
+        let is_required = options.gpu == GpuMode::Require;
+        options.gpu = GpuMode::Off;
+        let is_off = options.fuse == FuseMode::Off || is_required;
+        (!is_off).then(|| Self {
+            gpu,
+            session,
+            options,
+            cores: config.execution.target_partitions,
+            joins: Joins::All,
+            is_on_cpu: true,
+            later,
+            is_opened: false,
+            waiting: RefCell::default(),
+        })
+    }
+
+    /// Fuses the aggregates of a plan that runs on the CPU as a whole.
+    pub(super) fn programs(&self, plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = share_aggregates(reduce_groups(plan)?)?;
+        self.operators(plan).data()
+    }
+
     /// Fuses the aggregates and joins of `plan` where possible.
     pub(super) fn operators(
         &self,
@@ -110,6 +143,11 @@ impl<'a> Fusing<'a> {
         plan: Arc<dyn ExecutionPlan>,
         parent: ParentContext<'_>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        if as_fused(&plan).is_some() {
+            // of a kernel, which reads the plans of its build sides
+            let build_sides = self.lenient(Joins::Large);
+            return plan.map_children(|child| stack::grown(|| build_sides.operators(child)));
+        }
         let mut reason = parent.reason.cloned();
         let mut is_for_cpu = parent.is_for_cpu;
         if let Some(aggregates) = Aggregates::of(&plan) {
@@ -255,11 +293,20 @@ impl<'a> Fusing<'a> {
     pub(super) fn cpu_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<CpuPlan, FallbackReason> {
         match reads_work_table(&plan) {
             true => Err(FallbackReason::WorkTable),
-            false => Ok(CpuPlan {
-                plan,
-                rules: Arc::clone(self.later),
-            }),
+            false if self.is_on_cpu => Ok(CpuPlan::new(plan, Arc::clone(self.later))),
+            false => Ok(CpuPlan::new(plan, self.later_of_programs())),
         }
+    }
+
+    /// The rules for what a kernel leaves to the CPU.
+    fn later_of_programs(&self) -> Arc<[Rule]> {
+        let programs: Rule = Arc::new(FusePrograms {
+            gpu: self.gpu.clone(),
+            session: self.session.clone(),
+            later: Arc::clone(self.later),
+        });
+        let later = self.later.iter().cloned();
+        std::iter::once(programs).chain(later).collect()
     }
 
     /// The settings for plans whose scans need not be on the GPU.

@@ -46,7 +46,12 @@ impl FusionTarget for RowTarget<'_> {
 
     fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason> {
         let returned = output_bytes(self.0, &relation.config)?;
-        Ok(Some(Work { returned, ..work }))
+        Ok(Some(Work {
+            returned,
+            // programs put out no rows
+            is_for_operators: true,
+            ..work
+        }))
     }
 }
 

@@ -41,7 +41,8 @@ use crate::pushdown::Rule;
 /// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
 ///
 /// Runs before the rules about joins, filters, distribution and order, which see only the build sides of fused nodes.
-/// If the CPU has to take over, they and all later rules are applied to the original plan.
+/// Programs on the CPU run what is not on the GPU. If the CPU has to take over from a kernel, the same goes for its part of
+/// the plan, to which all later rules are applied then.
 #[derive(Debug)]
 struct FuseGpuAggregates {
     gpu: Gpu,
@@ -49,6 +50,14 @@ struct FuseGpuAggregates {
     later: Arc<[Rule]>,
     /// Held here and not by a later rule: plans hold the later rules, and tasks that end with the session hold plans.
     session: Session,
+}
+
+/// Fuses aggregates for programs, in a plan that a kernel has left to the CPU.
+#[derive(Debug)]
+struct FusePrograms {
+    gpu: Gpu,
+    later: Arc<[Rule]>,
+    session: SessionEnd,
 }
 
 /// Moves filters and projections of scans to the GPU. Runs late, when they are known.
@@ -105,11 +114,23 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         };
         // It shows which groups the query needs, and depends on no earlier rule.
         let plan = LimitedDistinctAggregation::new().optimize(plan, config)?;
-        let plan = match fusing.is_on_cpu {
-            true => share_aggregates(reduce_groups(plan)?)?,
-            false => plan,
+        if fusing.is_on_cpu {
+            return fusing.programs(plan);
+        }
+        let programs = Fusing::for_programs(&self.gpu, self.session.end(), &self.later, config);
+        let plan = match fusing.options.gpu {
+            // programs may run all of it
+            GpuMode::Auto if programs.is_some() => share_aggregates(reduce_groups(plan)?)?,
+            _ => plan,
         };
         let plan = fusing.operators(plan)?.data;
+        let plan = match programs {
+            Some(programs) if plan.exists(|node| Ok(as_fused(node).is_some()))? => {
+                programs.operators(plan)?.data
+            }
+            Some(programs) => programs.programs(plan)?,
+            None => plan,
+        };
         // These nodes are in no plan, so that the optimizer does not reach what is below them.
         let waiting = fusing.waiting.into_inner().into_iter();
         let waiting = waiting.filter_map(|PrewarmCandidate { node, reason }| {
@@ -126,6 +147,27 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
 
     fn name(&self) -> &str {
         AGGREGATES[0]
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl PhysicalOptimizerRule for FusePrograms {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match Fusing::for_programs(&self.gpu, self.session.clone(), &self.later, config) {
+            Some(fusing) => fusing.programs(plan),
+            None => Ok(plan),
+        }
+    }
+
+    fn name(&self) -> &str {
+        "FusePrograms"
     }
 
     fn schema_check(&self) -> bool {

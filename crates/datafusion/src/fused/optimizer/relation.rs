@@ -197,7 +197,7 @@ const ROWS_PER_BUILD_ROW: usize = 2;
 
 /// An error unless a program for `relation` is expected to be faster than DataFusion's operators: it makes tables of all
 /// rows of build sides, where dynamic filters may leave few.
-fn check_size(relation: &Relation) -> Result<(), FallbackReason> {
+pub(super) fn check_size(relation: &Relation) -> Result<(), FallbackReason> {
     let rows = num_rows(&relation.config).unwrap_or(0);
     let (mut all, mut build_rows) = (rows, 0usize);
     for join in &relation.joins {

@@ -113,11 +113,8 @@ impl BuildSide {
         let has_null = Arc::new(AtomicBool::new(false));
         let mut this = self.clone();
         if !self.rules.is_empty() {
-            let cpu = CpuPlan {
-                plan: Arc::clone(&self.plan),
-                rules: Arc::clone(&self.rules),
-            };
-            this.plan = cpu.optimized(context.session_config().options())?;
+            let cpu = CpuPlan::new(Arc::clone(&self.plan), Arc::clone(&self.rules));
+            this.plan = cpu.optimized(context.session_config().options(), true)?;
         }
         let partitions = 0..this.plan.output_partitioning().partition_count();
         let tasks = partitions.map(|partition| {
