@@ -84,9 +84,13 @@ impl FusionTarget for GroupTarget<'_> {
         };
         let may_be_program =
             check_values(self.aggregate, relation).and_then(|()| check_size(relation));
+        // only the chunks show if text has a dictionary
+        let schema = self.aggregate.input_schema();
+        let mut keys = self.aggregate.group_expr().expr().iter();
+        let has_text = keys.any(|(key, _)| key.data_type(&schema).is_ok_and(|of| is_text(&of)));
         Ok(Some(Work {
             passing,
-            is_for_operators: may_be_program.is_err(),
+            is_for_operators: has_text || may_be_program.is_err(),
             ..work
         }))
     }
