@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use datafusion::common::Result;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::config::ConfigOptions;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -12,6 +12,7 @@ use super::fused_nodes::as_fused;
 use crate::fresh::fresh;
 use crate::plan_cache::can_be_copied;
 use crate::pushdown::Rule;
+use crate::shared::SharedExec;
 
 /// A plan for the CPU. Rules after the replacement are applied only when it runs, because it is seldom needed.
 #[derive(Clone, Debug)]
@@ -74,9 +75,12 @@ impl CpuPlan {
     }
 }
 
-/// `plan` with the CPU plan of each fused node in its place.
+/// `plan` with the CPU plan of each fused node in its place. Shared plans stay: all their readers have to get the same rows.
 fn without_nodes(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let unfused = plan.transform_down(|mut node| {
+        if node.is::<SharedExec>() {
+            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+        }
         let mut is_fused = false;
         while let Some(cpu) = as_fused(&node).map(|fused| Arc::clone(fused.cpu())) {
             (node, is_fused) = (cpu, true);

@@ -161,7 +161,7 @@ impl<O: Operation> FusedRun<O> {
         work: Option<Work>,
     ) -> Result<SendableRecordBatchStream> {
         let mut config = Arc::clone(self.context.session_config().options());
-        if reason.is_of_cost() {
+        if reason.is_for_cpu() {
             // if this does not pay, neither do filters on the GPU
             let options = &mut Arc::make_mut(&mut config).extensions;
             if let Some(options) = options.get_mut::<VectileOptions>() {

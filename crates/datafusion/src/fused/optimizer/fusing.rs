@@ -298,12 +298,19 @@ impl<'a> Fusing<'a> {
         }
     }
 
+    /// True if groups are reduced and aggregates shared before anything is fused for the GPU: with `auto`, programs may run
+    /// all of it.
+    pub(super) fn is_reduced(&self) -> bool {
+        self.options.gpu == GpuMode::Auto
+    }
+
     /// The rules for what a kernel leaves to the CPU.
     fn later_of_programs(&self) -> Arc<[Rule]> {
         let programs: Rule = Arc::new(FusePrograms {
             gpu: self.gpu.clone(),
             session: self.session.clone(),
             later: Arc::clone(self.later),
+            is_reduced: self.is_reduced(),
         });
         let later = self.later.iter().cloned();
         std::iter::once(programs).chain(later).collect()

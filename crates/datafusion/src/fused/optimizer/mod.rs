@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::limited_distinct_aggregation::LimitedDistinctAggregation;
 use datafusion::physical_plan::ExecutionPlan;
@@ -58,6 +58,8 @@ struct FusePrograms {
     gpu: Gpu,
     later: Arc<[Rule]>,
     session: SessionEnd,
+    /// True if groups have been reduced and aggregates shared before.
+    is_reduced: bool,
 }
 
 /// Moves filters and projections of scans to the GPU. Runs late, when they are known.
@@ -118,17 +120,13 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
             return fusing.programs(plan);
         }
         let programs = Fusing::for_programs(&self.gpu, self.session.end(), &self.later, config);
-        let plan = match fusing.options.gpu {
-            // programs may run all of it
-            GpuMode::Auto if programs.is_some() => share_aggregates(reduce_groups(plan)?)?,
-            _ => plan,
+        let plan = match programs.is_some() && fusing.is_reduced() {
+            true => share_aggregates(reduce_groups(plan)?)?,
+            false => plan,
         };
         let plan = fusing.operators(plan)?.data;
         let plan = match programs {
-            Some(programs) if plan.exists(|node| Ok(as_fused(node).is_some()))? => {
-                programs.operators(plan)?.data
-            }
-            Some(programs) => programs.programs(plan)?,
+            Some(programs) => programs.operators(plan)?.data,
             None => plan,
         };
         // These nodes are in no plan, so that the optimizer does not reach what is below them.
@@ -161,6 +159,7 @@ impl PhysicalOptimizerRule for FusePrograms {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match Fusing::for_programs(&self.gpu, self.session.clone(), &self.later, config) {
+            Some(fusing) if self.is_reduced => fusing.operators(plan).data(),
             Some(fusing) => fusing.programs(plan),
             None => Ok(plan),
         }

@@ -28,10 +28,13 @@ impl EqualAggregates {
     }
 }
 
-/// Makes equal aggregates of `plan` run once.
+/// Makes equal aggregates of `plan` run once, but for those in plans that are shared.
 pub(super) fn share_aggregates(plan: Plan) -> Result<Plan> {
     let (mut aggregates, mut is_recursive) = (Vec::new(), false);
     plan.apply(|node| {
+        if node.is::<SharedExec>() {
+            return Ok(TreeNodeRecursion::Jump);
+        }
         // its state is reset for each step
         is_recursive |= node.is::<RecursiveQueryExec>();
         aggregates.extend(is_aggregate(node).then(|| Arc::clone(node)));
@@ -45,6 +48,9 @@ pub(super) fn share_aggregates(plan: Plan) -> Result<Plan> {
         return Ok(plan);
     }
     plan.apply(|node| {
+        if node.is::<SharedExec>() {
+            return Ok(TreeNodeRecursion::Jump);
+        }
         Ok(match equal.iter_mut().find(|of| of.contains(node)) {
             Some(of) => {
                 of.places += 1;
@@ -58,6 +64,9 @@ pub(super) fn share_aggregates(plan: Plan) -> Result<Plan> {
     let states = states.map(|(of, number)| Arc::new(SharedState::new(number, of.places)));
     let states: Vec<Arc<SharedState>> = states.collect();
     let shared = plan.transform_down(|node| {
+        if node.is::<SharedExec>() {
+            return Ok(Transformed::new(node, false, TreeNodeRecursion::Jump));
+        }
         let mut of_node = equal.iter().zip(&states);
         Ok(match of_node.find(|(of, _)| of.contains(&node)) {
             Some((_, state)) => {
