@@ -23,10 +23,10 @@ use vectile_scan::ContainerFormat;
 
 use crate::container::{ContainerFileFormatFactory, FORMATS, file_type};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
-#[cfg(feature = "gpu")]
 use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
+#[cfg(feature = "gpu")]
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown, sanity, windows};
@@ -84,7 +84,7 @@ fn insert_machine_rules(rules: &mut Vec<Rule>) -> Outlook {
 /// Adds the rules for `gpu`.
 #[cfg(feature = "gpu")]
 fn insert_gpu_rules(rules: &mut Vec<Rule>, gpu: Gpu) -> Outlook {
-    insert_rules(rules, gpu.clone());
+    insert_rules(rules, gpu.clone(), plan_cache::can_be_copied);
     Box::new(move || gpu.outlook())
 }
 

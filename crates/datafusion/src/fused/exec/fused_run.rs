@@ -168,7 +168,7 @@ impl<O: Operation> FusedRun<O> {
                 options.gpu = GpuMode::Off;
             }
         }
-        let rows = self.plan.cpu.optimized(&config, !reason.is_for_cpu())?;
+        let rows = self.plan.cpu.optimized(&config, reason.is_for_cpu())?;
         let begun = Instant::now();
         let rows = rows.execute(0, Arc::clone(&self.context))?;
         let Some(auto) = self.plan.auto.clone() else {

@@ -11,14 +11,13 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 
-use super::FusePrograms;
 use super::share::share_aggregates;
 use crate::error;
 use crate::fused::background::SessionEnd;
 use crate::fused::cost_model::{Missing, Work};
 use crate::fused::device::Gpu;
 use crate::fused::exec::auto::Auto;
-use crate::fused::exec::cpu_fallback::CpuPlan;
+use crate::fused::exec::cpu_fallback::{CanBeCopied, CpuPlan};
 use crate::fused::exec::fused_exec::FusedExec;
 use crate::fused::exec::fused_nodes::as_fused;
 use crate::fused::exec::fused_plan::FusedPlan;
@@ -65,6 +64,9 @@ pub(super) struct Fusing<'a> {
     pub(super) is_on_cpu: bool,
     /// The rules that run after this one.
     pub(super) later: &'a Arc<[Rule]>,
+    /// The rules for what a kernel leaves to the CPU.
+    pub(super) left: Arc<[Rule]>,
+    pub(super) can_be_copied: CanBeCopied,
     /// True if an aggregate opens the device once the CPU has answered.
     pub(super) is_opened: bool,
     /// Nodes that could run on the GPU, but are left to the CPU for now.
@@ -95,6 +97,8 @@ impl<'a> Fusing<'a> {
             joins: Joins::All,
             is_on_cpu,
             later,
+            left: Arc::default(),
+            can_be_copied: |_| false,
             is_opened: false,
             waiting: RefCell::default(),
         })
@@ -119,6 +123,8 @@ impl<'a> Fusing<'a> {
             joins: Joins::All,
             is_on_cpu: true,
             later,
+            left: Arc::default(),
+            can_be_copied: |_| false,
             is_opened: false,
             waiting: RefCell::default(),
         })
@@ -291,29 +297,20 @@ impl<'a> Fusing<'a> {
 
     /// The plan that the CPU runs instead of a fused one.
     pub(super) fn cpu_plan(&self, plan: Arc<dyn ExecutionPlan>) -> Result<CpuPlan, FallbackReason> {
-        match reads_work_table(&plan) {
-            true => Err(FallbackReason::WorkTable),
-            false if self.is_on_cpu => Ok(CpuPlan::new(plan, Arc::clone(self.later))),
-            false => Ok(CpuPlan::new(plan, self.later_of_programs())),
+        if reads_work_table(&plan) {
+            return Err(FallbackReason::WorkTable);
         }
+        let rules = match self.is_on_cpu {
+            true => self.later,
+            false => &self.left,
+        };
+        Ok(CpuPlan::new(plan, Arc::clone(rules), self.can_be_copied))
     }
 
     /// True if groups are reduced and aggregates shared before anything is fused for the GPU: with `auto`, programs may run
     /// all of it.
     pub(super) fn is_reduced(&self) -> bool {
         self.options.gpu == GpuMode::Auto
-    }
-
-    /// The rules for what a kernel leaves to the CPU.
-    fn later_of_programs(&self) -> Arc<[Rule]> {
-        let programs: Rule = Arc::new(FusePrograms {
-            gpu: self.gpu.clone(),
-            session: self.session.clone(),
-            later: Arc::clone(self.later),
-            is_reduced: self.is_reduced(),
-        });
-        let later = self.later.iter().cloned();
-        std::iter::once(programs).chain(later).collect()
     }
 
     /// The settings for plans whose scans need not be on the GPU.
@@ -326,6 +323,7 @@ impl<'a> Fusing<'a> {
             options,
             joins,
             session: self.session.clone(),
+            left: Arc::clone(&self.left),
             waiting: RefCell::default(),
             ..*self
         }

@@ -18,6 +18,7 @@ mod relation;
 mod scan;
 mod share;
 
+use std::iter;
 use std::sync::Arc;
 
 use datafusion::common::Result;
@@ -31,11 +32,13 @@ use self::fusing::Fusing;
 use self::share::share_aggregates;
 use super::background::{Session, SessionEnd};
 use super::device::Gpu;
-use super::exec::fused_nodes::as_fused;
+use super::exec::cpu_fallback::CanBeCopied;
+use super::exec::fused_nodes::{as_fused, without_nodes};
 use super::exec::prewarm::{PrewarmCandidate, PrewarmExec};
 use super::pattern::reduction::reduce_groups;
+use crate::fresh::fresh;
 use crate::nullable;
-use crate::options::GpuMode;
+use crate::options::{GpuMode, VectileOptions};
 use crate::pushdown::Rule;
 
 /// Fuses aggregates and joins, with the scans below them, into nodes for the GPU.
@@ -48,11 +51,13 @@ struct FuseGpuAggregates {
     gpu: Gpu,
     /// The rules that run after it.
     later: Arc<[Rule]>,
+    can_be_copied: CanBeCopied,
     /// Held here and not by a later rule: plans hold the later rules, and tasks that end with the session hold plans.
     session: Session,
 }
 
-/// Fuses aggregates for programs, in a plan that a kernel has left to the CPU.
+/// Fuses aggregates for programs, in a plan that a kernel has left to the CPU. If the GPU is switched off, nodes for it are
+/// replaced by their CPU plans.
 #[derive(Debug)]
 struct FusePrograms {
     gpu: Gpu,
@@ -75,8 +80,9 @@ struct FuseGpuScans {
 const AGGREGATES: [&str; 2] = ["FuseGpuAggregates", nullable::RULE];
 const SCANS: [&str; 2] = ["FuseGpuScans", "EnsureCooperative"];
 
-/// Adds the rules, or replaces those of another GPU.
-pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
+/// Adds the rules, or replaces those of another GPU. Plans that the CPU runs instead of a kernel are kept if they can be
+/// copied.
+pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu, can_be_copied: CanBeCopied) {
     rules.retain(|rule| ![AGGREGATES[0], SCANS[0]].contains(&rule.name()));
     let position_of = |rules: &[Rule], name| rules.iter().position(|rule| rule.name() == name);
     let session = Session::new();
@@ -96,11 +102,26 @@ pub(crate) fn insert_rules(rules: &mut Vec<Rule>, gpu: Gpu) {
             let aggregates = FuseGpuAggregates {
                 later: rules[index..].into(),
                 gpu,
+                can_be_copied,
                 session,
             };
             rules.insert(index, Arc::new(aggregates));
         }
         None => rules.insert(of_scans, Arc::new(scans(Some(session), end))),
+    }
+}
+
+impl FuseGpuAggregates {
+    /// The rules for what a kernel leaves to the CPU.
+    fn left_to_cpu(&self, is_reduced: bool) -> Arc<[Rule]> {
+        let programs: Rule = Arc::new(FusePrograms {
+            gpu: self.gpu.clone(),
+            later: Arc::clone(&self.later),
+            session: self.session.end(),
+            is_reduced,
+        });
+        let later = self.later.iter().cloned();
+        iter::once(programs).chain(later).collect()
     }
 }
 
@@ -111,7 +132,7 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let fusing = Fusing::new(&self.gpu, self.session.end(), &self.later, config);
-        let Some(fusing) = fusing else {
+        let Some(mut fusing) = fusing else {
             return Ok(plan);
         };
         // It shows which groups the query needs, and depends on no earlier rule.
@@ -124,6 +145,8 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
             true => share_aggregates(reduce_groups(plan)?)?,
             false => plan,
         };
+        fusing.can_be_copied = self.can_be_copied;
+        fusing.left = self.left_to_cpu(fusing.is_reduced());
         let plan = fusing.operators(plan)?.data;
         let plan = match programs {
             Some(programs) => programs.operators(plan)?.data,
@@ -158,6 +181,11 @@ impl PhysicalOptimizerRule for FusePrograms {
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let plan = match VectileOptions::of(config).gpu {
+            // their CPU plans may run again
+            GpuMode::Off => fresh(&without_nodes(plan)?)?,
+            _ => plan,
+        };
         match Fusing::for_programs(&self.gpu, self.session.clone(), &self.later, config) {
             Some(fusing) if self.is_reduced => fusing.operators(plan).data(),
             Some(fusing) => fusing.programs(plan),

@@ -113,8 +113,8 @@ impl BuildSide {
         let has_null = Arc::new(AtomicBool::new(false));
         let mut this = self.clone();
         if !self.rules.is_empty() {
-            let cpu = CpuPlan::new(Arc::clone(&self.plan), Arc::clone(&self.rules));
-            this.plan = cpu.optimized(context.session_config().options(), true)?;
+            let cpu = CpuPlan::new(Arc::clone(&self.plan), Arc::clone(&self.rules), |_| false);
+            this.plan = cpu.optimized(context.session_config().options(), false)?;
         }
         let partitions = 0..this.plan.output_partitioning().partition_count();
         let tasks = partitions.map(|partition| {
