@@ -23,10 +23,10 @@ use vectile_scan::ContainerFormat;
 
 use crate::container::{ContainerFileFormatFactory, FORMATS, file_type};
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
+#[cfg(feature = "gpu")]
 use crate::fused::{Gpu, functions, insert_rules};
 use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
-#[cfg(feature = "gpu")]
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
 use crate::{limits, nullable, plan_cache, pushdown, sanity, windows};

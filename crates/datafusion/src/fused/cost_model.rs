@@ -720,6 +720,7 @@ mod tests {
             states: 1,
             passing: 0.02,
             returned: 0,
+            is_for_operators: false,
             strings: 0,
             bytes: 35_000_000 * scale,
         }
