@@ -67,7 +67,12 @@ impl Auto {
             },
             device: true,
         };
-        self.cpu_is_faster(query, self.planned, missing, cores)
+        // A wrong guess would cost the first query more than it takes: an aggregate may have a program.
+        let work = Work {
+            is_for_operators: self.planned.returned > 0,
+            ..self.planned
+        };
+        self.cpu_is_faster(query, work, missing, cores)
     }
 }
 
