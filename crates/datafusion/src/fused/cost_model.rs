@@ -33,7 +33,7 @@ pub(crate) struct Work {
     pub(crate) bytes: u64,
     /// Bytes of output rows, if it is a join.
     pub(crate) returned: u64,
-    /// True if DataFusion's operators run it on the CPU, and no program.
+    /// True if DataFusion's operators or a scan run it on the CPU, and no program.
     pub(crate) is_for_operators: bool,
     /// Strings of keys without a dictionary, if known. The GPU numbers them after loading.
     pub(crate) strings: u64,
@@ -204,7 +204,7 @@ const PROGRAMS: CpuRates = CpuRates {
     lookup: 1.8e-9,
     state: 1e-9,
 };
-/// DataFusion's operators.
+/// DataFusion's operators, and scans.
 const OPERATORS: CpuRates = CpuRates {
     value: 2e-9,
     lookup: 8e-9,

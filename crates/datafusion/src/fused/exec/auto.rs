@@ -69,7 +69,7 @@ impl Auto {
         };
         // A wrong guess would cost the first query more than it takes: an aggregate may have a program.
         let work = Work {
-            is_for_operators: self.planned.returned > 0,
+            is_for_operators: self.planned.is_for_operators && self.planned.states == 0,
             ..self.planned
         };
         self.cpu_is_faster(query, work, missing, cores)

@@ -8,7 +8,7 @@ use vectile_pipeline::{Filter, Output, Pipeline};
 
 use super::fusing::Fusing;
 use super::relation::{types_of, work};
-use crate::fused::cost_model::Builds;
+use crate::fused::cost_model::{Builds, Work};
 use crate::fused::exec::scan::GpuScan;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::expression::{Lowering, Needs};
@@ -49,7 +49,11 @@ impl Fusing<'_> {
             // Kernels of scans are generated when they are planned, before parameters are known.
             return Err(FallbackReason::Expr(parameter.to_string()));
         }
-        let auto = self.estimated(work(config, columns.len()))?;
+        let work = Work {
+            is_for_operators: true,
+            ..work(config, columns.len())
+        };
+        let auto = self.estimated(work)?;
         if let Some(auto) = &auto
             && self.gpu.opened().is_none()
         {
