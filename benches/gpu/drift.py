@@ -33,8 +33,6 @@ SLOWER, SLOWER_MS = 1.1, 0.005
 SCALES = {"ssb": 20, "tpch": 10}
 ENCODINGS = ["ffor", "alp", "others", "blocks"]
 PARTS = ["ssb", "ssb-interpreted", "ssb-plain", "tpch", "tpch-interpreted", "encodings"]
-MEASURES = ["lo_custkey", "lo_partkey", "lo_suppkey", "lo_orderdate", "lo_quantity", "lo_extendedprice"]
-MEASURES += ["lo_discount", "lo_revenue", "lo_supplycost"]
 
 
 def card(program):
@@ -44,15 +42,6 @@ def card(program):
     if not name:
         sys.exit(f"no GPU: {log}")
     return re.sub(r"[^a-z0-9]+", "-", name[0].strip().lower())
-
-
-def with_plain_columns(program, files):
-    """Tables with plain columns of lineorder, made if they are not there yet."""
-    plain = files["lineorder"].with_name("lineorder-plain.vectile")
-    if not plain.exists():
-        pins = [word for column in MEASURES for word in ("--encoding", f"{column}=plain")]
-        sql.vectile(program, "convert", str(files["lineorder"]), str(plain), "-q", *pins)
-    return files | {"lineorder": plain}
 
 
 def queries(program, benchmark, files, kernels):
@@ -91,7 +80,7 @@ def measured(options, parts):
         benchmark, _, kind = part.partition("-")
         scale = SCALES[benchmark]
         files = sql.generate(program, benchmark, scale, pathlib.Path(options.data) / f"{benchmark}-{scale}")
-        files = with_plain_columns(program, files) if kind == "plain" else files
+        files = sql.with_plain_columns(program, files) if kind == "plain" else files
         found[part] = queries(program, benchmark, files, "interpreted" if kind == "interpreted" else "generated")
     return found
 

@@ -21,6 +21,9 @@ TABLES = {
     + ["catalog_page", "household_demographics", "promotion", "reason", "web_page", "web_site", "income_band"]
     + ["ship_mode", "store", "call_center", "warehouse"],
 }
+# what queries of the Star Schema Benchmark read of it
+LINEORDER = ["lo_custkey", "lo_partkey", "lo_suppkey", "lo_orderdate", "lo_quantity", "lo_extendedprice"]
+LINEORDER += ["lo_discount", "lo_revenue", "lo_supplycost"]
 UNITS = {"ns": 1e-6, "µs": 1e-3, "ms": 1, "s": 1e3, "": 1, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
@@ -54,6 +57,15 @@ def generate(program, benchmark, scale, folder, form="vectile"):
     if not all(file.exists() for file in files.values()):
         vectile(program, "gen", benchmark, "--scale", f"{scale:g}", "--out", str(folder), "--format", form, "-q")
     return files
+
+
+def with_plain_columns(program, files):
+    """Tables with plain columns of lineorder, made if they are not there yet."""
+    plain = files["lineorder"].with_name("lineorder-plain.vectile")
+    if not plain.exists():
+        pins = [word for column in LINEORDER for word in ("--encoding", f"{column}=plain")]
+        vectile(program, "convert", str(files["lineorder"]), str(plain), "-q", *pins)
+    return files | {"lineorder": plain}
 
 
 def read(files):

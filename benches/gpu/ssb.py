@@ -31,8 +31,7 @@ RUNS = 9
 SLOW_RUNS = 4
 TEXT = {name: sql.text("ssb", name) for name in sql.QUERIES["ssb"]}
 TABLES = sql.TABLES["ssb"]
-COLUMNS = ["lo_custkey", "lo_partkey", "lo_suppkey", "lo_orderdate", "lo_quantity", "lo_extendedprice"]
-COLUMNS += ["lo_discount", "lo_revenue", "lo_supplycost"]
+COLUMNS = sql.LINEORDER
 
 
 def warm(times):
@@ -105,10 +104,7 @@ def main():
         import duckdb  # noqa: F401, to fail before anything is measured
     data = pathlib.Path(options.data or f"target/ssb-{options.scale}")
     files = sql.generate(options.vectile, "ssb", options.scale, data)
-    plain = dict(files, lineorder=data / "lineorder-plain.vectile")
-    if options.plain and not plain["lineorder"].exists():
-        pins = [word for column in COLUMNS for word in ("--encoding", f"{column}=plain")]
-        sql.vectile(options.vectile, "convert", str(files["lineorder"]), str(plain["lineorder"]), "-q", *pins)
+    plain = sql.with_plain_columns(options.vectile, files) if options.plain else files
     parquet = {name: data / "parquet" / name for name in TABLES}
     if (options.parquet or options.duckdb) and not parquet["part"].exists():
         for name in TABLES:

@@ -2,7 +2,7 @@
 
 // ---- a vector ----
 
-// Whether so few rows are selected that a body picks them, if it may.
+// True if so few rows are selected that a body picks them, if it may.
 DEVICE bool are_few(u32 m) { return __reduce_add_sync(ALL, (u32)__popc(m)) <= PICKED_ROWS; }
 
 // Runs a body of row instructions for the selected rows. `picks`: few rows may be taken in any order.
@@ -112,7 +112,7 @@ DEVICE bool needs_decoding(const Args& a, const Warp& w, const Instruction& i) {
     return i.op() == V_RANGE ? transform == CODES && i.d() & TEST_BITS : i.d();
 }
 
-// Whether rows of a column can be read in its runs: those of integers or codes.
+// True if rows of a column can be read in its runs: those of integers or codes.
 DEVICE bool has_readable_runs(const Warp& w, u32 column) {
     const Cursor c = cursor(w, column);
     const bool has_runs = __ldg(&c.header()->sequence) == RUNS && !(c.flags & (PATCHED | EXCEPTIONS));

@@ -84,50 +84,42 @@ impl<'a> Fusing<'a> {
         later: &'a Arc<[Rule]>,
         config: &ConfigOptions,
     ) -> Option<Self> {
-        let options = VectileOptions::of(config);
-        let is_off = options.gpu == GpuMode::Off;
-        let has_none = is_off || matches!(gpu.opened(), Some(Err(_)));
-        let may_run_programs = options.fuse != FuseMode::Off;
-        let is_on_cpu = has_none && may_run_programs && options.gpu != GpuMode::Require;
-        (!is_off || is_on_cpu).then_some(Self {
+        let is_off = VectileOptions::of(config).gpu == GpuMode::Off;
+        let own = Self {
             gpu,
             session,
-            options,
+            options: VectileOptions::of(config),
             cores: config.execution.target_partitions,
             joins: Joins::All,
-            is_on_cpu,
+            is_on_cpu: false,
             later,
             left: Arc::default(),
             can_be_copied: |_| false,
             is_opened: false,
             waiting: RefCell::default(),
-        })
+        };
+        if !is_off && !matches!(gpu.opened(), Some(Err(_))) {
+            return Some(own);
+        }
+        match own.may_run_programs() {
+            true => Some(Self {
+                is_on_cpu: true,
+                ..own
+            }),
+            false => (!is_off).then_some(own),
+        }
     }
 
-    /// What is left to the CPU, for programs; `None` if those are switched off, or everything has to be on the GPU.
-    pub(super) fn for_programs(
-        gpu: &'a Gpu,
-        session: SessionEnd,
-        later: &'a Arc<[Rule]>,
-        config: &ConfigOptions,
-    ) -> Option<Self> {
-        let mut options = VectileOptions::of(config);
-        let is_required = options.gpu == GpuMode::Require;
-        options.gpu = GpuMode::Off;
-        let is_off = options.fuse == FuseMode::Off || is_required;
-        (!is_off).then(|| Self {
-            gpu,
-            session,
-            options,
-            cores: config.execution.target_partitions,
-            joins: Joins::All,
-            is_on_cpu: true,
-            later,
-            left: Arc::default(),
-            can_be_copied: |_| false,
-            is_opened: false,
-            waiting: RefCell::default(),
-        })
+    /// Fuses for programs what is left to the CPU; `None` if those are switched off, or everything has to be on the GPU.
+    pub(super) fn for_programs(&self) -> Option<Self> {
+        let mut programs = self.lenient(Joins::All);
+        programs.options.gpu = GpuMode::Off;
+        programs.is_on_cpu = true;
+        self.may_run_programs().then_some(programs)
+    }
+
+    fn may_run_programs(&self) -> bool {
+        self.options.fuse != FuseMode::Off && self.options.gpu != GpuMode::Require
     }
 
     /// Fuses the aggregates of a plan that runs on the CPU as a whole.

@@ -140,7 +140,7 @@ impl PhysicalOptimizerRule for FuseGpuAggregates {
         if fusing.is_on_cpu {
             return fusing.programs(plan);
         }
-        let programs = Fusing::for_programs(&self.gpu, self.session.end(), &self.later, config);
+        let programs = fusing.for_programs();
         let plan = match programs.is_some() && fusing.is_reduced() {
             true => share_aggregates(reduce_groups(plan)?)?,
             false => plan,
@@ -186,7 +186,8 @@ impl PhysicalOptimizerRule for FusePrograms {
             GpuMode::Off => fresh(&without_nodes(plan)?)?,
             _ => plan,
         };
-        match Fusing::for_programs(&self.gpu, self.session.clone(), &self.later, config) {
+        let fusing = Fusing::new(&self.gpu, self.session.clone(), &self.later, config);
+        match fusing.and_then(|fusing| fusing.for_programs()) {
             Some(fusing) if self.is_reduced => fusing.operators(plan).data(),
             Some(fusing) => fusing.programs(plan),
             None => Ok(plan),
