@@ -96,3 +96,19 @@ DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
     *(volatile u64*)full = 1;
     return ~0ull;
 }
+
+// ---- keys of several parts: their hash is the number of a group, and its entry has the parts ----
+
+// The hash of the parts before and of another one; 0 for none.
+DEVICE u64 hashed_with(u64 before, u64 part) { return hash_of(before ^ part); }
+
+// A group number.
+DEVICE u64 group_of_hash(u64 hash) { return hash >> 1; }
+
+// Keeps a part of the key, plus one, in the group's entry. If there is another one, two keys have the same hash: the word
+// after `full` says so, and the result is of no use.
+DEVICE void keep_part(u64* to, u64 named, u64* full) {
+    u64 found = *(volatile u64*)to;
+    if (found == 0) found = atomicCAS(to, 0ull, named);
+    if (found != 0 && found != named) *(volatile u64*)(full + 1) = 1;
+}

@@ -570,6 +570,14 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             rows.in &= some;
             break;
         }
+        case R_HASH: {
+#pragma unroll
+            for (u32 k = 0; k < K; k++) {
+                const u64 hash = hashed_with(i.b() == NONE ? 0 : slot_at(a, i.b())[k * 32], (u64)x[k]);
+                x[k] = (X)(i.a() ? group_of_hash(hash) : hash);
+            }
+            break;
+        }
         case R_ENTRY: {
             const u64 entries = a.word[FIXED_WORDS + W_GROUPS];
             u32 some = 0;
@@ -615,6 +623,8 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
                 each([=](u64 entry, X y) { add_wide_shared(base + 2 * entry, (u128)(i128)y); });
             else if (kind == A_WIDE_SUM) each([=](u64 entry, X y) { add_wide(base + 2 * entry, (u128)(i128)y); });
             else if (kind == A_FLOAT_SUM) each([=](u64 entry, X y) { add(base + entry, __longlong_as_double((i64)y)); });
+            else if (kind == A_KEY_PART)
+                each([=, &a](u64 entry, X y) { keep_part(base + entry, (u64)y + 1, (u64*)a.word[5]); });
             else each([=](u64 entry, X y) { raise(base + entry, (u64)y); });
             break;
         }

@@ -139,6 +139,8 @@ device_enum! {
         Raise = A_RAISE,
         /// A sum in some bits of a word.
         Field = A_FIELD,
+        /// A part of the group's key.
+        KeyPart = A_KEY_PART,
     }
 }
 
@@ -303,6 +305,8 @@ device_enum! {
         Digit = R_DIGIT,
         /// Drops rows whose group `x` is none of the possible ones.
         Check = R_CHECK,
+        /// The hash of `x` and of the hash in slot `b`, if there is one; as a group number if `a` is 1.
+        Hash = R_HASH,
         /// The entry of group `x` in the hash table.
         Entry = R_ENTRY,
         /// Floats as integers of the same order: doubles, or floats if `a` is 1.

@@ -43,6 +43,8 @@ pub(crate) enum FallbackReason {
     Limit,
     /// The input is the last iteration of a recursive query, which can be read only once.
     WorkTable,
+    /// Only the rows are needed that come first in an order: the CPU stops to read where none of them can be.
+    FirstRows,
     /// The scan has no filter, so there is nothing to compute on the device.
     NoFilter,
     /// The CPU is estimated to be faster, or was measured to be.
@@ -124,6 +126,7 @@ impl fmt::Display for FallbackReason {
             Self::PartitionColumn(column) => write!(f, "{column} is not in the files"),
             Self::Limit => f.write_str("a limit below an aggregate is not fused"),
             Self::WorkTable => f.write_str("it is a part of a recursive query"),
+            Self::FirstRows => f.write_str("a few rows that come first are found sooner by the CPU"),
             Self::NoFilter => f.write_str("there is no filter"),
             Self::CpuIsFaster(estimate) => write!(f, "the CPU is faster: {estimate}"),
             Self::Refused => f.write_str("the GPU could not do this when it was tried"),

@@ -32,7 +32,7 @@ impl Accumulator {
     /// Code for its initial value.
     pub(super) fn first(self) -> String {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "0".into(),
+            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum | Self::KeyPart => "0".into(),
             Self::Min(_) => format!("greatest<{}>()", self.name()),
             Self::Max(_) => format!("least<{}>()", self.name()),
         }
@@ -57,6 +57,7 @@ impl Accumulator {
     pub(super) fn merge(self, name: &str, other: &str) -> String {
         match self {
             Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => format!("{name} += {other};"),
+            Self::KeyPart => format!("{name} = {other};"),
             Self::Min(_) => format!("{name} = {other} < {name} ? {other} : {name};"),
             Self::Max(_) => format!("{name} = {other} > {name} ? {other} : {name};"),
         }
@@ -74,7 +75,7 @@ impl Accumulator {
     /// The function that stores the merged accumulators of a warp's threads.
     pub(super) fn store(self) -> &'static str {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => "store_sum",
+            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum | Self::KeyPart => "store_sum",
             Self::Min(_) => "store_min",
             Self::Max(_) => "store_max",
         }
@@ -118,6 +119,7 @@ impl Accumulator {
             Self::FloatSum => format!("add({to}, {value});"),
             Self::Min(_) => format!("raise({to}, ~ordered({value}));"),
             Self::Max(_) => format!("raise({to}, ordered({value}));"),
+            Self::KeyPart => format!("keep_part({to}, {value} + 1, (u64*)a.word[5]);"),
         }
     }
 
@@ -130,6 +132,7 @@ impl Accumulator {
             Self::Sum { wide: true } => format!("add_wide({to}, wide_at({from}));"),
             Self::FloatSum => format!("add({to}, __longlong_as_double((i64)*({from})));"),
             Self::Min(_) | Self::Max(_) => format!("raise({to}, *({from}));"),
+            Self::KeyPart => format!("keep_part({to}, *({from}), (u64*)a.word[5]);"),
         }
     }
 }

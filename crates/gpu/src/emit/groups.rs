@@ -1,11 +1,12 @@
 //! Code for grouped aggregates: a row's group number, and accumulators in a table.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 
 use super::accumulator::Table;
 use super::generator::Generator;
 use super::value::Value;
-use crate::kernel::{AccumulatorSlot, Argument, GroupsPlan, KeySource, Strategy};
+use crate::kernel::{Accumulator, AccumulatorSlot, Argument, GroupsPlan, KeySource, Strategy};
 
 /// Code for the address of the group table in global memory.
 const GLOBAL_TABLE: &str = "((u64*)a.word[3])";
@@ -58,15 +59,29 @@ impl<'a> Generator<'a> {
         codes.collect()
     }
 
-    /// Code for the group number `g` of a row.
+    /// Code for the group number `g` of a row, and for the parts `g0`, `g1`, .. of its key, if it has several.
     fn number(&mut self, plan: &GroupsPlan, codes: &[String]) {
         let of = number_name(plan.is_wide);
-        let mut number = String::from("0");
-        for (key, code) in codes.iter().enumerate() {
-            let factor = self.argument(Argument::Stride(key));
-            number = format!("{number} + ({of})({code}) * ({of})a.word[{factor}]");
+        if plan.parts.is_empty() {
+            let number = self.number_of(of, 0..codes.len(), codes);
+            self.line(4, format!("const {of} g = {number};"));
+            return;
         }
-        self.line(4, format!("const {of} g = {number};"));
+        let mut hash = String::from("0");
+        for (part, keys) in plan.parts.iter().enumerate() {
+            let number = self.number_of(of, keys.clone(), codes);
+            self.line(4, format!("const {of} g{part} = {number};"));
+            hash = format!("hashed_with({hash}, g{part})");
+        }
+        self.line(4, format!("const {of} g = group_of_hash({hash});"));
+    }
+
+    /// Code for the number that the digits of `keys` make.
+    fn number_of(&mut self, of: &str, keys: Range<usize>, codes: &[String]) -> String {
+        keys.fold(String::from("0"), |number, key| {
+            let (factor, code) = (self.argument(Argument::Stride(key)), &codes[key]);
+            format!("{number} + ({of})({code}) * ({of})a.word[{factor}]")
+        })
     }
 
     /// Code that adds a row to its group in a table.
@@ -90,8 +105,14 @@ impl<'a> Generator<'a> {
             groups: &groups,
         };
         let accumulators = &plan.accumulators;
+        let mut parts = 0..;
         for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            let part = match slot.accumulator {
+                Accumulator::KeyPart => parts.next().map(Value::of_key_part),
+                _ => None,
+            };
             let value = slot.argument.map(|argument| &arguments[argument]);
+            let value = value.or(part.as_ref());
             let to = table.address("at", slot.accumulator, word);
             let add = slot.accumulator.add_to(&to, is_shared, value);
             match value.and_then(|value| value.valid.as_ref()) {

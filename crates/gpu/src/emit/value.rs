@@ -33,6 +33,16 @@ impl Value {
         }
     }
 
+    /// A part of a row's key, by its index.
+    pub fn of_key_part(part: usize) -> Self {
+        Self {
+            code: format!("g{part}"),
+            valid: None,
+            of: Type::U64,
+            bounds: Bounds(0, u64::MAX.into()),
+        }
+    }
+
     /// The C++ type it is computed in.
     pub fn name(&self) -> &'static str {
         match self.of {

@@ -32,6 +32,8 @@ impl AccumulatorState {
             }
             Accumulator::Min(of) => Self::Min(number(ints.min().unwrap_or(0), of)),
             Accumulator::Max(of) => Self::Max(number(ints.max().unwrap_or(0), of)),
+            // only tables have it, and it is no result
+            Accumulator::KeyPart => Self::Max(Number::Int(ints.max().unwrap_or(0))),
         }
     }
 
@@ -119,7 +121,7 @@ fn numbers_of(accumulator: Accumulator, low: Vec<u64>, high: impl FnOnce() -> Ve
     let low = low.into_iter();
     match accumulator {
         Accumulator::Count { .. } => Numbers::Int(low.map(i128::from).collect()),
-        Accumulator::Sum { wide: false } => {
+        Accumulator::Sum { wide: false } | Accumulator::KeyPart => {
             Numbers::Int(low.map(|word| i128::from(word as i64)).collect())
         }
         Accumulator::Sum { wide: true } => {

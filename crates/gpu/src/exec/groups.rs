@@ -15,7 +15,7 @@ use super::group_table::{FLAG_BYTES, GroupTable, GroupTableLayout, GroupTableWor
 use super::launch::{Outputs, ScratchRequest};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulators, OutputPlan, Strategy, Task};
+use crate::kernel::{Accumulators, Grouping, OutputPlan, Strategy, Task};
 use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
 use vectile_pipeline::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 
@@ -248,7 +248,7 @@ impl Execution {
             totals: totals.collect(),
             keys: self.keys(
                 prepared,
-                occupied.iter().map(|(_, number)| *number).collect(),
+                vec![occupied.iter().map(|(_, number)| *number).collect()],
             )?,
         })
     }
@@ -302,7 +302,11 @@ impl Execution {
                 ScratchRequest::default(),
                 outputs,
             )?;
-            let is_full = back.as_slice()[..8] != [0; 8];
+            let [is_full, has_collision] =
+                [0, 8].map(|flag| back.as_slice()[flag..flag + 8] != [0; 8]);
+            if has_collision {
+                return Err(Error::Unsupported("keys that hash alike".into()));
+            }
             if !is_full {
                 if hashed {
                     *lock(&prepared.loaded.entries) = Some((batch.num_rows(), entries));
@@ -354,10 +358,6 @@ impl Execution {
         occupied: &[usize],
     ) -> Result<Groups> {
         let accumulators = &words.layout.accumulators;
-        let numbers: Vec<u64> = match is_hashed(prepared) {
-            false => occupied.iter().map(|at| *at as u64).collect(),
-            true => occupied.iter().map(|at| words.number(*at)).collect(),
-        };
         let some = |accumulator: usize, word: usize| -> Vec<u64> {
             let column = words.column(accumulator);
             let each = accumulators.all[accumulator].accumulator.words();
@@ -366,6 +366,18 @@ impl Execution {
                 .map(|at| u64::from_le_bytes(column[at * each + word]));
             words_of_groups.collect()
         };
+        let part = |part: usize| -> Vec<u64> {
+            let named = some(part, 0).into_iter();
+            named.map(|named| named.wrapping_sub(1)).collect()
+        };
+        let mut numbers: Vec<Vec<u64>> = accumulators.key_parts().map(part).collect();
+        if numbers.is_empty() {
+            let occupied = occupied.iter();
+            numbers.push(match is_hashed(prepared) {
+                false => occupied.map(|at| *at as u64).collect(),
+                true => occupied.map(|at| words.number(*at)).collect(),
+            });
+        }
         Ok(Groups {
             count: occupied.len(),
             totals: totals_of(accumulators, some),
@@ -373,26 +385,36 @@ impl Execution {
         })
     }
 
-    /// The keys of groups, by group number.
-    pub(super) fn keys(&self, prepared: &Prepared, mut numbers: Vec<u64>) -> Result<Vec<ArrayRef>> {
+    /// The keys of groups, by group number, or by the numbers of each part.
+    pub(super) fn keys(
+        &self,
+        prepared: &Prepared,
+        numbers: Vec<Vec<u64>>,
+    ) -> Result<Vec<ArrayRef>> {
         let mut keys = vec![];
-        let digits = prepared.bindings.digits();
-        let last = digits.len().saturating_sub(1);
-        for (key_index, digit) in digits.iter().enumerate() {
-            let digits: Vec<Option<u64>> = numbers
-                .iter_mut()
-                .map(|number| {
-                    let value = match key_index == last {
-                        true => *number,
-                        false => {
-                            let rest = *number / digit.count;
-                            std::mem::replace(number, rest) - rest * digit.count
-                        }
-                    };
-                    Some(value).filter(|value| !digit.nullable || value + 1 < digit.count)
-                })
-                .collect();
-            keys.push(self.key(prepared, key_index, &digits)?);
+        let parts = prepared.bindings.grouping.as_ref();
+        let parts = parts.map_or(vec![], Grouping::numbers);
+        if parts.len() != numbers.len() {
+            return Err(Error::Internal("parts of a key".into()));
+        }
+        for (part, mut numbers) in parts.into_iter().zip(numbers) {
+            for key_index in part.clone() {
+                let digit = &prepared.bindings.digits()[key_index];
+                let digits: Vec<Option<u64>> = numbers
+                    .iter_mut()
+                    .map(|number| {
+                        let value = match key_index + 1 == part.end {
+                            true => *number,
+                            false => {
+                                let rest = *number / digit.count;
+                                std::mem::replace(number, rest) - rest * digit.count
+                            }
+                        };
+                        Some(value).filter(|value| !digit.nullable || *value < digit.count - 1)
+                    })
+                    .collect();
+                keys.push(self.key(prepared, key_index, &digits)?);
+            }
         }
         Ok(keys)
     }

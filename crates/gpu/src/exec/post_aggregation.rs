@@ -5,6 +5,7 @@
 //! The rows of these columns are the entries of the table, including empty ones.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
@@ -17,7 +18,7 @@ use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
 use crate::error::{Error, Result};
-use crate::kernel::{Accumulator, GroupsPlan, OutputPlan, Strategy};
+use crate::kernel::{Accumulator, Grouping, GroupsPlan, OutputPlan, Strategy};
 use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
     Aggregate, Arithmetic, Bounds, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals,
@@ -34,8 +35,8 @@ struct Columns<'a> {
     layout: &'a GroupTableLayout,
     types: Vec<DataType>,
     batch: Batch,
-    /// The group number of a row.
-    number: Expr,
+    /// The group number of a row, or the number of each part of its key; and which digits it has.
+    numbers: Vec<(Expr, Range<usize>)>,
 }
 
 /// A column that a table's words are declared to be.
@@ -121,22 +122,29 @@ impl Execution {
             return Err(Error::Internal("no groups".into()));
         };
         let layout = &table.layout;
+        let grouping = prepared.bindings.grouping.as_ref();
+        let digits = grouping.map_or(vec![], Grouping::numbers);
         let row_numbers = DeviceChunk::of_row_numbers(&DataType::Int64, layout.entries, 0)?;
         let mut declared = vec![Declared {
             chunk: row_numbers,
             words_at: None,
         }];
-        declared.extend(self.accumulator_columns(plan, layout)?);
-        let mut number = Expr::Column(ROW);
-        if plan.strategy == Strategy::Hashed {
-            let grouping = prepared.bindings.grouping.as_ref();
-            let most = grouping.map_or(0, |of| of.groups);
-            let values = UnwrittenValues::Plain(0, most.into());
-            number = by_constant(Arithmetic::Subtract, Expr::Column(declared.len()), 1);
-            declared.push(Declared {
-                chunk: unwritten(&DataType::Int64, layout.entries, values)?,
-                words_at: Some(layout.numbers),
+        declared.extend(self.accumulator_columns(prepared, plan, layout)?);
+        let number_at = |column| by_constant(Arithmetic::Subtract, Expr::Column(column), 1);
+        let parts = layout.accumulators.key_parts();
+        let mut numbers: Vec<Expr> = parts.map(|part| number_at(FIRST + part)).collect();
+        if numbers.is_empty() {
+            numbers.push(match plan.strategy {
+                Strategy::Hashed => number_at(declared.len()),
+                _ => Expr::Column(ROW),
             });
+            if plan.strategy == Strategy::Hashed {
+                let most = grouping.map_or(0, |of| of.groups);
+                declared.push(Declared {
+                    chunk: unwritten(&DataType::Int64, layout.entries, numbers_to(most))?,
+                    words_at: Some(layout.numbers),
+                });
+            }
         }
         let group = Group {
             rows: layout.entries,
@@ -150,19 +158,26 @@ impl Execution {
                 .map(|column| column.chunk.info().data_type.clone())
                 .collect(),
             batch: Batch::of(&[group])?,
-            number,
+            numbers: numbers.into_iter().zip(digits).collect(),
         })
     }
 
     /// Declares the words of each accumulator as a column, with bounds of its values.
     fn accumulator_columns(
         &self,
+        prepared: &Prepared,
         plan: &GroupsPlan,
         layout: &GroupTableLayout,
     ) -> Result<Vec<Declared>> {
         let words = (i64::MIN.into(), i64::MAX.into());
         let arguments = plan.rows.exprs.get(plan.key_values + plan.conditions..);
         let times = self.pipeline.most_combinations();
+        let bindings = &prepared.bindings;
+        let parts = bindings.grouping.iter().flat_map(|of| &of.parts);
+        let mut parts = parts.map(|part| {
+            let counts = bindings.digits()[part.clone()].iter().map(|of| of.count);
+            counts.fold(1, u64::saturating_mul)
+        });
         let mut declared = vec![];
         for (index, added) in layout.accumulators.all.iter().enumerate() {
             let argument = added.argument.and_then(|argument| arguments?.get(argument));
@@ -181,6 +196,9 @@ impl Execution {
             let of = type_of(added.accumulator);
             let values = match of {
                 DataType::Float64 => UnwrittenValues::Floats,
+                _ if added.accumulator == Accumulator::KeyPart => {
+                    numbers_to(parts.next().unwrap_or(u64::MAX))
+                }
                 _ => UnwrittenValues::Plain(low, high),
             };
             declared.push(Declared {
@@ -278,7 +296,8 @@ impl Execution {
     ) -> Result<Groups> {
         let accumulators = &columns.layout.accumulators;
         let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
-        let exprs = [columns.number.clone()].into_iter().chain(values);
+        let numbers = columns.numbers.iter().map(|(number, _)| number.clone());
+        let exprs = numbers.chain(values);
         let output = Output::Rows(exprs.collect());
         let (most, keys) = (self.most_groups, columns.prepared.bindings.digits().len());
         let group_bytes =
@@ -295,13 +314,15 @@ impl Execution {
         let [rows] = &rows[..] else {
             return Err(Error::Unsupported("no rows of a table".into()));
         };
-        let [numbers, values @ ..] = &rows.columns[..] else {
+        let split = rows.columns.split_at_checked(columns.numbers.len());
+        let Some((numbers, values)) = split else {
             return Err(Error::Internal("no columns of a table".into()));
         };
+        let numbers = numbers.iter().map(|numbers| words_of(numbers, 0));
         Ok(Groups {
             count: rows.count,
             totals: totals_of(accumulators, |at, word| words_of(&values[at], word)),
-            keys: self.keys(columns.prepared, words_of(numbers, 0))?,
+            keys: self.keys(columns.prepared, numbers.collect())?,
         })
     }
 
@@ -460,7 +481,7 @@ impl Columns<'_> {
 
     fn column(&self, column: GroupColumn) -> Result<Expr> {
         match column {
-            GroupColumn::Key(key_index, of) => Ok(cast(self.digit(key_index)?, of)),
+            GroupColumn::Key(key_index, of) => Ok(cast(self.digit(key_index, of)?, of)),
             GroupColumn::Count(aggregate) => Ok(self.result(aggregate)?.0),
             GroupColumn::Value(aggregate, of) => {
                 let (count, value) = self.result(aggregate)?;
@@ -476,13 +497,19 @@ impl Columns<'_> {
         }
     }
 
-    /// The key with that index: its value, or its code.
-    fn digit(&self, key_index: usize) -> Result<Expr> {
-        let digits = self.prepared.bindings.digits();
-        let of = digits.get(key_index);
+    /// The key with that index, of a type: its value, or its code.
+    fn digit(&self, key_index: usize, data_type: Type) -> Result<Expr> {
+        let of = self.prepared.bindings.digits().get(key_index);
         let of = of.ok_or_else(|| Error::Internal("no such key".into()))?;
+        let mut numbers = self.numbers.iter();
+        let number = numbers.find(|(_, digits)| digits.contains(&key_index));
+        let (number, digits) = number.ok_or_else(|| Error::Internal("no such number".into()))?;
+        // the values of an unsigned column would be those of a signed one
+        if data_type == Type::U64 && of.first + i128::from(of.count) > i64::MAX.into() {
+            return Err(Error::Unsupported("unsigned keys of 64 bits".into()));
+        }
         let stride = self.prepared.bindings.stride(key_index);
-        let mut digit = self.number.clone();
+        let mut digit = number.clone();
         if stride > 1 {
             digit = by_constant(Arithmetic::Divide, digit, stride);
         }
@@ -499,7 +526,8 @@ impl Columns<'_> {
         if !of.nullable {
             return Ok(value);
         }
-        let is_null = Expr::compare(Comparison::Equal, digit, int(of.count - 1));
+        // a number of more than 63 bits is a negative one of the column
+        let is_null = Expr::compare(Comparison::Equal, digit, int((of.count - 1) as i64));
         let null = Expr::Literal(Literal::Null(Type::I64));
         Ok(Expr::case(vec![(is_null, null)], Some(value)))
     }
@@ -526,6 +554,14 @@ impl Columns<'_> {
             }
         });
         Ok((Expr::Column(FIRST + result.count), value.transpose()?))
+    }
+}
+
+/// Numbers of groups or parts, plus one, in a column of 64 bits.
+fn numbers_to(most: u64) -> UnwrittenValues<'static> {
+    match i64::try_from(most) {
+        Ok(most) => UnwrittenValues::Plain(0, most.into()),
+        Err(_) => UnwrittenValues::Plain(i64::MIN.into(), i64::MAX.into()),
     }
 }
 

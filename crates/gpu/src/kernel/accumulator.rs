@@ -22,6 +22,8 @@ pub(crate) enum Accumulator {
     Min(Type),
     /// The largest value, stored as in [`Min`](Self::Min).
     Max(Type),
+    /// A part of the group's key, plus one. All rows of a group have the same.
+    KeyPart,
 }
 
 impl Accumulator {
@@ -67,7 +69,7 @@ impl Accumulator {
     pub fn name(self) -> &'static str {
         match self {
             Self::Count { wide: false } => "u32",
-            Self::Count { wide: true } => "u64",
+            Self::Count { wide: true } | Self::KeyPart => "u64",
             Self::Sum { wide: true } => "u128",
             Self::FloatSum => "double",
             Self::Min(Type::I32) | Self::Max(Type::I32) => "i32",
@@ -97,7 +99,7 @@ impl Accumulator {
     /// Returns true if its result is a float.
     pub fn is_float(self) -> bool {
         match self {
-            Self::Count { .. } | Self::Sum { .. } => false,
+            Self::Count { .. } | Self::Sum { .. } | Self::KeyPart => false,
             Self::FloatSum => true,
             Self::Min(of) | Self::Max(of) => of.is_float(),
         }
@@ -137,6 +139,23 @@ impl Accumulators {
             words - slot.accumulator.words()
         });
         (first.collect(), words)
+    }
+
+    /// Adds the parts of the key.
+    pub fn add_key_parts(&mut self, parts: usize) {
+        let part = AccumulatorSlot {
+            accumulator: Accumulator::KeyPart,
+            argument: None,
+        };
+        self.all.extend(std::iter::repeat_n(part, parts));
+    }
+
+    /// The indices of the parts of the key.
+    pub fn key_parts(&self) -> impl Iterator<Item = usize> {
+        let all = self.all.iter().enumerate();
+        all.filter_map(|(index, slot)| {
+            (slot.accumulator == Accumulator::KeyPart).then_some(index)
+        })
     }
 
     /// Returns true if any result depends on the order of rows.

@@ -1,5 +1,6 @@
 //! Runtime arguments of a kernel plan.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::plan::KernelPlan;
@@ -46,10 +47,12 @@ impl Bindings {
         self.grouping.as_ref().map_or(&[], |of| &of.digits)
     }
 
-    /// The factor of a key's digit in the group number.
+    /// The factor of a key's digit in the group number, or in the number of its part.
     pub fn stride(&self, key: usize) -> u64 {
-        let before = self.digits()[..key].iter();
-        before.map(|digit| digit.count.max(1)).product()
+        let parts = self.grouping.iter().flat_map(|of| &of.parts);
+        let of_part = parts.map(|part| part.start).filter(|start| *start <= key);
+        let before = &self.digits()[of_part.max().unwrap_or(0)..key];
+        before.iter().map(|digit| digit.count.max(1)).product()
     }
 }
 
@@ -87,6 +90,18 @@ pub(crate) struct Digit {
 #[derive(Clone, Debug)]
 pub(crate) struct Grouping {
     pub digits: Vec<Digit>,
-    /// Number of possible groups: the product of the digits' counts.
+    /// Number of possible groups: the product of the digits' counts; `u64::MAX` for a key of several parts.
     pub groups: u64,
+    /// The parts of a key that is too wide for one number, as ranges of digits; none of other keys.
+    pub parts: Vec<Range<usize>>,
+}
+
+impl Grouping {
+    /// The digits of each number of a group: its parts, or all of them.
+    pub fn numbers(&self) -> Vec<Range<usize>> {
+        match self.parts.is_empty() {
+            true => vec![0..self.digits.len()],
+            false => self.parts.clone(),
+        }
+    }
 }

@@ -4,6 +4,10 @@
 //! integer from the smallest one, or a code; one further digit stands for null. For few groups, each thread has
 //! accumulators of all groups. For more, the group number is the index in a table if that is small enough; else it
 //! is hashed.
+//!
+//! Keys that are too wide for a number of 62 bits are cut into parts, each a number of its own. Their hash is the group
+//! number, and each entry has the parts of its group, with which those of its other rows are compared. If they differ, two
+//! keys have one hash, and the result is of no use; of a hundred million groups, that happens once in a thousand times.
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping};
@@ -13,12 +17,17 @@ use super::planner::{Planner, SPARSE_SHARE};
 use super::tables::TableSource;
 use super::threads::SLOT_GROWTH;
 use crate::error::{Error, Result};
+use std::ops::Range;
 use vectile_pipeline::{Aggregate, Bounds, Expr, GroupKey, Type};
 
 /// Maximum bytes of a group table of which each block has one in shared memory.
 pub(crate) const SHARED_TABLE: u64 = 24 << 10;
 /// Maximum bytes of a table that is indexed by group number, regardless of the number of rows.
 const SMALL_TABLE: u64 = 64 << 20;
+/// Bits of a number of several digits, from whose columns kernels take the digits again.
+const NUMBER_BITS: u32 = 62;
+/// Most parts of a key.
+const MOST_PARTS: usize = 8;
 /// Maximum groups per row of a larger table that is indexed by group number.
 const GROUPS_PER_ROW: u64 = 2;
 
@@ -82,13 +91,12 @@ impl Planner<'_> {
             });
             digits.push(digit);
         }
-        let groups = digits
-            .iter()
-            .try_fold(1u64, |product, digit| product.checked_mul(digit.count))
-            .filter(|groups| *groups < 1 << 62)
-            .ok_or_else(|| Error::Unsupported("keys of more than 62 bits together".into()))?;
+        let (groups, parts) = parts(&digits)?;
         let arguments = &rows.exprs[key_values + conditions.len()..];
-        let table = table_accumulators(arguments, aggregates, self.facts.rows);
+        let mut table = table_accumulators(arguments, aggregates, self.facts.rows);
+        if let Ok(table) = &mut table {
+            table.add_key_parts(parts.len());
+        }
         let bytes = table.as_ref().map(|table| table_bytes(groups, table));
         self.table_bytes = bytes.map_or(0, |bytes| match bytes {
             ..=SHARED_TABLE => (bytes as usize).next_multiple_of(16),
@@ -103,6 +111,7 @@ impl Planner<'_> {
                 conditions: conditions.len(),
                 deferred: self.deferred.clone(),
                 is_wide: groups > u32::MAX.into(),
+                parts,
                 strategy: Strategy::Threads,
                 accumulators: Accumulators::default(),
                 threads: None,
@@ -143,7 +152,11 @@ impl Planner<'_> {
                 self.bindings.block_bytes += (bytes as u32).next_multiple_of(16);
             }
         }
-        self.bindings.grouping = Some(Grouping { digits, groups });
+        self.bindings.grouping = Some(Grouping {
+            digits,
+            groups,
+            parts: plan.parts.clone(),
+        });
         Ok(plan)
     }
 
@@ -159,11 +172,12 @@ impl Planner<'_> {
         let range = high
             .checked_sub(low)
             .and_then(|range| u64::try_from(range).ok());
-        let range = range.filter(|range| *range < 1 << 62);
-        let range = range.ok_or_else(|| Error::Unsupported("keys of more than 62 bits".into()))?;
         let nullable = value.valid.is_some();
+        // tables keep a number, plus one
+        let count = range.and_then(|range| range.checked_add(1 + u64::from(nullable)));
+        let count = count.ok_or_else(|| Error::Unsupported("keys of more than 64 bits".into()))?;
         Ok(Digit {
-            count: range + 1 + u64::from(nullable),
+            count,
             nullable,
             first: low,
             of: Some(value.of),
@@ -188,6 +202,33 @@ impl Planner<'_> {
             first: 0,
             of: None,
         }
+    }
+}
+
+/// The number of possible groups, and the parts of their keys, if these are too wide for one number. A part has either
+/// one digit or fewer than 2^62 numbers.
+fn parts(digits: &[Digit]) -> Result<(u64, Vec<Range<usize>>)> {
+    let mut parts: Vec<Range<usize>> = vec![];
+    let mut numbers = 1u64;
+    for (key, digit) in digits.iter().enumerate() {
+        let together = numbers
+            .checked_mul(digit.count)
+            .filter(|numbers| *numbers < 1 << NUMBER_BITS);
+        match (together, parts.last_mut()) {
+            (Some(together), Some(part)) => {
+                numbers = together;
+                part.end = key + 1;
+            }
+            _ => {
+                numbers = digit.count;
+                parts.push(key..key + 1);
+            }
+        }
+    }
+    match parts.len() {
+        0..=1 => Ok((numbers, vec![])),
+        2..=MOST_PARTS => Ok((u64::MAX, parts)),
+        _ => Err(Error::Unsupported("keys of many parts".into())),
     }
 }
 

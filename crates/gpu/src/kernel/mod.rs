@@ -25,7 +25,7 @@ mod tiles;
 mod values;
 
 pub(crate) use accumulator::{Accumulator, AccumulatorSlot, Accumulators, ResultSlots};
-pub(crate) use bindings::Bindings;
+pub(crate) use bindings::{Bindings, Grouping};
 pub use columns::coded_columns;
 pub(crate) use decide::plan;
 pub(crate) use plan::{

@@ -337,6 +337,8 @@ pub(crate) struct GroupsPlan {
     pub deferred: Vec<usize>,
     /// True if group numbers take 64 bits.
     pub is_wide: bool,
+    /// The parts of a key that is too wide for one number, as ranges of `keys`; none of other keys.
+    pub parts: Vec<Range<usize>>,
     pub strategy: Strategy,
     pub accumulators: Accumulators,
     pub threads: Option<ThreadsPlan>,

@@ -120,7 +120,7 @@ impl Planner<'_> {
         };
         let (positions, words) = pack(&fields, growth);
         let all_words = own_words + words;
-        let needed = (groups + 1).saturating_mul(all_words as u64);
+        let needed = groups.saturating_add(1).saturating_mul(all_words as u64);
         let before = u64::from(self.bindings.block_bytes) + u64::from(self.warp_bytes);
         if needed > MOST_WORDS || before + needed * 256 > SHARED_BYTES.into() {
             return None;

@@ -210,27 +210,54 @@ impl<'a> Assembler<'a> {
                 this.truth(condition)?;
                 this.at_rows(RowOp::Filter, 0, [0; 3]);
             }
-            let group = this.number(plan, keys)?;
+            let (group, parts) = this.number(plan, keys)?;
             match &plan.threads {
                 Some(threads) => {
                     this.at_rows(RowOp::Kept, 0, [0; 3]);
                     this.at_rows(RowOp::Save, 0, [group, NONE, 0]);
                     this.add_to_threads(threads, accumulators, arguments, group)
                 }
-                None => this.add_to_table(plan, arguments, group),
+                None => this.add_to_table(plan, arguments, group, &parts),
             }
         })
     }
 
-    /// The slot of the group number, which is in `x`, too.
-    fn number(&mut self, plan: &GroupsPlan, values: &'a [Typed]) -> Result<u16> {
+    /// The slots of the group number, which is in `x`, too, and of the parts of the key, if it has several.
+    fn number(&mut self, plan: &GroupsPlan, values: &'a [Typed]) -> Result<(u16, Vec<u16>)> {
         let group = self.slot();
         if plan.keys.is_empty() {
             let zero = self.operand_argument(Argument::Word(0));
             self.at_rows(RowOp::Set, Operand::Argument as u8, [zero, NONE, 0]);
             self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
         }
-        for (index, key) in plan.keys.iter().enumerate() {
+        if plan.parts.is_empty() {
+            self.number_of(plan, 0..plan.keys.len(), values, group)?;
+            return Ok((group, vec![]));
+        }
+        let mut parts = vec![];
+        for (index, keys) in plan.parts.iter().enumerate() {
+            let part = self.slot();
+            self.number_of(plan, keys.clone(), values, part)?;
+            let is_last = index + 1 == plan.parts.len();
+            let before = if index == 0 { NONE } else { group };
+            self.at_rows(RowOp::Hash, is_last.into(), [before, 0, 0]);
+            self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
+            parts.push(part);
+        }
+        Ok((group, parts))
+    }
+
+    /// Leaves the number that the digits of `keys` make in a slot.
+    fn number_of(
+        &mut self,
+        plan: &GroupsPlan,
+        keys: Range<usize>,
+        values: &'a [Typed],
+        group: u16,
+    ) -> Result<()> {
+        let first_key = keys.start;
+        for index in keys {
+            let key = &plan.keys[index];
             match key.source {
                 KeySource::Value(value) => {
                     let value = &values[value];
@@ -253,7 +280,7 @@ impl<'a> Assembler<'a> {
                     }
                 }
             }
-            if index > 0 {
+            if index > first_key {
                 let factor = self.operand_argument(Argument::Stride(index));
                 let from = Operand::Argument as u8;
                 self.at_rows(RowOp::Multiply, from, [factor, NONE, 0]);
@@ -261,7 +288,7 @@ impl<'a> Assembler<'a> {
             }
             self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
         }
-        Ok(group)
+        Ok(())
     }
 
     /// The places of accumulators of threads.
@@ -346,6 +373,7 @@ impl<'a> Assembler<'a> {
         plan: &'a GroupsPlan,
         arguments: &'a [Typed],
         group: u16,
+        parts: &[u16],
     ) -> Result<()> {
         let op = match plan.strategy {
             Strategy::Hashed => RowOp::Entry,
@@ -356,7 +384,15 @@ impl<'a> Assembler<'a> {
         let is_shared = plan.strategy == Strategy::Shared;
         let mut current = None;
         let accumulators = &plan.accumulators;
+        let mut parts = parts.iter();
         for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
+            if slot.accumulator == Accumulator::KeyPart {
+                let part = *parts.next().unwrap_or(&group);
+                self.at_rows(RowOp::Set, Operand::Slot as u8, [part, NONE, 0]);
+                let kind = AccumulatorKind::KeyPart as u8;
+                self.at_rows(RowOp::AddToTable, kind, [group, 0, word as u16]);
+                continue;
+            }
             let is_count = self.load(slot, arguments, &mut current)?;
             if let Accumulator::Min(_) | Accumulator::Max(_) = slot.accumulator {
                 let is_min = matches!(slot.accumulator, Accumulator::Min(_));
@@ -387,6 +423,7 @@ impl<'a> Assembler<'a> {
             Accumulator::Max(Type::I128) if self.is_wide => AccumulatorKind::WideMax,
             Accumulator::Min(_) => AccumulatorKind::Min,
             Accumulator::Max(_) => AccumulatorKind::Max,
+            Accumulator::KeyPart => AccumulatorKind::KeyPart,
         }
     }
 

@@ -8,7 +8,11 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Result, internal_datafusion_err, plan_err};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::work_table::WorkTableExec;
 
 use super::share::share_aggregates;
@@ -26,6 +30,7 @@ use crate::fused::exec::prewarm::PrewarmCandidate;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::group_pruning::GroupPruning;
 use crate::fused::pattern::aggregates::Aggregates;
+use crate::fused::pattern::exchange::is_exchange;
 use crate::fused::pattern::reduction::reduce_groups;
 use crate::options::{FuseMode, GpuMode, VectileOptions};
 use crate::pushdown::Rule;
@@ -194,13 +199,26 @@ impl<'a> Fusing<'a> {
         &self,
         plan: Arc<dyn ExecutionPlan>,
     ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        self.scans_below(plan, false)
+    }
+
+    /// `are_first` says that an operator above needs only the rows that come first in an order.
+    fn scans_below(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        are_first: bool,
+    ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
         if as_fused(&plan).is_some() {
             // The fused node has the main scan of the query.
             let lenient = self.lenient(Joins::None);
             return plan.map_children(|child| lenient.scans(child));
         }
         let Some(scan) = plan.downcast_ref::<DataSourceExec>() else {
-            return plan.map_children(|child| stack::grown(|| self.scans(child)));
+            let are_first = match plan.downcast_ref::<SortExec>() {
+                Some(sort) => sort.fetch().is_some(),
+                None => are_first && keeps_rows_apart(&plan),
+            };
+            return plan.map_children(|child| stack::grown(|| self.scans_below(child, are_first)));
         };
         let Some((config, source)) = scan.downcast_to_file_source::<VectileSource>() else {
             return Ok(Transformed::no(plan));
@@ -209,7 +227,7 @@ impl<'a> Fusing<'a> {
             // If the CPU is cheaper for the operator above, filtering for it on the GPU does not pay either.
             return Ok(Transformed::no(plan));
         }
-        let own = match self.fuse_scan(config, source) {
+        let own = match self.fuse_scan(config, source, are_first) {
             Ok(fused) => return Ok(Transformed::yes(scan_of(config, fused))),
             Err(own) => own,
         };
@@ -353,6 +371,14 @@ impl<'a> Fusing<'a> {
             session: self.session.clone(),
         }))
     }
+}
+
+/// True if each row of `plan` is one of its input.
+fn keeps_rows_apart(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<ProjectionExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<SortPreservingMergeExec>()
+        || is_exchange(plan)
 }
 
 /// Returns true if `plan` reads the work table of a recursive query that it is a part of. The work table has its rows

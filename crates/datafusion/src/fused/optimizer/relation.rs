@@ -28,7 +28,7 @@ use crate::fused::pattern::files::{bytes_of_columns, num_rows};
 use crate::fused::pattern::join::KeySource;
 use crate::fused::pattern::reduction;
 use crate::fused::pattern::relation::Relation;
-use crate::options::FuseMode;
+use crate::options::{FuseMode, GpuMode};
 
 /// An operator over a relation, whose outputs a kernel computes.
 pub(super) trait FusionTarget {
@@ -165,6 +165,8 @@ impl Fusing<'_> {
         conditions: &[Option<Expr>],
     ) -> Result<Vec<BuildSide>, FallbackReason> {
         let most_rows = self.options.gpu_max_build_rows;
+        let may_decline = !self.is_on_cpu && self.options.gpu != GpuMode::Require;
+        let probe_rows = num_rows(&relation.config).filter(|_| may_decline);
         let mut build_sides =
             build_side::build_sides(&relation.joins, lookups, &keys.sources, most_rows)?;
         let joins = relation.joins.iter().zip(conditions);
@@ -180,7 +182,7 @@ impl Fusing<'_> {
             {
                 build_side.built_by(build.map(|build| Arc::new(build) as _));
             }
-            build_side.check_rows()?;
+            build_side.check_rows(probe_rows)?;
             // The build side need not be on the GPU, even with `require`: the main scan of the query is the table's.
             let plan = Arc::clone(&build_side.plan);
             build_side.plan = self.lenient(Joins::Large).operators(plan)?.data;

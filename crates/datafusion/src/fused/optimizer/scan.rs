@@ -17,12 +17,18 @@ use crate::options::GpuMode;
 use crate::source::VectileSource;
 
 impl Fusing<'_> {
-    /// Moves the filters of a scan to the GPU, and its projection if that has a kernel.
+    /// Moves the filters of a scan to the GPU, and its projection if that has a kernel. `are_first` says that only the rows
+    /// are needed that come first in an order.
     pub(super) fn fuse_scan(
         &self,
         config: &FileScanConfig,
         source: &VectileSource,
+        are_first: bool,
     ) -> Result<VectileSource, FallbackReason> {
+        // a device reads and returns all rows that pass the other filters
+        if are_first && source.has_dynamic_filter() && self.options.gpu != GpuMode::Require {
+            return Err(FallbackReason::FirstRows);
+        }
         let table = source.table_schema().clone();
         let predicate = source.filter().filter(|_| source.evaluates_filters());
         let mut lowering = Lowering::new(&table);

@@ -24,6 +24,7 @@ use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_gpu::Error;
@@ -44,6 +45,9 @@ use crate::fused::pattern::join::{Join, JoinKind, KeySource};
 use crate::fused::table::Table;
 use crate::pushdown::Rule;
 use crate::source::VectileSource;
+
+/// A build side of fewer rows takes the CPU little time, whatever the probe side has.
+const MANY_ROWS: usize = 1 << 19;
 
 /// Build side of a join.
 #[derive(Clone, Debug)]
@@ -209,16 +213,28 @@ impl BuildSide {
         }
     }
 
-    /// Returns an error if the plan is known to have too many rows for a build on the CPU.
-    pub(crate) fn check_rows(&self) -> Result<(), FallbackReason> {
+    /// Returns an error if the plan has too many rows for a build on the CPU: more than are allowed, or than the probe side
+    /// has, whose rows would then better be looked up.
+    pub(crate) fn check_rows(&self, probe_rows: Option<usize>) -> Result<(), FallbackReason> {
+        if self.is_built_on_gpu() {
+            return Ok(());
+        }
         let statistics =
             StatisticsContext::new().compute(self.plan.as_ref(), &StatisticsArgs::new())?;
         match statistics.num_rows {
-            Precision::Exact(rows) if rows > self.most_rows && !self.is_built_on_gpu() => {
-                Err(FallbackReason::Join(too_many(self.most_rows)))
+            Precision::Exact(rows) if rows > self.most_rows => {
+                return Err(FallbackReason::Join(too_many(self.most_rows)));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let rows = statistics.num_rows.get_value().copied().unwrap_or(0);
+        let is_larger = probe_rows.is_some_and(|probe_rows| rows > probe_rows.max(MANY_ROWS));
+        // groups are made in any case, and may be few
+        if is_larger && !self.plan.exists(|node| Ok(node.is::<AggregateExec>()))? {
+            let reason = "the CPU would read more rows of the joined table than the GPU of the other";
+            return Err(FallbackReason::Join(reason.into()));
+        }
+        Ok(())
     }
 
     /// True if another run of its plan gives the same rows.
