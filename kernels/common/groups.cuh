@@ -76,9 +76,9 @@ template <u32 BITS> DEVICE i64 take_signed(u64& word) {
 
 // ---- groups found by hashing ----
 
-// Where a group's accumulators are: in the entry, of `mask` + 1, that holds its number and one. If it is
-// not found near where it belongs, there are too many groups: `full` says so, and the result is of no use.
-DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
+// Where a group's accumulators are: in the entry, of `mask` + 1, that holds its number and one; and whether it is new. If
+// it is not found near where it belongs, there are too many groups: `full` says so, and the result is of no use.
+DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full, bool& is_new) {
     const u64 named = group + 1;
     u64 at = hash_of(group) & mask;
 #pragma unroll 1
@@ -86,7 +86,8 @@ DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
         u64 found = *(volatile u64*)(entries + at);
         if (found == 0) {
             found = atomicCAS(entries + at, 0ull, named);
-            if (found == 0) return at;
+            is_new = found == 0;
+            if (is_new) return at;
         }
         if (found == named) return at;
         // others may know by now that it is in vain
@@ -95,6 +96,10 @@ DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
     }
     *(volatile u64*)full = 1;
     return ~0ull;
+}
+DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full) {
+    bool is_new;
+    return entry_of(entries, mask, group, full, is_new);
 }
 
 // ---- keys of several parts: their hash is the number of a group, and its entry has the parts ----
@@ -111,4 +116,30 @@ DEVICE void keep_part(u64* to, u64 named, u64* full) {
     u64 found = *(volatile u64*)to;
     if (found == 0) found = atomicCAS(to, 0ull, named);
     if (found != 0 && found != named) *(volatile u64*)(full + 1) = 1;
+}
+
+// ---- sets of the values of each group, of which those are counted that are new ----
+
+// The parts of a key.
+template <u32 COUNT> struct Parts { u64 all[COUNT]; };
+
+// Flags: the table is full, keys hash alike, then for each set that it is full.
+enum { SET_FLAGS = 2 };
+
+// Adds the value of a group to a set of so many entries. True if it is new. The group has a number, and parts if that is a
+// hash. If the number and the value have a number together, that of the group counts 1 and that of the value `stride`;
+// otherwise `stride` is 0, and a column of words follows the entries for each part and for the value.
+DEVICE bool add_to_set(
+    u64* set, u64 entries, u64 stride, u64 group, const u64* parts, u32 num_parts, u64 value, u64* flags, u32 index
+) {
+    const u64 hash = stride ? 0 : hashed_with(hashed_with(0, group), value);
+    const u64 number = stride ? value * stride + group : group_of_hash(hash);
+    bool is_new = false;
+    const u64 at = entry_of(set, entries - 1, number, flags + SET_FLAGS + index, is_new);
+    if (at == ~0ull || stride) return is_new;
+    u64* to = set + at;
+    for (u32 part = 0; part < (num_parts ? num_parts : 1); part++)
+        keep_part(to += entries, (num_parts ? parts[part] : group) + 1, flags);
+    keep_part(to + entries, value + 1, flags);
+    return is_new;
 }

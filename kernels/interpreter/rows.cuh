@@ -578,6 +578,31 @@ DEVICE void run_rows(const Args& a, Warp& w, Batch<K, PICKED>& rows, u32 pc, u32
             }
             break;
         }
+        case R_DISTINCT: {
+            const u64* set = a.word + i.b();
+            const u64 layout = set[3];
+            const u32 num_parts = (u32)layout & 3, index = (u32)layout >> 2 & 63;
+            const bool is_shared = layout >> 8 & 1;
+            const u64 groups = a.word[FIXED_WORDS + (is_shared ? W_GROUPS : W_ENTRIES)];
+            DYN_SHARED(u8, shared);
+            u64* base = is_shared ? (u64*)(shared + a.word[FIXED_WORDS + W_TABLE_AT]) : (u64*)a.word[3];
+            base += i.d() * groups;
+            const u64 *number = slot_at(a, i.c()), *entry = slot_at(a, (u32)set[4]);
+            const u32 in = rows.in & valid;
+#pragma unroll
+            for (u32 k = 0; k < K; k++) {
+                if (!(in >> k & 1)) continue;
+                u64 parts[3];
+                for (u32 part = 0; part < num_parts; part++)
+                    parts[part] = slot_at(a, (u32)(layout >> (16 + 16 * part)) & 0xffff)[k * 32];
+                const u64 value = (u64)x[k];
+                if (!add_to_set((u64*)set[0], set[1], set[2], number[k * 32], parts, num_parts, value, (u64*)a.word[5], index))
+                    continue;
+                if (is_shared) add_shared(base + entry[k * 32], 1);
+                else add(base + entry[k * 32], 1ull);
+            }
+            break;
+        }
         case R_ENTRY: {
             const u64 entries = a.word[FIXED_WORDS + W_GROUPS];
             u32 some = 0;

@@ -307,6 +307,11 @@ device_enum! {
         Check = R_CHECK,
         /// The hash of `x` and of the hash in slot `b`, if there is one; as a group number if `a` is 1.
         Hash = R_HASH,
+        /// Adds `x` to a set of values of groups, whose number is in slot `c`, and counts those that are new in word `d`.
+        /// Arguments from `b` on are the set's address, its entries, its stride, a word, and the slot of the group's entry in
+        /// the table. The word has from bit 0 on the number of parts of keys, from 2 on the number of the set, at 8 whether the
+        /// table is in shared memory, and from 16 on the slots of the parts, 16 bits each.
+        Distinct = R_DISTINCT,
         /// The entry of group `x` in the hash table.
         Entry = R_ENTRY,
         /// Floats as integers of the same order: doubles, or floats if `a` is 1.

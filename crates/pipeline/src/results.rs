@@ -74,6 +74,20 @@ pub struct GroupTotals {
     pub values: Numbers,
 }
 
+impl GroupTotals {
+    /// The total of one group; `None` if there is no such group.
+    pub fn total(&self, group: usize) -> Option<Total> {
+        let count = *self.counts.get(group)?;
+        let value = match &self.values {
+            Numbers::Int(values) if values.is_empty() => Some(Number::Int(count.into())),
+            _ if count == 0 => None,
+            Numbers::Int(values) => Some(Number::Int(*values.get(group)?)),
+            Numbers::Float(values) => Some(Number::Float(*values.get(group)?)),
+        };
+        Some(Total { count, value })
+    }
+}
+
 /// Numbers of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Numbers {

@@ -32,9 +32,9 @@ impl Accumulator {
     /// Code for its initial value.
     pub(super) fn first(self) -> String {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum | Self::KeyPart => "0".into(),
             Self::Min(_) => format!("greatest<{}>()", self.name()),
             Self::Max(_) => format!("least<{}>()", self.name()),
+            _ => "0".into(),
         }
     }
 
@@ -56,10 +56,9 @@ impl Accumulator {
     /// Code that adds `other`, of the same type, to `name`.
     pub(super) fn merge(self, name: &str, other: &str) -> String {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum => format!("{name} += {other};"),
-            Self::KeyPart => format!("{name} = {other};"),
             Self::Min(_) => format!("{name} = {other} < {name} ? {other} : {name};"),
             Self::Max(_) => format!("{name} = {other} > {name} ? {other} : {name};"),
+            _ => format!("{name} += {other};"),
         }
     }
 
@@ -75,9 +74,9 @@ impl Accumulator {
     /// The function that stores the merged accumulators of a warp's threads.
     pub(super) fn store(self) -> &'static str {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::FloatSum | Self::KeyPart => "store_sum",
             Self::Min(_) => "store_min",
             Self::Max(_) => "store_max",
+            _ => "store_sum",
         }
     }
 
@@ -115,6 +114,7 @@ impl Accumulator {
             Self::Count { wide: true } | Self::Sum { wide: false } => {
                 format!("add{suffix}({to}, (u64){value});")
             }
+            Self::DistinctCount => format!("if ({value}) add{suffix}({to}, 1ull);"),
             Self::Sum { wide: true } => format!("add_wide{suffix}({to}, {value});"),
             Self::FloatSum => format!("add({to}, {value});"),
             Self::Min(_) => format!("raise({to}, ~ordered({value}));"),
@@ -126,7 +126,7 @@ impl Accumulator {
     /// Code that merges the accumulator at `from` in a table into the one at `to` in global memory.
     pub(super) fn merge_tables(self, to: &str, from: &str) -> String {
         match self {
-            Self::Count { .. } | Self::Sum { wide: false } => {
+            Self::Count { .. } | Self::DistinctCount | Self::Sum { wide: false } => {
                 format!("add({to}, *({from}));")
             }
             Self::Sum { wide: true } => format!("add_wide({to}, wide_at({from}));"),

@@ -105,14 +105,17 @@ impl<'a> Generator<'a> {
             groups: &groups,
         };
         let accumulators = &plan.accumulators;
-        let mut parts = 0..;
+        let (mut parts, mut sets) = (0.., 0..);
         for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
-            let part = match slot.accumulator {
-                Accumulator::KeyPart => parts.next().map(Value::of_key_part),
+            let value = slot.argument.map(|argument| &arguments[argument]);
+            let own = match (slot.accumulator, value) {
+                (Accumulator::KeyPart, _) => parts.next().map(Value::of_key_part),
+                (Accumulator::DistinctCount, Some(value)) => {
+                    sets.next().map(|set| self.is_new_in(set, plan, value))
+                }
                 _ => None,
             };
-            let value = slot.argument.map(|argument| &arguments[argument]);
-            let value = value.or(part.as_ref());
+            let value = own.as_ref().or(value);
             let to = table.address("at", slot.accumulator, word);
             let add = slot.accumulator.add_to(&to, is_shared, value);
             match value.and_then(|value| value.valid.as_ref()) {
@@ -122,6 +125,30 @@ impl<'a> Generator<'a> {
         }
         self.line(5, "}");
         self.line(4, "}");
+    }
+
+    /// Code that adds a value to a set of the group's, which is true if it is new there.
+    fn is_new_in(&mut self, set: usize, plan: &GroupsPlan, value: &Value) -> Value {
+        let arguments = [
+            Argument::SetAt(set),
+            Argument::SetEntries(set),
+            Argument::SetStride(set),
+            Argument::SetFirst(set),
+        ];
+        let [at, entries, stride, first] = arguments.map(|of| self.argument(of));
+        let (count, of) = (plan.parts.len(), &value.code);
+        let parts: Vec<String> = (0..count).map(|part| format!("g{part}")).collect();
+        let parts = match count {
+            0 => "(const u64*)0".to_owned(),
+            _ => format!("Parts<{count}>{{{{{}}}}}.all", parts.join(", ")),
+        };
+        Value {
+            code: format!(
+                "add_to_set((u64*)a.word[{at}], a.word[{entries}], a.word[{stride}], (u64)g, {parts}, {count}, \
+                 (u64){of} - a.word[{first}], (u64*)a.word[5], {set})"
+            ),
+            ..value.clone()
+        }
     }
 
     /// Code for the number of entries of the table in global memory.

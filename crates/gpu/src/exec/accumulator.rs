@@ -22,7 +22,7 @@ impl AccumulatorState {
     ) -> Self {
         let ints = words.map(|word| i128::from_le_bytes(*word));
         match accumulator {
-            Accumulator::Count { .. } | Accumulator::Sum { .. } => {
+            Accumulator::Count { .. } | Accumulator::Sum { .. } | Accumulator::DistinctCount => {
                 Self::Sum(ints.fold(0, i128::wrapping_add))
             }
             Accumulator::FloatSum => {
@@ -120,7 +120,9 @@ fn numbers_of(accumulator: Accumulator, low: Vec<u64>, high: impl FnOnce() -> Ve
     let ordered = |word: u64| i128::from((word ^ 1 << 63) as i64);
     let low = low.into_iter();
     match accumulator {
-        Accumulator::Count { .. } => Numbers::Int(low.map(i128::from).collect()),
+        Accumulator::Count { .. } | Accumulator::DistinctCount => {
+            Numbers::Int(low.map(i128::from).collect())
+        }
         Accumulator::Sum { wide: false } | Accumulator::KeyPart => {
             Numbers::Int(low.map(|word| i128::from(word as i64)).collect())
         }

@@ -138,6 +138,16 @@ pub(super) struct Prepared {
     pub(super) entries: Vec<Arc<Entries>>,
     /// Upper bound of the groups; for hashed ones, entries of their table.
     pub(super) groups: u64,
+    /// Sets of distinct values of the groups.
+    pub(super) sets: Vec<PlacedSet>,
+}
+
+/// A set of distinct values in the memory of a launch.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PlacedSet {
+    pub(super) address: u64,
+    /// Entries of its hash table, a power of two.
+    pub(super) entries: u64,
 }
 
 impl Engine {
@@ -328,6 +338,7 @@ impl Execution {
         let grid = grid.try_into().unwrap_or(u32::MAX);
         Ok(Prepared {
             groups: bindings.grouping.as_ref().map_or(0, |g| g.groups),
+            sets: vec![PlacedSet::default(); bindings.sets.len()],
             plan,
             bindings,
             loaded,

@@ -6,7 +6,8 @@ use crate::kernel::Accumulators;
 use crate::runtime::DeviceBuffer;
 use vectile_encodings::VECTOR_LEN;
 
-/// Bytes before the entries: flags that are set if the table was full, or a group was out of range.
+/// Bytes before the entries: words of flags. The first is set if the table was full, or a group was out of range; the second
+/// if keys hash alike; then one for each set that was full.
 pub(super) const FLAG_BYTES: usize = 256;
 /// Bytes of a front that makes a column of a table's words: a header, and a record for each vector.
 const FRONT_BYTES: usize = 256;
@@ -25,6 +26,10 @@ pub(super) struct GroupTableLayout {
     pub numbers: usize,
     pub words: usize,
     pub end: usize,
+    /// Sets of distinct values, after the table.
+    pub sets: Vec<usize>,
+    /// The end of the sets.
+    pub all: usize,
 }
 
 /// A table of groups on the device.
@@ -42,8 +47,13 @@ pub(super) struct GroupTableWords<'a> {
 }
 
 impl GroupTableLayout {
-    /// The layout for so many entries; `None` if it is too large.
-    pub fn of(entries: u64, is_hashed: bool, accumulators: &Accumulators) -> Option<Self> {
+    /// The layout for so many entries, and for sets of so many words; `None` if it is too large.
+    pub fn of(
+        entries: u64,
+        is_hashed: bool,
+        accumulators: &Accumulators,
+        sets: impl Iterator<Item = u64>,
+    ) -> Option<Self> {
         let entries = usize::try_from(entries).ok()?;
         let column = entries.checked_mul(8)?;
         let fronts = accumulators.all.len() + 2;
@@ -52,6 +62,11 @@ impl GroupTableLayout {
         let numbers = flags.checked_add(FLAG_BYTES)?;
         let words = numbers.checked_add(if is_hashed { column } else { 0 })?;
         let end = words.checked_add(column.checked_mul(accumulators.words().1)?)?;
+        let (mut all, mut sets_at) = (end, vec![]);
+        for words in sets {
+            sets_at.push(all);
+            all = all.checked_add(usize::try_from(words).ok()?.checked_mul(8)?)?;
+        }
         Some(Self {
             accumulators: accumulators.clone(),
             entries,
@@ -59,6 +74,8 @@ impl GroupTableLayout {
             numbers,
             words,
             end,
+            sets: sets_at,
+            all,
         })
     }
 
@@ -68,9 +85,14 @@ impl GroupTableLayout {
         (FRONT_BYTES + vectors * VECTOR_BYTES).next_multiple_of(256)
     }
 
-    /// Bytes from the flags on.
+    /// Bytes of the table from the flags on.
     pub fn bytes(&self) -> usize {
         self.end - self.flags
+    }
+
+    /// The same, and of the sets.
+    pub fn bytes_with_sets(&self) -> usize {
+        self.all - self.flags
     }
 
     /// The offset of an accumulator's column, and the words of an entry there.

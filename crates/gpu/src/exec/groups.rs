@@ -16,7 +16,7 @@ use super::launch::{Outputs, ScratchRequest};
 use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, Grouping, OutputPlan, Strategy, Task};
-use crate::runtime::{Batch, DeviceBuffer, StreamContext, lock};
+use crate::runtime::{Batch, DeviceBuffer, StreamContext, TableEntries, lock};
 use vectile_pipeline::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
 
 /// Initial entries of a hashed group table; it grows when it is full.
@@ -115,6 +115,10 @@ impl Execution {
         let post_aggregation = post_aggregation.filter(|_| parts.len() == 1);
         if self.groups_stay && post_aggregation.is_none() {
             let reason = "groups of several launches, which are grouped again";
+            return Err(Error::Unsupported(reason.into()));
+        }
+        if !prepared.sets.is_empty() && parts.len() > 1 {
+            let reason = "distinct values of several launches";
             return Err(Error::Unsupported(reason.into()));
         }
         let mut context = self.engine.stream_context()?;
@@ -268,14 +272,22 @@ impl Execution {
             return Err(Error::Internal("no groups".into()));
         };
         let accumulators = &plan.accumulators.clone();
+        let parts = plan.parts.len().max(1) as u64;
         loop {
             let entries = prepared.table_entries();
             let too_large = || Error::Unsupported(format!("a table of {entries} groups"));
-            let layout =
-                GroupTableLayout::of(entries, hashed, accumulators).ok_or_else(too_large)?;
-            let bytes = layout.bytes();
-            if hashed && bytes as u64 > self.most_table_bytes() {
-                let reason = format!("more groups than {bytes} bytes of device memory hold");
+            let strides = prepared.bindings.sets.iter().map(|of| of.stride);
+            let words_of_sets = strides.zip(&prepared.sets).map(|(stride, set)| {
+                // numbers, and the parts of those that are hashes
+                let columns = if stride == 0 { 1 + parts + 1 } else { 1 };
+                set.entries.saturating_mul(columns)
+            });
+            let layout = GroupTableLayout::of(entries, hashed, accumulators, words_of_sets);
+            let layout = layout.ok_or_else(too_large)?;
+            let (bytes, all_bytes) = (layout.bytes(), layout.bytes_with_sets());
+            let may_grow = hashed || !layout.sets.is_empty();
+            if may_grow && all_bytes as u64 > self.most_table_bytes() {
+                let reason = format!("more groups than {all_bytes} bytes of device memory hold");
                 return Err(Error::Unsupported(reason));
             }
             let are_many =
@@ -285,13 +297,16 @@ impl Execution {
                 self.check_groups(prepared)?;
                 reserve(bytes)?;
             }
-            let memory = self.engine.take(layout.end)?;
+            let memory = self.engine.take(layout.all)?;
+            for (set, at) in prepared.sets.iter_mut().zip(&layout.sets) {
+                set.address = memory.address() + *at as u64;
+            }
             let flags = memory.address() + layout.flags as u64;
             let outputs = |_| Outputs {
                 out: memory.address() + layout.words as u64,
                 masks: memory.address() + layout.numbers as u64,
                 counts: flags,
-                clear: Some((flags, bytes)),
+                clear: Some((flags, all_bytes)),
                 back: (flags, if stays { FLAG_BYTES } else { bytes }),
             };
             let back = self.run(
@@ -302,29 +317,29 @@ impl Execution {
                 ScratchRequest::default(),
                 outputs,
             )?;
-            let [is_full, has_collision] =
-                [0, 8].map(|flag| back.as_slice()[flag..flag + 8] != [0; 8]);
-            if has_collision {
+            let is_set = |flag: usize| back.as_slice()[flag * 8..][..8] != [0; 8];
+            if is_set(1) {
                 return Err(Error::Unsupported("keys that hash alike".into()));
             }
-            if !is_full {
-                if hashed {
-                    *lock(&prepared.loaded.entries) = Some((batch.num_rows(), entries));
-                }
+            let is_full = is_set(0);
+            let full_sets: Vec<bool> = (0..layout.sets.len()).map(|set| is_set(2 + set)).collect();
+            if !is_full && !full_sets.contains(&true) {
+                prepared.keep_entries(batch.num_rows(), hashed.then_some(entries));
                 return Ok(GroupTable {
                     layout,
                     memory: Arc::new(memory),
                     back: (!stays).then_some(back),
                 });
             }
-            if !hashed {
+            if is_full && !hashed {
                 return Err(Error::Unsupported("a key out of its chunk's bounds".into()));
             }
-            let growth = match entries {
-                HASHED_ENTRIES => FIRST_GROWTH,
-                _ => GROWTH,
-            };
-            prepared.groups = entries.saturating_mul(growth);
+            if is_full {
+                prepared.groups = grown(entries);
+            }
+            for (set, _) in prepared.sets.iter_mut().zip(full_sets).filter(|(_, is_full)| *is_full) {
+                set.entries = grown(set.entries);
+            }
         }
     }
 
@@ -457,12 +472,35 @@ fn is_hashed(prepared: &Prepared) -> bool {
     matches!(&prepared.plan.output, OutputPlan::Groups(plan) if plan.strategy == Strategy::Hashed)
 }
 
+/// Entries of a hash table after one that was full.
+fn grown(entries: u64) -> u64 {
+    let growth = match entries {
+        HASHED_ENTRIES => FIRST_GROWTH,
+        _ => GROWTH,
+    };
+    entries.saturating_mul(growth)
+}
+
 impl Prepared {
-    /// Sets the initial size of a hashed group table: that of an earlier one for as many rows, or the minimum.
+    /// Sets the initial size of hash tables: that of an earlier one for as many rows, or the minimum.
     fn groups_of_table(&mut self, rows: usize) {
+        let known = lock(&self.loaded.entries).clone();
+        let known = known.filter(|(of, _)| *of == rows).map(|(_, of)| of);
         if is_hashed(self) {
-            let known = lock(&self.loaded.entries).filter(|(of, _)| *of == rows);
-            self.groups = known.map_or(HASHED_ENTRIES, |(_, entries)| entries);
+            let groups = known.as_ref().and_then(|of| of.groups);
+            self.groups = groups.unwrap_or(HASHED_ENTRIES);
+        }
+        let sets = known.map_or(vec![], |of| of.sets);
+        for (index, set) in self.sets.iter_mut().enumerate() {
+            set.entries = sets.get(index).copied().unwrap_or(HASHED_ENTRIES);
+        }
+    }
+
+    /// Keeps the size of hash tables for the next time.
+    fn keep_entries(&self, rows: usize, groups: Option<u64>) {
+        let sets: Vec<u64> = self.sets.iter().map(|set| set.entries).collect();
+        if groups.is_some() || !sets.is_empty() {
+            *lock(&self.loaded.entries) = Some((rows, TableEntries { groups, sets }));
         }
     }
 

@@ -214,6 +214,10 @@ impl Execution {
                 Argument::KeyFirst(key) => bindings.digits()[key].first as u64,
                 Argument::KeyNull(key) => bindings.digits()[key].count - 1,
                 Argument::Stride(key) => bindings.stride(key),
+                Argument::SetAt(set) => prepared.sets[set].address,
+                Argument::SetEntries(set) => prepared.sets[set].entries,
+                Argument::SetFirst(set) => bindings.sets[set].first as u64,
+                Argument::SetStride(set) => bindings.sets[set].stride,
                 Argument::Groups => prepared.groups,
                 Argument::Entries => prepared.table_entries(),
                 Argument::Values(attribute) => {

@@ -185,7 +185,7 @@ impl Execution {
                 argument.bounds.of_sum(times)
             });
             let (low, high) = match added.accumulator {
-                Accumulator::Count { .. } => {
+                Accumulator::Count { .. } | Accumulator::DistinctCount => {
                     let (low, high) = Bounds(1, 1).of_sum(times);
                     (low, high.min(words.1))
                 }

@@ -22,6 +22,8 @@ pub(crate) enum Accumulator {
     Min(Type),
     /// The largest value, stored as in [`Min`](Self::Min).
     Max(Type),
+    /// The number of distinct values: those that are new in a set of the values of each group.
+    DistinctCount,
     /// A part of the group's key, plus one. All rows of a group have the same.
     KeyPart,
 }
@@ -69,7 +71,7 @@ impl Accumulator {
     pub fn name(self) -> &'static str {
         match self {
             Self::Count { wide: false } => "u32",
-            Self::Count { wide: true } | Self::KeyPart => "u64",
+            Self::Count { wide: true } | Self::DistinctCount | Self::KeyPart => "u64",
             Self::Sum { wide: true } => "u128",
             Self::FloatSum => "double",
             Self::Min(Type::I32) | Self::Max(Type::I32) => "i32",
@@ -99,7 +101,7 @@ impl Accumulator {
     /// Returns true if its result is a float.
     pub fn is_float(self) -> bool {
         match self {
-            Self::Count { .. } | Self::Sum { .. } | Self::KeyPart => false,
+            Self::Count { .. } | Self::Sum { .. } | Self::DistinctCount | Self::KeyPart => false,
             Self::FloatSum => true,
             Self::Min(of) | Self::Max(of) => of.is_float(),
         }
@@ -156,6 +158,13 @@ impl Accumulators {
         all.filter_map(|(index, slot)| {
             (slot.accumulator == Accumulator::KeyPart).then_some(index)
         })
+    }
+
+    /// The arguments whose distinct values are counted, one for each set.
+    pub fn distinct(&self) -> impl Iterator<Item = usize> {
+        let all = self.all.iter();
+        let all = all.filter(|slot| slot.accumulator == Accumulator::DistinctCount);
+        all.filter_map(|slot| slot.argument)
     }
 
     /// Returns true if any result depends on the order of rows.

@@ -47,6 +47,14 @@ impl<'a> Collected<'a> {
         if let Some((_, result)) = same {
             return *result;
         }
+        if let Aggregate::CountDistinct(_) = of {
+            let result = ResultSlots {
+                count: self.push(Accumulator::DistinctCount, Some(argument)),
+                value: None,
+            };
+            self.known.extend(name.map(|name| (name, result)));
+            return result;
+        }
         let count = match value.valid {
             None => 0,
             Some(valid) => match self.counts.iter().find(|(known, _)| *known == valid) {

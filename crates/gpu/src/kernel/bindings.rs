@@ -24,6 +24,8 @@ pub(crate) struct Bindings {
     pub table_at: u32,
     /// The possible groups.
     pub grouping: Option<Grouping>,
+    /// Sets of distinct values of each group.
+    pub sets: Vec<SetBinding>,
 }
 
 impl Bindings {
@@ -84,6 +86,15 @@ pub(crate) struct Digit {
     pub first: i128,
     /// The type of the key; `None` for a code or a dictionary value.
     pub of: Option<Type>,
+}
+
+/// A set of distinct values of each group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetBinding {
+    /// The value that counts as 0.
+    pub first: i128,
+    /// The factor of a value in its number together with that of its group; 0 if these are too many for a number.
+    pub stride: u64,
 }
 
 /// The possible groups.

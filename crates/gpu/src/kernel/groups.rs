@@ -10,7 +10,7 @@
 //! keys have one hash, and the result is of no use; of a hundred million groups, that happens once in a thousand times.
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
-use super::bindings::{Digit, Grouping};
+use super::bindings::{Digit, Grouping, SetBinding};
 use super::columns::push;
 use super::plan::{GroupsPlan, KeyPlan, KeySource, Strategy, Typed};
 use super::planner::{Planner, SPARSE_SHARE};
@@ -28,6 +28,9 @@ const SMALL_TABLE: u64 = 64 << 20;
 const NUMBER_BITS: u32 = 62;
 /// Most parts of a key.
 const MOST_PARTS: usize = 8;
+/// Most sets of distinct values, and most parts of keys beside them.
+pub(crate) const MOST_SETS: usize = 16;
+const MOST_PARTS_OF_SETS: usize = 3;
 /// Maximum groups per row of a larger table that is indexed by group number.
 const GROUPS_PER_ROW: u64 = 2;
 
@@ -95,6 +98,20 @@ impl Planner<'_> {
         let arguments = &rows.exprs[key_values + conditions.len()..];
         let mut table = table_accumulators(arguments, aggregates, self.facts.rows);
         if let Ok(table) = &mut table {
+            let of_arguments = &exprs[key_values + conditions.len()..];
+            for argument in table.distinct() {
+                let digit = self.value_digit(&of_arguments[argument], &arguments[argument])?;
+                let together = groups.checked_mul(digit.count);
+                let has_number = together.is_some_and(|together| together < 1 << NUMBER_BITS);
+                self.bindings.sets.push(SetBinding {
+                    first: digit.first,
+                    stride: if has_number { groups.max(1) } else { 0 },
+                });
+            }
+            let sets = self.bindings.sets.len();
+            if sets > MOST_SETS || sets > 0 && parts.len() > MOST_PARTS_OF_SETS {
+                return Err(Error::Unsupported("so many sets of distinct values".into()));
+            }
             table.add_key_parts(parts.len());
         }
         let bytes = table.as_ref().map(|table| table_bytes(groups, table));
@@ -130,7 +147,9 @@ impl Planner<'_> {
             table,
         } = grouped;
         let is_combined = plan.rows.combined.is_some();
-        if self.expected_share() > SPARSE_SHARE && !self.facts.groups_stay && !is_combined {
+        let has_sets = !self.bindings.sets.is_empty();
+        let may_stay = !self.facts.groups_stay && !is_combined && !has_sets;
+        if self.expected_share() > SPARSE_SHARE && may_stay {
             let arguments = &plan.rows.exprs[plan.key_values + plan.conditions..];
             plan.accumulators = Accumulators::of(arguments, of, SLOT_GROWTH)?;
             plan.threads = self.threads(groups, arguments, &plan.accumulators);

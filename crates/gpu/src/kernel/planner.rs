@@ -68,10 +68,11 @@ impl<'a> Planner<'a> {
             let reason = format!("{} columns where {width} belong", traits.len());
             return Err(Error::Internal(reason));
         }
-        if let Output::Aggregates(aggregates) | Output::Groups(_, aggregates) = &pipeline.output {
+        if let Output::Aggregates(aggregates) = &pipeline.output {
+            // their sets are those of a table, which has one group without keys
             let is_distinct = |of: &Aggregate| matches!(of, Aggregate::CountDistinct(_));
             if aggregates.iter().any(is_distinct) {
-                return Err(Error::Unsupported("counts of distinct values".into()));
+                return Err(Error::Unsupported("distinct values without a table".into()));
             }
         }
         let columns = traits.iter().zip(&pipeline.columns);

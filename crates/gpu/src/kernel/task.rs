@@ -85,6 +85,14 @@ pub(crate) enum Argument {
     KeyNull(usize),
     /// The factor of a key's digit in the group number.
     Stride(usize),
+    /// The address of a set of distinct values.
+    SetAt(usize),
+    /// Its number of entries.
+    SetEntries(usize),
+    /// The value that counts as 0 in it.
+    SetFirst(usize),
+    /// The factor of a value in its number together with that of its group; 0 if there is none.
+    SetStride(usize),
     /// Number of possible groups; for a hash table, its number of entries.
     Groups,
     /// Number of entries of the group table in global memory.

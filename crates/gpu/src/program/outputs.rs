@@ -379,12 +379,21 @@ impl<'a> Assembler<'a> {
             Strategy::Hashed => RowOp::Entry,
             _ => RowOp::Check,
         };
+        let accumulators = &plan.accumulators;
+        let has_sets = accumulators.distinct().next().is_some();
+        let number = match op {
+            RowOp::Entry if has_sets => {
+                let number = self.slot();
+                self.at_rows(RowOp::Save, 0, [number, NONE, 0]);
+                number
+            }
+            _ => group,
+        };
         self.at_rows(op, 0, [0; 3]);
         self.at_rows(RowOp::Save, 0, [group, NONE, 0]);
         let is_shared = plan.strategy == Strategy::Shared;
         let mut current = None;
-        let accumulators = &plan.accumulators;
-        let mut parts = parts.iter();
+        let (all_parts, mut parts, mut sets) = (parts, parts.iter(), 0..);
         for (slot, word) in accumulators.all.iter().zip(accumulators.words().0) {
             if slot.accumulator == Accumulator::KeyPart {
                 let part = *parts.next().unwrap_or(&group);
@@ -394,6 +403,15 @@ impl<'a> Assembler<'a> {
                 continue;
             }
             let is_count = self.load(slot, arguments, &mut current)?;
+            if slot.accumulator == Accumulator::DistinctCount {
+                let set = sets.next().unwrap_or(0);
+                let first = self.operand_argument(Argument::SetFirst(set));
+                self.at_rows(RowOp::Subtract, Operand::Argument as u8, [first, NONE, 0]);
+                let described = self.describe_set(set, group, is_shared, all_parts);
+                self.at_rows(RowOp::Distinct, 0, [described, number, word as u16]);
+                current = None;
+                continue;
+            }
             if let Accumulator::Min(_) | Accumulator::Max(_) = slot.accumulator {
                 let is_min = matches!(slot.accumulator, Accumulator::Min(_));
                 self.at_rows(RowOp::Rank, is_min.into(), [0; 3]);
@@ -412,6 +430,22 @@ impl<'a> Assembler<'a> {
         Ok(())
     }
 
+    /// Describes a set of distinct values, as [`RowOp::Distinct`] says. `entry` is the slot of the group's entry.
+    fn describe_set(&mut self, set: usize, entry: u16, is_shared: bool, parts: &[u16]) -> u16 {
+        let slots = parts.iter().zip([16, 32, 48]);
+        let slots = slots.fold(0, |slots, (slot, at)| slots | u64::from(*slot) << at);
+        let layout = parts.len() as u64 | (set as u64) << 2 | u64::from(is_shared) << 8 | slots;
+        let words = [
+            Argument::SetAt(set),
+            Argument::SetEntries(set),
+            Argument::SetStride(set),
+            Argument::Word(layout),
+            Argument::Word(entry.into()),
+        ];
+        let [described, ..] = words.map(|word| self.argument(word));
+        described
+    }
+
     /// How threads keep an accumulator.
     fn kind(&self, accumulator: Accumulator) -> AccumulatorKind {
         match accumulator {
@@ -424,6 +458,7 @@ impl<'a> Assembler<'a> {
             Accumulator::Min(_) => AccumulatorKind::Min,
             Accumulator::Max(_) => AccumulatorKind::Max,
             Accumulator::KeyPart => AccumulatorKind::KeyPart,
+            Accumulator::DistinctCount => AccumulatorKind::Sum,
         }
     }
 

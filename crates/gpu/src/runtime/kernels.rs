@@ -115,8 +115,17 @@ pub(crate) struct Loaded {
     pub layout: Layout,
     /// The program, if the kernel is the interpreter.
     pub program: Option<Program>,
-    /// For hashed groups, the entries that the table needed last time, and the rows that were grouped.
-    pub entries: Mutex<Option<(usize, u64)>>,
+    /// The rows that were grouped last time, and the entries that the tables needed.
+    pub entries: Mutex<Option<(usize, TableEntries)>>,
+}
+
+/// Entries of hash tables of groups.
+#[derive(Clone, Debug)]
+pub(crate) struct TableEntries {
+    /// Of groups; `None` if they are not hashed.
+    pub groups: Option<u64>,
+    /// Of sets of distinct values.
+    pub sets: Vec<u64>,
 }
 
 impl Loaded {

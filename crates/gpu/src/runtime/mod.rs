@@ -43,7 +43,7 @@ pub use engine::Engine;
 pub(crate) use engine::StreamContext;
 pub(crate) use entries::Entries;
 pub use exit::is_done_within;
-pub(crate) use kernels::{FixedKernel, Loaded};
+pub(crate) use kernels::{FixedKernel, Loaded, TableEntries};
 pub use memory::Staging;
 pub(crate) use memory::{DeviceBuffer, GRANULE, lock};
 pub use nvrtc::{Cubin, NVRTC_VARIABLE, Nvrtc, Resources, compile_cubin, nvrtc};

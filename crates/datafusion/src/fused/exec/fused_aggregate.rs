@@ -85,6 +85,12 @@ impl Aggregation {
         Ok(narrows)
     }
 
+    /// True if distinct values are counted, of all rows of a group at once.
+    fn has_sets(&self) -> bool {
+        let mut functions = self.functions.iter();
+        functions.any(|(function, _)| *function == Function::CountDistinct)
+    }
+
     /// True if the kernel puts out groups, of which there may be none, and not totals.
     fn has_groups(&self) -> bool {
         self.nested.is_some() || !self.keys.of_kernel().is_empty()
@@ -233,9 +239,9 @@ impl Operation for Aggregation {
         }
     }
 
-    /// Pruning and nested aggregation need all groups.
+    /// Pruning, nested aggregation and sets of distinct values need all groups.
     fn needs_single_batch(&self) -> bool {
-        self.pruning.is_some() || self.nested.is_some()
+        self.pruning.is_some() || self.nested.is_some() || self.has_sets()
     }
 
     /// The first groups of all in some order are among the first ones of each part.
@@ -380,7 +386,8 @@ impl Collector for GroupCollector {
     }
 
     fn add(&mut self, execution: &mut Execution, batch: &Batch) -> Result<()> {
-        if !self.aggregation.has_groups() {
+        let has_sets = self.aggregation.has_sets();
+        if !self.aggregation.has_groups() && !has_sets {
             return execution.aggregate(batch).map_err(error::gpu);
         }
         // reserves memory for tables and groups until they are batches
@@ -393,13 +400,17 @@ impl Collector for GroupCollector {
             room.try_resize(bytes).map_err(refused)
         };
         let is_all = batch.num_rows() as u64 == self.rows;
+        if has_sets && !is_all {
+            let reason = "distinct values of several batches";
+            return Err(error::gpu(Error::Unsupported(reason.into())));
+        }
         let groups = match self.aggregation.post_aggregation(is_all)? {
             Some(computation) => execution.group_wanted(batch, &computation, reserve),
             None => execution.group(batch, reserve),
         };
         let groups = groups.map_err(error::gpu)?;
         let may_be_all = self.batches.is_empty() && self.pending.is_empty() && groups.len() == 1;
-        if self.aggregation.has_distinct_groups && may_be_all {
+        if (self.aggregation.has_distinct_groups || !self.aggregation.has_groups()) && may_be_all {
             self.pending.extend(groups);
             self.pending_memory.push(room);
             return Ok(());
@@ -410,7 +421,10 @@ impl Collector for GroupCollector {
 
     fn finish(mut self, execution: &Execution) -> Result<(Aggregation, CollectedRows)> {
         if !self.aggregation.has_groups() {
-            let total = self.aggregation.total(&execution.totals())?;
+            let total = match self.aggregation.has_sets() {
+                true => self.total_of_sets()?,
+                false => self.aggregation.total(&execution.totals())?,
+            };
             return Ok((self.aggregation, total));
         }
         let is_all = self.aggregation.has_distinct_groups && self.pending.len() == 1;
@@ -432,6 +446,19 @@ impl GroupCollector {
             memory: Some(self.memory),
         };
         Ok((self.aggregation, collected))
+    }
+
+    /// The output row of an aggregate without keys over the only group, or over no rows.
+    fn total_of_sets(&mut self) -> Result<CollectedRows> {
+        let groups = match &self.pending[..] {
+            [groups] => groups,
+            _ => return internal_err!("totals of several tables"),
+        };
+        if groups.count == 0 {
+            return self.aggregation.of_no_rows();
+        }
+        let totals: Vec<Total> = groups.totals.iter().flat_map(|of| of.total(0)).collect();
+        self.aggregation.total(&totals)
     }
 
     /// Adds the groups that might have been all groups.

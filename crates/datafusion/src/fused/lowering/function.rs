@@ -88,7 +88,7 @@ pub(crate) fn lower(
     if is_distinct {
         let of = lowering.type_of(&argument)?;
         let has_digits = Type::of(&of).is_some_and(|of| !of.is_float());
-        if !(function.is::<Count>() && lowering.is_for_program() && has_digits) {
+        if !(function.is::<Count>() && has_digits) {
             return Err(unsupported());
         }
         let value = only_where(lowering.value(&argument)?);

@@ -67,8 +67,10 @@ impl FusionTarget for GroupTarget<'_> {
             functions.push(function);
             aggregates.extend(lowered);
         }
+        let has_sets = functions.contains(&Function::CountDistinct) && !lowering.is_for_program();
         let output = match keys.of_kernel() {
-            [] => Output::Aggregates(aggregates),
+            // on a device, sets of values belong to a table of groups
+            [] if !has_sets => Output::Aggregates(aggregates),
             keys => Output::Groups(keys.to_vec(), aggregates),
         };
         Ok((GroupOutputs { keys, functions }, output))
