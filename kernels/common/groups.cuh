@@ -77,9 +77,14 @@ template <u32 BITS> DEVICE i64 take_signed(u64& word) {
 // ---- groups found by hashing ----
 
 // Where a group's accumulators are: in the entry, of `mask` + 1, that holds its number and one; and whether it is new. If
-// it is not found near where it belongs, there are too many groups: `full` says so, and the result is of no use.
+// it is not found near where it belongs, there are too many groups: `full` says so by 1, and the result is of no use. 2 says
+// that a group has the number of which no entry can hold one more.
 DEVICE u64 entry_of(u64* entries, u64 mask, u64 group, u64* full, bool& is_new) {
     const u64 named = group + 1;
+    if (!named) {
+        *(volatile u64*)full = 2;
+        return ~0ull;
+    }
     u64 at = hash_of(group) & mask;
 #pragma unroll 1
     for (u32 tries = 0; tries < 128; tries++) {
@@ -111,11 +116,11 @@ DEVICE u64 hashed_with(u64 before, u64 part) { return hash_of(before ^ part); }
 DEVICE u64 group_of_hash(u64 hash) { return hash >> 1; }
 
 // Keeps a part of the key, plus one, in the group's entry. If there is another one, two keys have the same hash: the word
-// after `full` says so, and the result is of no use.
+// after `full` says so, and the result is of no use. So it is if one more is 0.
 DEVICE void keep_part(u64* to, u64 named, u64* full) {
     u64 found = *(volatile u64*)to;
     if (found == 0) found = atomicCAS(to, 0ull, named);
-    if (found != 0 && found != named) *(volatile u64*)(full + 1) = 1;
+    if (!named || found != 0 && found != named) *(volatile u64*)(full + 1) = 1;
 }
 
 // ---- sets of the values of each group, of which those are counted that are new ----

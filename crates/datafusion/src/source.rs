@@ -233,13 +233,6 @@ impl VectileSource {
         self.pushdown_filters
     }
 
-    /// True if the filter may change while the scan runs, as that of a top-k above does.
-    #[cfg(feature = "gpu")]
-    pub(crate) fn has_dynamic_filter(&self) -> bool {
-        let predicate = self.predicate.as_ref();
-        predicate.is_some_and(|of| DynamicFilterTracking::classify(of).contains_dynamic_filter())
-    }
-
     /// Prunes by another predicate over the table's schema.
     #[cfg(feature = "gpu")]
     pub(crate) fn pruning_by(mut self, predicate: Option<Arc<dyn PhysicalExpr>>) -> Self {

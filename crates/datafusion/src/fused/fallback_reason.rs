@@ -126,7 +126,9 @@ impl fmt::Display for FallbackReason {
             Self::PartitionColumn(column) => write!(f, "{column} is not in the files"),
             Self::Limit => f.write_str("a limit below an aggregate is not fused"),
             Self::WorkTable => f.write_str("it is a part of a recursive query"),
-            Self::FirstRows => f.write_str("a few rows that come first are found sooner by the CPU"),
+            Self::FirstRows => {
+                f.write_str("a few rows that come first are found sooner by the CPU")
+            }
             Self::NoFilter => f.write_str("there is no filter"),
             Self::CpuIsFaster(estimate) => write!(f, "the CPU is faster: {estimate}"),
             Self::Refused => f.write_str("the GPU could not do this when it was tried"),

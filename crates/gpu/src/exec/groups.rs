@@ -21,6 +21,8 @@ use vectile_pipeline::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggre
 
 /// Initial entries of a hashed group table; it grows when it is full.
 const HASHED_ENTRIES: u64 = 1 << 18;
+/// The flag of a table without an entry for some key; that of a full one is 1.
+const NO_ENTRY: u8 = 2;
 /// Growth factors of the first and of later enlargements: a table larger than necessary is slower, too.
 const FIRST_GROWTH: u64 = 16;
 const GROWTH: u64 = 4;
@@ -317,12 +319,17 @@ impl Execution {
                 ScratchRequest::default(),
                 outputs,
             )?;
-            let is_set = |flag: usize| back.as_slice()[flag * 8..][..8] != [0; 8];
-            if is_set(1) {
+            let flag = |flag: usize| back.as_slice()[flag * 8];
+            let full_sets: Vec<u8> = (0..layout.sets.len()).map(|set| flag(2 + set)).collect();
+            if flag(1) != 0 {
                 return Err(Error::Unsupported("keys that hash alike".into()));
             }
-            let is_full = is_set(0);
-            let full_sets: Vec<bool> = (0..layout.sets.len()).map(|set| is_set(2 + set)).collect();
+            if flag(0) == NO_ENTRY || full_sets.contains(&NO_ENTRY) {
+                return Err(Error::Unsupported("the largest key of 64 bits".into()));
+            }
+            let is_full = flag(0) != 0;
+            let full_sets = full_sets.iter().map(|flag| *flag != 0);
+            let full_sets: Vec<bool> = full_sets.collect();
             if !is_full && !full_sets.contains(&true) {
                 prepared.keep_entries(batch.num_rows(), hashed.then_some(entries));
                 return Ok(GroupTable {
@@ -337,7 +344,12 @@ impl Execution {
             if is_full {
                 prepared.groups = grown(entries);
             }
-            for (set, _) in prepared.sets.iter_mut().zip(full_sets).filter(|(_, is_full)| *is_full) {
+            for (set, _) in prepared
+                .sets
+                .iter_mut()
+                .zip(full_sets)
+                .filter(|(_, is_full)| *is_full)
+            {
                 set.entries = grown(set.entries);
             }
         }

@@ -155,9 +155,7 @@ impl Accumulators {
     /// The indices of the parts of the key.
     pub fn key_parts(&self) -> impl Iterator<Item = usize> {
         let all = self.all.iter().enumerate();
-        all.filter_map(|(index, slot)| {
-            (slot.accumulator == Accumulator::KeyPart).then_some(index)
-        })
+        all.filter_map(|(index, slot)| (slot.accumulator == Accumulator::KeyPart).then_some(index))
     }
 
     /// The arguments whose distinct values are counted, one for each set.

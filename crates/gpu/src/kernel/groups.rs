@@ -192,8 +192,11 @@ impl Planner<'_> {
             .checked_sub(low)
             .and_then(|range| u64::try_from(range).ok());
         let nullable = value.valid.is_some();
-        // tables keep a number, plus one
-        let count = range.and_then(|range| range.checked_add(1 + u64::from(nullable)));
+        let count = range.and_then(|range| match nullable {
+            // tables keep a number, plus one: there is no entry for the last of 2^64
+            false => Some(range.saturating_add(1)),
+            true => range.checked_add(2),
+        });
         let count = count.ok_or_else(|| Error::Unsupported("keys of more than 64 bits".into()))?;
         Ok(Digit {
             count,

@@ -123,7 +123,7 @@ impl Aggregation {
                 return internal_err!("too few totals for {}", aggregate.name());
             };
             let state = function.state(own, aggregate)?;
-            if *function == Function::CountDistinct {
+            if *function == Function::CountDistinct || self.aggregates.are_states() {
                 columns.extend(state);
                 continue;
             }
@@ -210,6 +210,9 @@ impl Operation for Aggregation {
     }
 
     fn fmt_groups(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.aggregates.are_states() {
+            write!(f, ", mode=Partial")?;
+        }
         if let Some(nested) = &self.nested {
             write!(f, "{nested}")?;
         }
@@ -438,11 +441,13 @@ impl GroupCollector {
         if is_all {
             self.aggregation.drop_unneeded(&mut self.pending)?;
         }
-        self.are_results = is_all && self.aggregation.sets.is_none();
+        let are_states = self.aggregation.aggregates.are_states();
+        self.are_results = is_all && self.aggregation.sets.is_none() && !are_states;
         self.add_pending()?;
         let collected = CollectedRows {
             batches: self.batches,
-            are_states: !is_all,
+            // states that are put out are merged above
+            are_states: !is_all && !are_states,
             memory: Some(self.memory),
         };
         Ok((self.aggregation, collected))

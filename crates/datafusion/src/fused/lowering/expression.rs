@@ -512,6 +512,9 @@ impl<'a> Lowering<'a> {
             Operator::Multiply => return self.arithmetic(expr, binary, Arithmetic::Multiply),
             Operator::Divide => return self.arithmetic(expr, binary, Arithmetic::Divide),
             Operator::Modulo => return self.arithmetic(expr, binary, Arithmetic::Remainder),
+            Operator::BitwiseAnd | Operator::BitwiseShiftRight | Operator::BitwiseShiftLeft => {
+                return self.bits(expr, binary);
+            }
             _ => return Err(unsupported(expr)),
         };
         self.compare(expr, comparison, left, right)

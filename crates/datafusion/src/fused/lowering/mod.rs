@@ -3,6 +3,7 @@
 
 mod arithmetic;
 mod average;
+mod bits;
 pub(crate) mod build_output;
 mod decimal;
 pub(crate) mod expression;

@@ -9,6 +9,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_pipeline::Output;
 
@@ -27,7 +28,9 @@ use crate::fused::pattern::aggregates::Aggregates;
 use crate::fused::pattern::eager::before_join;
 use crate::fused::pattern::files::{bytes_per_value, num_rows};
 use crate::fused::pattern::probe_side::ProbeSide;
+use crate::fused::pattern::reduction::replaced;
 use crate::fused::pattern::relation::Relation;
+use crate::fused::pattern::union;
 use crate::options::{FuseMode, GpuMode};
 use crate::text::is_text;
 
@@ -113,6 +116,11 @@ impl Fusing<'_> {
         aggregates: Aggregates,
         pruning: Option<&GroupPruning>,
     ) -> Fused {
+        if !self.is_on_cpu
+            && let Some(fused) = self.fuse_branches(&aggregates)?
+        {
+            return Ok(Some(fused));
+        }
         let sets = GroupingSets::of(aggregates.partial.group_expr());
         let has_limit = aggregates.partial.limit_options().is_some();
         let aggregates = match &sets {
@@ -120,7 +128,7 @@ impl Fusing<'_> {
             None => aggregates,
         };
         let Some((partial, relation)) = relation_of(&aggregates, self.probe_side())? else {
-            return match self.is_on_cpu || sets.is_some() {
+            return match self.is_on_cpu || sets.is_some() || aggregates.are_states() {
                 true => Ok(None),
                 false => self.fuse_nested(plan, aggregates, pruning),
             };
@@ -154,6 +162,11 @@ impl Fusing<'_> {
         if sets.is_some() && (has_distinct || !has_groups) {
             return Err(FallbackReason::GroupingSets);
         }
+        if has_distinct && aggregates.are_states() {
+            return Err(FallbackReason::Aggregate(
+                "states of distinct values".into(),
+            ));
+        }
         if has_distinct && has_groups && !has_distinct_groups {
             let reason = "distinct values of groups that come several times";
             return Err(FallbackReason::Aggregate(reason.into()));
@@ -169,6 +182,34 @@ impl Fusing<'_> {
             aggregates,
         };
         self.aggregate_node(parts, aggregation, cpu, pruning)
+    }
+
+    /// Fuses the branches of the union that an aggregate reads, each with an aggregate of its own; `None` if there is no
+    /// union, or no branch can be fused.
+    fn fuse_branches(&self, aggregates: &Aggregates) -> Fused {
+        let Some(branches) = union::branches(aggregates)? else {
+            return Ok(None);
+        };
+        let (mut nodes, mut is_any_fused) = (vec![], false);
+        for branch in branches {
+            let plan = Arc::clone(&branch.last) as Arc<dyn ExecutionPlan>;
+            let partial = Arc::clone(&branch.partial) as Arc<dyn ExecutionPlan>;
+            let fused = match self.fuse_aggregate(&plan, branch, None) {
+                Err(FallbackReason::Defect(defect)) => return Err(FallbackReason::Defect(defect)),
+                fused => fused.ok().flatten(),
+            };
+            is_any_fused |= fused.is_some();
+            nodes.push(match fused {
+                Some(fused) => fused,
+                None => partial.map_children(|input| self.operators(input))?.data,
+            });
+        }
+        if !is_any_fused {
+            return Ok(None);
+        }
+        let last = Arc::clone(&aggregates.last) as Arc<dyn ExecutionPlan>;
+        let states = UnionExec::try_new(nodes)?;
+        Ok(Some(replaced(&last, vec![states])?))
     }
 
     /// The probe side of joins below aggregates, which take any number of matches.

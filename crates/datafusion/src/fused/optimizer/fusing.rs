@@ -64,6 +64,8 @@ pub(super) struct Fusing<'a> {
     pub(super) options: VectileOptions,
     /// Number of cores that the CPU would use.
     pub(super) cores: usize,
+    /// True if a top-k tells the scan below which rows it still needs.
+    pub(super) has_top_k_filters: bool,
     pub(super) joins: Joins,
     /// True if programs on the CPU run what is fused.
     pub(super) is_on_cpu: bool,
@@ -95,6 +97,7 @@ impl<'a> Fusing<'a> {
             session,
             options: VectileOptions::of(config),
             cores: config.execution.target_partitions,
+            has_top_k_filters: config.optimizer.enable_topk_dynamic_filter_pushdown,
             joins: Joins::All,
             is_on_cpu: false,
             later,

@@ -20,12 +20,16 @@ use crate::fused::lowering::output_rows::RowColumns;
 use crate::fused::pattern::files::num_rows;
 use crate::fused::pattern::probe_side::ProbeSide;
 use crate::fused::pattern::relation::Relation;
+use crate::options::GpuMode;
 
 /// Minimum number of rows of a large table.
 const LARGE_ROWS: usize = 1 << 20;
 
 /// Estimated bytes of a string.
 const TEXT_BYTES: usize = 32;
+
+/// Most bytes of text in rows that a node puts out: one thread makes strings of codes, where a join on the CPU has all cores.
+const MOST_TEXT: u64 = 128 << 20;
 
 /// The rows of a join. The plan has an estimate of their number.
 struct RowTarget<'a>(&'a Arc<dyn ExecutionPlan>);
@@ -45,9 +49,9 @@ impl FusionTarget for RowTarget<'_> {
     }
 
     fn work(&self, relation: &Relation, work: Work) -> Result<Option<Work>, FallbackReason> {
-        let returned = output_bytes(self.0, &relation.config)?;
+        let OutputBytes { values, text } = output_bytes(self.0, &relation.config)?;
         Ok(Some(Work {
-            returned,
+            returned: values.saturating_add(text),
             // programs put out no rows
             is_for_operators: true,
             ..work
@@ -72,6 +76,13 @@ impl Fusing<'_> {
         if self.joins == Joins::Large && !is_large {
             return Ok(None);
         }
+        if !self.is_on_cpu && self.options.gpu != GpuMode::Require {
+            let bytes = output_bytes(plan, &relation.config)?.text;
+            if bytes > MOST_TEXT {
+                let reason = format!("rows with {bytes} bytes of text");
+                return Err(FallbackReason::Join(reason));
+            }
+        }
         let parts = self.lower_relation(&RowTarget(plan), relation)?;
         let below = self.lenient(Joins::None);
         let cpu = Arc::clone(plan).map_children(|input| below.operators(input))?;
@@ -90,17 +101,30 @@ fn may_contain_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// Estimated bytes of a join's rows.
+struct OutputBytes {
+    /// Of numbers.
+    values: u64,
+    /// Of strings.
+    text: u64,
+}
+
 fn output_bytes(
     plan: &Arc<dyn ExecutionPlan>,
     config: &FileScanConfig,
-) -> Result<u64, FallbackReason> {
+) -> Result<OutputBytes, FallbackReason> {
     let statistics = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new())?;
     let rows = statistics.num_rows.get_value().copied();
     let rows = rows.or(num_rows(config)).unwrap_or_default() as u64;
     let schema = plan.schema();
-    let widths = schema.fields().iter().map(|field| {
-        let width = field.data_type().primitive_width();
-        width.unwrap_or(TEXT_BYTES) as u64
-    });
-    Ok(rows.saturating_mul(widths.sum()))
+    let widths = || {
+        schema
+            .fields()
+            .iter()
+            .map(|of| of.data_type().primitive_width())
+    };
+    let texts = widths().filter(Option::is_none).count();
+    Ok(OutputBytes {
+        values: rows.saturating_mul(widths().flatten().sum::<usize>() as u64),
+        text: rows.saturating_mul((texts * TEXT_BYTES) as u64),
+    })
 }

@@ -25,8 +25,8 @@ impl Fusing<'_> {
         source: &VectileSource,
         are_first: bool,
     ) -> Result<VectileSource, FallbackReason> {
-        // a device reads and returns all rows that pass the other filters
-        if are_first && source.has_dynamic_filter() && self.options.gpu != GpuMode::Require {
+        // a device reads and returns all rows that pass the filters
+        if are_first && self.has_top_k_filters && self.options.gpu != GpuMode::Require {
             return Err(FallbackReason::FirstRows);
         }
         let table = source.table_schema().clone();

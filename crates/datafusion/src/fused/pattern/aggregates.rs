@@ -13,22 +13,27 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode, Physic
 pub(crate) struct Aggregates {
     /// The partial step, which computes states of groups from some of the rows.
     pub(crate) partial: Arc<AggregateExec>,
-    /// The final step, which merges those states.
+    /// The last step, which merges those states: to results, or to states that an operator above merges.
     pub(crate) last: Arc<AggregateExec>,
 }
 
 impl Aggregates {
-    /// The aggregate that ends in `plan`; `None` if `plan` is not the final step above a partial one.
+    /// The aggregate that ends in `plan`; `None` if `plan` is not the last step above a partial one.
     pub(crate) fn of(plan: &Arc<dyn ExecutionPlan>) -> Option<Self> {
-        use AggregateMode::{Final, FinalPartitioned, Partial};
+        use AggregateMode::{Final, FinalPartitioned, Partial, PartialReduce};
         let last = plan.downcast_ref::<AggregateExec>()?;
         let partial = last.input().downcast_ref::<AggregateExec>()?;
-        let is_two_step =
-            matches!(last.mode(), Final | FinalPartitioned) && *partial.mode() == Partial;
+        let is_two_step = matches!(last.mode(), Final | FinalPartitioned | PartialReduce)
+            && *partial.mode() == Partial;
         is_two_step.then(|| Self {
             partial: Arc::new(partial.clone()),
             last: Arc::new(last.clone()),
         })
+    }
+
+    /// True if the rows are states of groups, which an operator above merges.
+    pub(crate) fn are_states(&self) -> bool {
+        *self.last.mode() == AggregateMode::PartialReduce
     }
 
     /// With a partial step that groups by all keys of its grouping sets, and has no limit.

@@ -11,3 +11,4 @@ pub(crate) mod join;
 pub(crate) mod probe_side;
 pub(crate) mod reduction;
 pub(crate) mod relation;
+pub(crate) mod union;

@@ -466,7 +466,8 @@ fn semi_join(plan: Plan, other: &Plan, on: JoinOn) -> Result<Plan> {
     Ok(Arc::new(joined))
 }
 
-fn replaced(plan: &Plan, children: Vec<Plan>) -> Result<Plan> {
+/// The operator with other inputs.
+pub(crate) fn replaced(plan: &Plan, children: Vec<Plan>) -> Result<Plan> {
     let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
     Arc::clone(plan).replace_children(children, options)
 }

@@ -231,7 +231,8 @@ impl BuildSide {
         let is_larger = probe_rows.is_some_and(|probe_rows| rows > probe_rows.max(MANY_ROWS));
         // groups are made in any case, and may be few
         if is_larger && !self.plan.exists(|node| Ok(node.is::<AggregateExec>()))? {
-            let reason = "the CPU would read more rows of the joined table than the GPU of the other";
+            let reason =
+                "the CPU would read more rows of the joined table than the GPU of the other";
             return Err(FallbackReason::Join(reason.into()));
         }
         Ok(())
