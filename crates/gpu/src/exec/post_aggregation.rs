@@ -504,9 +504,10 @@ impl Columns<'_> {
         let mut numbers = self.numbers.iter();
         let number = numbers.find(|(_, digits)| digits.contains(&key_index));
         let (number, digits) = number.ok_or_else(|| Error::Internal("no such number".into()))?;
-        // the values of an unsigned column would be those of a signed one
-        if data_type == Type::U64 && of.first + i128::from(of.count) > i64::MAX.into() {
-            return Err(Error::Unsupported("unsigned keys of 64 bits".into()));
+        // other values would be those of a signed column of 64 bits
+        let is_signed_word = !matches!(data_type, Type::U64 | Type::I128);
+        if !is_signed_word && of.first + i128::from(of.count) > i64::MAX.into() {
+            return Err(Error::Unsupported("keys beyond those of 64 bits".into()));
         }
         let stride = self.prepared.bindings.stride(key_index);
         let mut digit = number.clone();

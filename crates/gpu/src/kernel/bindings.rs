@@ -54,7 +54,8 @@ impl Bindings {
         let parts = self.grouping.iter().flat_map(|of| &of.parts);
         let of_part = parts.map(|part| part.start).filter(|start| *start <= key);
         let before = &self.digits()[of_part.max().unwrap_or(0)..key];
-        before.iter().map(|digit| digit.count.max(1)).product()
+        let counts = before.iter().map(|digit| digit.count.max(1));
+        counts.fold(1, u64::saturating_mul)
     }
 }
 

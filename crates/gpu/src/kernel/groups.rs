@@ -7,7 +7,7 @@
 //!
 //! Keys that are too wide for a number of 62 bits are cut into parts, each a number of its own. Their hash is the group
 //! number, and each entry has the parts of its group, with which those of its other rows are compared. If they differ, two
-//! keys have one hash, and the result is of no use; of a hundred million groups, that happens once in a thousand times.
+//! keys have one hash, and the result is of no use; of a hundred million groups, that happens once in two thousand times.
 
 use super::accumulator::{Accumulator, AccumulatorSlot, Accumulators};
 use super::bindings::{Digit, Grouping, SetBinding};
@@ -147,7 +147,8 @@ impl Planner<'_> {
             table,
         } = grouped;
         let is_combined = plan.rows.combined.is_some();
-        let has_sets = !self.bindings.sets.is_empty();
+        let mut aggregates = of.iter();
+        let has_sets = aggregates.any(|of| matches!(of, Aggregate::CountDistinct(_)));
         let may_stay = !self.facts.groups_stay && !is_combined && !has_sets;
         if self.expected_share() > SPARSE_SHARE && may_stay {
             let arguments = &plan.rows.exprs[plan.key_values + plan.conditions..];

@@ -123,12 +123,18 @@ impl Aggregation {
                 return internal_err!("too few totals for {}", aggregate.name());
             };
             let state = function.state(own, aggregate)?;
-            if *function == Function::CountDistinct || self.aggregates.are_states() {
+            if *function == Function::CountDistinct {
                 columns.extend(state);
                 continue;
             }
             let mut accumulator = aggregate.create_accumulator()?;
             accumulator.merge_batch(&state)?;
+            if self.aggregates.are_states() {
+                for state in accumulator.state()? {
+                    columns.push(state.to_array()?);
+                }
+                continue;
+            }
             columns.push(accumulator.evaluate()?.to_array()?);
         }
         Ok(CollectedRows {
@@ -192,7 +198,8 @@ impl Operation for Aggregation {
     }
 
     fn num_rows(&self) -> Option<usize> {
-        self.keys.is_empty().then_some(1)
+        let is_total = self.keys.is_empty() && !self.aggregates.are_states();
+        is_total.then_some(1)
     }
 
     fn outputs(&self) -> String {
@@ -343,8 +350,8 @@ impl Operation for Aggregation {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let needs_merge = match batches.is_empty() {
-            // an aggregate without keys has a row for empty input, too
-            true => self.keys.is_empty(),
+            // an aggregate without keys has a row for empty input, too; states of none are merged above
+            true => self.keys.is_empty() && !self.aggregates.are_states(),
             false => are_states,
         };
         match needs_merge {

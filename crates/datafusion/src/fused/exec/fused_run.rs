@@ -9,6 +9,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -83,6 +84,11 @@ impl<O: Operation> FusedRun<O> {
         let query = self.plan.auto.as_ref().map(|_| self.plan.identity());
         let query = query.unwrap_or_default();
         let mut work = None;
+        let may_decline = self.plan.options.gpu != GpuMode::Require;
+        if may_decline && self.plan.is_refused.load(Ordering::Relaxed) {
+            metrics.add_fallback(FallbackReason::Refused);
+            return self.on_cpu(FallbackReason::Refused, query, work);
+        }
         let answer = async {
             let mut attempts = error::Attempts::default();
             let mut plan = Arc::clone(&self.plan);
@@ -124,6 +130,8 @@ impl<O: Operation> FusedRun<O> {
             Ok(Err(reason)) => reason,
             Err(error) => {
                 let error = self.plan.gpu.left_to_cpu(error)?;
+                let is_refused = error::is_unsupported(&error);
+                self.plan.is_refused.fetch_or(is_refused, Ordering::Relaxed);
                 if let Some(auto) = &self.plan.auto {
                     record_refused(&self.plan.gpu, &auto.costs, &query, &error);
                 }
@@ -161,7 +169,7 @@ impl<O: Operation> FusedRun<O> {
         work: Option<Work>,
     ) -> Result<SendableRecordBatchStream> {
         let mut config = Arc::clone(self.context.session_config().options());
-        if reason.is_for_cpu() {
+        if reason.is_for_cpu() && self.plan.options.gpu == GpuMode::Auto {
             // if this does not pay, neither do filters on the GPU
             let options = &mut Arc::make_mut(&mut config).extensions;
             if let Some(options) = options.get_mut::<VectileOptions>() {

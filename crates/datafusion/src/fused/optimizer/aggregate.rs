@@ -168,8 +168,7 @@ impl Fusing<'_> {
             ));
         }
         if has_distinct && has_groups && !has_distinct_groups {
-            let reason = "distinct values of groups that come several times";
-            return Err(FallbackReason::Aggregate(reason.into()));
+            return Err(FallbackReason::Aggregate(SEVERAL_TIMES.into()));
         }
         let functions = functions.iter().copied();
         let aggregation = Aggregation {
@@ -194,15 +193,18 @@ impl Fusing<'_> {
         for branch in branches {
             let plan = Arc::clone(&branch.last) as Arc<dyn ExecutionPlan>;
             let partial = Arc::clone(&branch.partial) as Arc<dyn ExecutionPlan>;
-            let fused = match self.fuse_aggregate(&plan, branch, None) {
-                Err(FallbackReason::Defect(defect)) => return Err(FallbackReason::Defect(defect)),
-                fused => fused.ok().flatten(),
+            let reason = match self.fuse_aggregate(&plan, branch, None) {
+                Ok(Some(fused)) => {
+                    is_any_fused = true;
+                    nodes.push(fused);
+                    continue;
+                }
+                Ok(None) => None,
+                Err(defect @ FallbackReason::Defect(_)) => return Err(defect),
+                Err(reason) => Some(reason),
             };
-            is_any_fused |= fused.is_some();
-            nodes.push(match fused {
-                Some(fused) => fused,
-                None => partial.map_children(|input| self.operators(input))?.data,
-            });
+            let below = |input| self.operators_of_branch(input, reason.as_ref());
+            nodes.push(partial.map_children(below)?.data);
         }
         if !is_any_fused {
             return Ok(None);
@@ -246,6 +248,10 @@ impl Fusing<'_> {
         // The original expressions have the names that the plan uses.
         let functions = with_names(functions.iter().copied(), &groups.inner);
         let lowered = NestedAggregationPlan::lower(&outer, groups, keys, &functions)?;
+        let has_distinct = lowered.functions.contains(&Function::CountDistinct);
+        if has_distinct && !lowered.has_distinct_groups {
+            return Err(FallbackReason::Aggregate(SEVERAL_TIMES.into()));
+        }
         let aggregation = Aggregation {
             functions: with_names(lowered.functions, &outer),
             keys: lowered.keys,
@@ -291,6 +297,9 @@ impl Fusing<'_> {
         self.node(plan)
     }
 }
+
+/// Why distinct values are not counted on the device: a set has those of one code, of which several may be one group.
+const SEVERAL_TIMES: &str = "distinct values of groups that come several times";
 
 /// Text of more bytes on average, as Arrow arrays, is not expected to be in a dictionary.
 const MOST_TEXT_BYTES: usize = 32;

@@ -144,6 +144,20 @@ impl<'a> Fusing<'a> {
         self.operators_below(plan, ParentContext::default())
     }
 
+    /// The same below an aggregate that was not fused for this reason.
+    pub(super) fn operators_of_branch(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        reason: Option<&FallbackReason>,
+    ) -> Result<Transformed<Arc<dyn ExecutionPlan>>> {
+        let parent = ParentContext {
+            reason,
+            is_for_cpu: reason.is_some_and(FallbackReason::is_for_cpu),
+            pruning: None,
+        };
+        self.operators_below(plan, parent)
+    }
+
     fn operators_below(
         &self,
         plan: Arc<dyn ExecutionPlan>,

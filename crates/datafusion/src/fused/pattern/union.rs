@@ -30,6 +30,8 @@ use super::aggregates::Aggregates;
 use super::exchange::is_exchange;
 use super::fingerprint::PlanIdentity;
 use super::reduction::{replaced, scanned_rows};
+use crate::fresh::fresh;
+use crate::stack;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -95,7 +97,7 @@ fn inputs(plan: &Plan) -> Result<Option<Vec<Plan>>> {
         return named.collect::<Result<_>>().map(Some);
     }
     if is_exchange(plan) && plan.fetch().is_none() {
-        return inputs(plan.children()[0]);
+        return stack::grown(|| inputs(plan.children()[0]));
     }
     if plan.is::<ProjectionExec>() || plan.is::<FilterExec>() && plan.fetch().is_none() {
         return above(plan, 0);
@@ -124,13 +126,19 @@ fn inputs(plan: &Plan) -> Result<Option<Vec<Plan>>> {
 /// The operator `plan` above each branch of the union below its input with that index.
 fn above(plan: &Plan, input: usize) -> Result<Option<Vec<Plan>>> {
     let all: Vec<Plan> = plan.children().into_iter().cloned().collect();
-    let Some(inputs) = inputs(&all[input])? else {
+    let Some(inputs) = stack::grown(|| inputs(&all[input]))? else {
         return Ok(None);
     };
     let branches = inputs.into_iter().map(|branch| {
         let mut children = all.clone();
-        children[input] = branch;
-        replaced(plan, children)
+        for (index, child) in children.iter_mut().enumerate() {
+            // operators keep what they have read for all who run them
+            *child = match index == input {
+                true => Arc::clone(&branch),
+                false => fresh(child)?,
+            };
+        }
+        replaced(plan, children)?.reset_state()
     });
     branches.collect::<Result<_>>().map(Some)
 }

@@ -480,6 +480,8 @@ fn queries(key: &DataType) -> Vec<Query> {
         &wide,
         &cast(&column(4), Type::I128),
     ));
+    // alone, it has as many values as a number of several keys may have
+    let far = compute(Arithmetic::Multiply, &column(1), &int(1 << 36, Type::I64));
     let worth: ArrayRef = Arc::new(Int64Array::from(vec![
         Some(7),
         None,
@@ -570,6 +572,29 @@ fn queries(key: &DataType) -> Vec<Query> {
             "hashed",
             Filter::Constant(true),
             Output::Groups(vec![Value(column(0)), Value(column(1))], sum()),
+        ),
+        query(
+            "parts",
+            Filter::Constant(true),
+            Output::Groups(
+                vec![Value(column(0)), Value(far.clone())],
+                vec![
+                    Aggregate::CountDistinct(column(4)),
+                    Aggregate::Sum(column(1)),
+                ],
+            ),
+        ),
+        query(
+            "distinct",
+            Matched(3),
+            Output::Groups(
+                vec![Value(column(4))],
+                vec![
+                    Aggregate::CountDistinct(column(0)),
+                    Aggregate::CountDistinct(far),
+                    Aggregate::CountRows,
+                ],
+            ),
         ),
         query(
             "values",

@@ -511,7 +511,7 @@ mod tests {
         };
         // At planning, if the number of rows is known,
         let build_side = BuildSide::new(&join, &key_source, vec![keys()], 100).unwrap();
-        let reason = build_side.check_rows().unwrap_err();
+        let reason = build_side.check_rows(None).unwrap_err();
         assert!(
             reason.to_string().contains("max_build_rows = 100"),
             "{reason}"
