@@ -538,14 +538,18 @@ pub fn texts_of(array: &ArrayRef) -> Vec<String> {
 }
 
 fn total(aggregate: &Aggregate, values: &[Value]) -> Expected {
-    let count = values.len() as u64;
+    let count = match aggregate {
+        Aggregate::CountDistinct(_) => {
+            let distinct: BTreeSet<String> = values.iter().map(|v| format!("{v:?}")).collect();
+            distinct.len() as u64
+        }
+        _ => values.len() as u64,
+    };
     let is_float = matches!(values.first(), Some(Value::F32(_) | Value::F64(_)));
     let mut magnitude = None;
     let value = match aggregate {
-        Aggregate::CountRows | Aggregate::Count(_) => Some(Value::Int(count.into())),
-        Aggregate::CountDistinct(_) => {
-            let distinct: BTreeSet<String> = values.iter().map(|v| format!("{v:?}")).collect();
-            Some(Value::Int(distinct.len() as i128))
+        Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => {
+            Some(Value::Int(count.into()))
         }
         Aggregate::Min(_) => values.iter().copied().min_by(|a, b| a.compare(*b)),
         Aggregate::Max(_) => values.iter().copied().max_by(|a, b| a.compare(*b)),

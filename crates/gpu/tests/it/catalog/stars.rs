@@ -480,8 +480,6 @@ fn queries(key: &DataType) -> Vec<Query> {
         &wide,
         &cast(&column(4), Type::I128),
     ));
-    // alone, it has as many values as a number of several keys may have
-    let far = compute(Arithmetic::Multiply, &column(1), &int(1 << 36, Type::I64));
     let worth: ArrayRef = Arc::new(Int64Array::from(vec![
         Some(7),
         None,
@@ -577,7 +575,13 @@ fn queries(key: &DataType) -> Vec<Query> {
             "parts",
             Filter::Constant(true),
             Output::Groups(
-                vec![Value(column(0)), Value(far.clone())],
+                // 20 bits each, and more than two
+                vec![
+                    Value(column(1)),
+                    Value(column(1)),
+                    Value(column(1)),
+                    Value(column(0)),
+                ],
                 vec![
                     Aggregate::CountDistinct(column(4)),
                     Aggregate::Sum(column(1)),
@@ -591,7 +595,7 @@ fn queries(key: &DataType) -> Vec<Query> {
                 vec![Value(column(4))],
                 vec![
                     Aggregate::CountDistinct(column(0)),
-                    Aggregate::CountDistinct(far),
+                    Aggregate::CountDistinct(column(1)),
                     Aggregate::CountRows,
                 ],
             ),
