@@ -249,7 +249,7 @@ class Gen:
         c = rng.choice(cs); n = self.col(c); r = rng.random()
         if r < .62 or (self.fuse and c.cls == 'text' and c.ref.startswith('f.')): return n
         if c.cls == 'int':
-            return N(rng.choice(['({} % 7)', '({} / 10)', '({} + 1)', '({} % 100)', '({} > 5)', '({} IS NULL)', 'coalesce({}, 0)', 'CAST({} AS BIGINT)', '({} * 3 - 1)', "(CASE WHEN {} > 10 THEN 1 WHEN {} IS NULL THEN 2 ELSE 3 END)".replace('{}', c.ref)]).replace('{}', '{}') , n) if True else n
+            return N(rng.choice(['({} % 7)', '({} / 10)', '({} + 1)', '({} % 100)', '({} > 5)', '({} IS NULL)', 'coalesce({}, 0)', 'CAST({} AS BIGINT)', '({} * 3 - 1)', '({} & 12)', '({} >> 3)', "(CASE WHEN {} > 10 THEN 1 WHEN {} IS NULL THEN 2 ELSE 3 END)".replace('{}', c.ref)]).replace('{}', '{}') , n) if True else n
         if c.cls == 'date' and c.wild: return N(rng.choice(["date_part('year', {})", "date_part('month', {})", "date_part('doy', {})", '({} IS NULL)']), n)
         if c.cls in ('date', 'ts') and not c.wild:
             return N(rng.choice(["date_part('year', {})", "extract(month FROM {})", "date_trunc('month', {})", "date_part('dow', {})", '({} IS NULL)']), n)
@@ -356,6 +356,9 @@ class Gen:
         q.frm = base.name + ' f'
         scope = [c.at('f') for c in base.cols]
         q.kind = rng.choices(['agg', 'group', 'star', 'rows', 'distinct'], [16, 24, 36 if base is f and f.links else 0, 16, 8])[0]
+        if rng.random() < .08 and base.rows <= 100000:
+            branch = lambda: 'SELECT u.* FROM %s u WHERE %s' % (base.name, self.pred([c.at('u') for c in base.cols], 1).sql())
+            q.frm = '(%s) f' % ' UNION ALL '.join(branch() for _ in range(rng.choice([2, 2, 3])))
         dims = []
         joined = False
         fscope = list(scope)
