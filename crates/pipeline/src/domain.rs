@@ -80,8 +80,8 @@ impl Domain {
                     let reason = "division by what may be 0 or -1";
                     return Err(Error::Unsupported(reason.into()));
                 };
-                if of == Type::I128 {
-                    return Err(Error::Unsupported("division of decimals".into()));
+                if of == Type::I128 && operation == Arithmetic::Remainder {
+                    return Err(Error::Unsupported("remainders of decimals".into()));
                 }
                 // the dividend fits its type, even if the bounds of its operands do not show it
                 let dividend = Bounds(a_low.max(range.0).min(0), a_high.min(range.1).max(0));

@@ -77,6 +77,12 @@ impl Lowering<'_> {
                 (scale, scale - left.scale, scale - right.scale)
             }
             Arithmetic::Multiply => (left.scale + right.scale, 0, 0),
+            // narrower decimals fail where 128 bits would do
+            Arithmetic::Divide if machine == Type::I128 => {
+                let scale = Decimal::of(&result).map(|result| result.scale);
+                let scale = scale.ok_or_else(|| unsupported(expr))?;
+                (scale, scale - left.scale + right.scale, 0)
+            }
             Arithmetic::Divide | Arithmetic::Remainder => return Err(unsupported(expr)),
         };
         if Type::of(&result) != Some(machine)
@@ -89,6 +95,9 @@ impl Lowering<'_> {
             scaled(cast(value?, machine, Type::I128), up).ok_or_else(|| unsupported(expr))
         };
         let (left, right) = (wide(left, left_up)?, wide(right, right_up)?);
+        if op == Arithmetic::Divide && !is_divisor(&right) {
+            return Err(unsupported(expr));
+        }
         let computed = Expr::arithmetic(op, left, right);
         Ok(cast(computed, Type::I128, machine))
     }
