@@ -490,7 +490,7 @@ pub fn times() -> Case {
 
 /// Decimals as in TPC-H: the data rule out overflow of products and sums.
 pub fn decimals() -> Case {
-    use Arithmetic::{Add, Multiply, Subtract};
+    use Arithmetic::{Add, Divide, Multiply, Subtract};
     let of = DataType::Decimal128(15, 2);
     let chunk = |low: i128, span: u64, len: usize, nulls: Nulls, seed: u64| {
         let random = &mut Random::new(seed);
@@ -524,10 +524,21 @@ pub fn decimals() -> Case {
         let constant = |value: i128| Bound::Included(array_of(&of, &[value]));
         range(1, &constant(low), &constant(high), false)
     };
-    let mut queries = vec![every_row(
-        "products",
-        vec![less.clone(), taxed.clone(), total.clone()],
-    )];
+    let quotient = |value: &Expr, divisor| {
+        let scaled = compute(Multiply, value, &int(1_000_000, Type::I128));
+        compute(Divide, &scaled, &int(divisor, Type::I128))
+    };
+    let mut queries = vec![
+        every_row("products", vec![less.clone(), taxed.clone(), total.clone()]),
+        every_row(
+            "quotients",
+            vec![
+                quotient(&price, 3),
+                quotient(&signed, -7),
+                quotient(&large, 1 << 40),
+            ],
+        ),
+    ];
     for (low, high) in [(5, 7), (0, 10), (11, 12)] {
         queries.push(Query {
             name: "revenue",
