@@ -111,8 +111,9 @@ pub(crate) struct Grouping {
 impl Grouping {
     /// The digits of each number of a group: its parts, or all of them.
     pub fn numbers(&self) -> Vec<Range<usize>> {
+        let all = 0..self.digits.len();
         match self.parts.is_empty() {
-            true => vec![0..self.digits.len()],
+            true => vec![all],
             false => self.parts.clone(),
         }
     }

@@ -112,9 +112,10 @@ fn inputs(plan: &Plan) -> Result<Option<Vec<Plan>>> {
         (0, left_rows_count_alone(join)),
         (1, right_rows_count_alone(join)),
     ];
-    for (side, _) in sides.into_iter().filter(|(_, alone)| *alone) {
+    for (side, counts_alone) in sides {
         let [own, other] = [plan.children()[side], plan.children()[1 - side]];
-        if is_cheap(other, own)?
+        if counts_alone
+            && is_cheap(other, own)?
             && let Some(joined) = above(plan, side)?
         {
             return Ok(Some(joined));
