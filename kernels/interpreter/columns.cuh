@@ -583,7 +583,18 @@ DEVICE u32 found(const Args& a, const Warp& w, u32 column, const u64* words, con
     }
     const Table t = table_at(c, transform, words);
     const u32* bits = copy ? copy : t.bits;
-    if (!(w.direct >> column & 1) || transform == VALUES || c.width == 32) {
+    const bool is_direct = w.direct >> column & 1;
+    if (is_direct && transform != VALUES && c.width == 32) {
+        const u64 base = c.base<u64>();
+        u32 mask = 0;
+#pragma unroll 1
+        for (u32 left = m; left; left &= left - 1) {
+            const u32 r = __ffs((int)left) - 1, place = place_in(t, (i64)(base + narrow_at(c.words(), 32, r)));
+            mask |= place == ALL ? 0 : (bits[place / 32] >> place % 32 & 1) << r;
+        }
+        return mask;
+    }
+    if (!is_direct || transform == VALUES) {
         if (transform != VALUES && __ldg(&c.header()->sequence) == RUNS) {
             Cursor runs = c;
             Rle<Any>::open(runs);
