@@ -420,8 +420,10 @@ impl<O: Operation> FusedRun<O> {
             limits,
         };
         self.computed(&environment, &row_groups).await?;
-        // the next run has all row groups in one batch, for which the kernel may differ
-        self.computed(&environment, &row_groups).await.map(drop)
+        // the next run has all row groups in one batch, for which the kernel may differ; build sides run once
+        let plan = Arc::new(self.plan.fresh()?);
+        let again = Self::new(plan, &self.metrics, Arc::clone(&self.context));
+        again.computed(&environment, &row_groups).await.map(drop)
     }
 }
 
