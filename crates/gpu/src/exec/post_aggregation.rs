@@ -507,7 +507,9 @@ impl Columns<'_> {
         // other values would be those of a signed column of 64 bits
         let is_signed_word = !matches!(data_type, Type::U64 | Type::I128);
         if !is_signed_word && of.first + i128::from(of.count) > i64::MAX.into() {
-            return Err(Error::Unsupported("keys that signed numbers of 64 bits do not hold".into()));
+            return Err(Error::Unsupported(
+                "keys that signed numbers of 64 bits do not hold".into(),
+            ));
         }
         let stride = self.prepared.bindings.stride(key_index);
         let mut digit = number.clone();
