@@ -678,7 +678,24 @@ async fn plans_say_what_is_fused_and_what_is_not() {
         ),
         (
             "SELECT sum(price / 7) FROM packed",
-            "not_on_gpu=no kernel for price@8 / 7",
+            "FusedAggregateExec: aggr=[sum(packed.price / Int64(7))], columns=[price]",
+        ),
+        (
+            "SELECT sum(price / byte) FROM packed",
+            "not_on_gpu=no kernel for price@8 / ",
+        ),
+        (
+            "SELECT count(*), count(DISTINCT int), count(DISTINCT id) FROM packed",
+            "FusedAggregateExec: aggr=[count(Int64(1)), count(DISTINCT packed.int), \
+             count(DISTINCT packed.id)], columns=[int, id]",
+        ),
+        (
+            "SELECT sum(int) FROM (SELECT int FROM packed UNION ALL SELECT int FROM plain) AS both",
+            "FusedAggregateExec: aggr=[sum(both.int)], mode=Partial, columns=[int]",
+        ),
+        (
+            "SELECT id FROM packed WHERE int > 3 ORDER BY int LIMIT 3",
+            "not_on_gpu=a few rows that come first are found sooner by the CPU",
         ),
         (
             "SELECT id FROM packed WHERE int * 0.5 > 1 AND length(text) > int",

@@ -2,8 +2,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
@@ -42,8 +41,8 @@ pub(crate) struct FusedPlan<O> {
     pub(crate) options: VectileOptions,
     /// Computes the same rows.
     pub(crate) cpu: CpuPlan,
-    /// True if a kernel could not do it in an earlier run of this plan, of which copies know, too.
-    pub(crate) is_refused: Arc<AtomicBool>,
+    /// Why no kernel could do it in an earlier run of this plan, of which copies know, too.
+    pub(crate) refused: Arc<OnceLock<FallbackReason>>,
 }
 
 impl<O: Operation> FusedPlan<O> {

@@ -9,7 +9,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -85,8 +84,8 @@ impl<O: Operation> FusedRun<O> {
         let query = query.unwrap_or_default();
         let mut work = None;
         let may_decline = self.plan.options.gpu != GpuMode::Require;
-        if may_decline && self.plan.is_refused.load(Ordering::Relaxed) {
-            metrics.add_fallback(FallbackReason::Refused);
+        if let Some(reason) = self.plan.refused.get().filter(|_| may_decline) {
+            metrics.add_fallback(reason);
             return self.on_cpu(FallbackReason::Refused, query, work);
         }
         let answer = async {
@@ -130,12 +129,15 @@ impl<O: Operation> FusedRun<O> {
             Ok(Err(reason)) => reason,
             Err(error) => {
                 let error = self.plan.gpu.left_to_cpu(error)?;
-                let is_refused = error::is_unsupported(&error);
-                self.plan.is_refused.fetch_or(is_refused, Ordering::Relaxed);
                 if let Some(auto) = &self.plan.auto {
                     record_refused(&self.plan.gpu, &auto.costs, &query, &error);
                 }
-                error.into()
+                let is_unsupported = error::is_unsupported(&error);
+                let reason = FallbackReason::from(error);
+                if is_unsupported {
+                    self.plan.refused.get_or_init(|| reason.clone());
+                }
+                reason
             }
         };
         metrics.add_fallback(&reason);

@@ -74,7 +74,7 @@ impl<T> FusedParts<T> {
             operation,
             options: fusing.options.clone(),
             cpu,
-            is_refused: Arc::default(),
+            refused: Arc::default(),
         }
     }
 }
