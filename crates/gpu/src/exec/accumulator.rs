@@ -22,9 +22,11 @@ impl AccumulatorState {
     ) -> Self {
         let ints = words.map(|word| i128::from_le_bytes(*word));
         match accumulator {
-            Accumulator::Count { .. } | Accumulator::Sum { .. } | Accumulator::DistinctCount => {
-                Self::Sum(ints.fold(0, i128::wrapping_add))
-            }
+            // the part of a key is in tables only, and no result
+            Accumulator::Count { .. }
+            | Accumulator::Sum { .. }
+            | Accumulator::DistinctCount
+            | Accumulator::KeyPart => Self::Sum(ints.fold(0, i128::wrapping_add)),
             Accumulator::FloatSum => {
                 let mut sum = Box::<ExactSum>::default();
                 ints.for_each(|word| sum.add(f64::from_bits(word as u64)));
@@ -32,8 +34,6 @@ impl AccumulatorState {
             }
             Accumulator::Min(of) => Self::Min(number(ints.min().unwrap_or(0), of)),
             Accumulator::Max(of) => Self::Max(number(ints.max().unwrap_or(0), of)),
-            // only tables have it, and it is no result
-            Accumulator::KeyPart => Self::Max(Number::Int(ints.max().unwrap_or(0))),
         }
     }
 

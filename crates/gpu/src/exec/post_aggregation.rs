@@ -295,7 +295,9 @@ impl Execution {
         reserve: &mut dyn FnMut(usize) -> Result<()>,
     ) -> Result<Groups> {
         let accumulators = &columns.layout.accumulators;
-        let values = (0..accumulators.all.len()).map(|index| Expr::Column(FIRST + index));
+        // the parts of the key, which come last, are among the numbers
+        let values = accumulators.all.len() - accumulators.key_parts().count();
+        let values = (0..values).map(|index| Expr::Column(FIRST + index));
         let numbers = columns.numbers.iter().map(|(number, _)| number.clone());
         let exprs = numbers.chain(values);
         let output = Output::Rows(exprs.collect());

@@ -122,9 +122,9 @@ pub(crate) struct Loaded {
 /// Entries of hash tables of groups.
 #[derive(Clone, Debug)]
 pub(crate) struct TableEntries {
-    /// Of groups; `None` if they are not hashed.
+    /// Those of the group table; `None` if its groups are not hashed.
     pub groups: Option<u64>,
-    /// Of sets of distinct values.
+    /// Those of each set of distinct values.
     pub sets: Vec<u64>,
 }
 

@@ -18,7 +18,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
+use datafusion::physical_plan::aggregates::AggregateMode;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, SendableRecordBatchStream};
@@ -36,7 +36,7 @@ use crate::fused::lowering::function::{self, Function, Named};
 use crate::fused::lowering::group_key::Keys;
 use crate::fused::lowering::group_pruning::{GroupPruning, ResultPruning};
 use crate::fused::lowering::nested_aggregate::NestedAggregationPlan;
-use crate::fused::pattern::aggregates::Aggregates;
+use crate::fused::pattern::aggregates::{Aggregates, of_mode};
 use crate::fused::pattern::files::{num_rows, num_values};
 use crate::fused::table::Tables;
 use crate::options::GpuMode;
@@ -508,20 +508,4 @@ impl GroupCollector {
 /// A memory reservation for states and results of groups.
 fn memory_of_groups(context: &TaskContext) -> MemoryReservation {
     MemoryConsumer::new("VectileGpuGroups").register(context.memory_pool())
-}
-
-/// The aggregate in another mode, over `input`.
-fn of_mode(
-    aggregate: &AggregateExec,
-    mode: AggregateMode,
-    input: Arc<dyn ExecutionPlan>,
-) -> Result<AggregateExec> {
-    AggregateExec::try_new(
-        mode,
-        aggregate.group_expr().clone(),
-        aggregate.aggr_expr().to_vec(),
-        aggregate.filter_expr().to_vec(),
-        input,
-        aggregate.input_schema(),
-    )
 }

@@ -54,6 +54,22 @@ impl Aggregates {
     }
 }
 
+/// The aggregate in another mode, over `input`.
+pub(crate) fn of_mode(
+    aggregate: &AggregateExec,
+    mode: AggregateMode,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<AggregateExec> {
+    AggregateExec::try_new(
+        mode,
+        aggregate.group_expr().clone(),
+        aggregate.aggr_expr().to_vec(),
+        aggregate.filter_expr().to_vec(),
+        input,
+        aggregate.input_schema(),
+    )
+}
+
 /// Plans an aggregate of `input` by `keys`, in two steps. The columns of the keys come first.
 pub(super) fn grouped(
     input: Arc<dyn ExecutionPlan>,

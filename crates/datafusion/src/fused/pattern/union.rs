@@ -26,7 +26,7 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::union::UnionExec;
 
-use super::aggregates::Aggregates;
+use super::aggregates::{Aggregates, of_mode};
 use super::exchange::is_exchange;
 use super::fingerprint::PlanIdentity;
 use super::reduction::{replaced, scanned_rows};
@@ -50,37 +50,17 @@ pub(crate) fn branches(aggregates: &Aggregates) -> Result<Option<Vec<Aggregates>
     let Some(inputs) = inputs(partial.input())? else {
         return Ok(None);
     };
-    let aggregates = inputs.into_iter().map(|input| of_branch(partial, input));
-    aggregates.collect::<Result<_>>().map(Some)
+    let branches = inputs.into_iter().map(|input| of_branch(aggregates, input));
+    branches.collect::<Result<_>>().map(Some)
 }
 
 /// The aggregate of a branch, in two steps that put out states.
-fn of_branch(partial: &AggregateExec, input: Plan) -> Result<Aggregates> {
-    let step = |mode, groups, filters, input| {
-        let functions = partial.aggr_expr().to_vec();
-        AggregateExec::try_new(
-            mode,
-            groups,
-            functions,
-            filters,
-            input,
-            partial.input_schema(),
-        )
-    };
-    let groups = partial.group_expr().clone();
-    let filters = partial.filter_expr().to_vec();
-    let own = step(AggregateMode::Partial, groups.clone(), filters, input)?;
-    let own = Arc::new(own);
-    let filters = vec![None; partial.aggr_expr().len()];
-    let input = Arc::clone(&own) as Plan;
-    let last = step(
-        AggregateMode::PartialReduce,
-        groups.as_final(),
-        filters,
-        input,
-    )?;
+fn of_branch(aggregates: &Aggregates, input: Plan) -> Result<Aggregates> {
+    let partial = Arc::new(of_mode(&aggregates.partial, AggregateMode::Partial, input)?);
+    let input = Arc::clone(&partial) as Plan;
+    let last = of_mode(&aggregates.last, AggregateMode::PartialReduce, input)?;
     Ok(Aggregates {
-        partial: own,
+        partial,
         last: Arc::new(last),
     })
 }
