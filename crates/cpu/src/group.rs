@@ -253,6 +253,9 @@ impl<'a> Key<'a> {
                 (digits, reader.is_nullable(), values)
             }
             GroupKey::Code(_) => return Err(Error::Unsupported("groups by a lookup".into())),
+            GroupKey::Mapped(..) => {
+                return Err(Error::Unsupported("groups by a function of text".into()));
+            }
         };
         Ok(Self {
             digits,

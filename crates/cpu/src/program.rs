@@ -180,6 +180,7 @@ impl<'a> Program<'a> {
             Expr::Literal(literal) => self.literal(*literal),
             Expr::Op(op, operands) => self.op(*op, operands)?,
             Expr::Values(..) => return Err(unsupported("a test of values")),
+            Expr::Mapped(..) => return Err(unsupported("a function of text")),
             Expr::Payload(code, values) => {
                 let code = self.code(code)?;
                 let payload = Payload::new(values)?;

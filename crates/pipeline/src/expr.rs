@@ -1,9 +1,11 @@
 //! Expressions, evaluated per row, and the codes that they are made of.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::{fmt, ops};
 
 use arrow::array::{ArrayRef, BooleanArray};
+use arrow::datatypes::DataType;
 use vectile_encodings::Automaton;
 
 use crate::join::{KeyTable, PayloadColumn};
@@ -25,6 +27,9 @@ pub enum Expr {
     /// True if a column's value passes a test; null for null. Restricted like
     /// [`Filter::Values`](crate::Filter::Values).
     Values(usize, ValueTest),
+    /// What a function makes of the values of a text column; null for null. A kernel looks it up by dictionary codes:
+    /// text itself is read only as a group key, and in a test for null or a count. No program is generated.
+    Mapped(usize, Arc<dyn TextFunction>),
     /// The value that a payload column has for a code. Null if the row has no code.
     Payload(Code, Arc<PayloadColumn>),
     /// True if the row has no code. Never null.
@@ -185,6 +190,7 @@ impl Expr {
         Ok(match self {
             Self::Column(_)
             | Self::Values(..)
+            | Self::Mapped(..)
             | Self::Literal(_)
             | Self::DenseId(_)
             | Self::RowNumber
@@ -235,10 +241,19 @@ impl Expr {
             Self::Op(_, parts) => parts.iter().for_each(|part| part.visit_codes(f)),
             Self::Column(_)
             | Self::Values(..)
+            | Self::Mapped(..)
             | Self::Literal(_)
             | Self::DenseId(_)
             | Self::RowNumber
             | Self::Parameter(..) => {}
+        }
+    }
+
+    /// Adds the columns that are arguments of functions of text.
+    pub(crate) fn add_mapped_columns(&self, columns: &mut Vec<usize>) {
+        match self {
+            Self::Mapped(column, _) => columns.push(*column),
+            _ => self.for_parts(|part| part.add_mapped_columns(columns)),
         }
     }
 
@@ -276,6 +291,7 @@ impl Expr {
         match self {
             Self::Column(_)
             | Self::Values(..)
+            | Self::Mapped(..)
             | Self::Literal(_)
             | Self::DenseId(_)
             | Self::RowNumber
@@ -385,6 +401,31 @@ impl ValueTest {
 impl PartialEq for ValueTest {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.function, &other.function)
+    }
+}
+
+/// A deterministic function of the values of one text column.
+pub trait TextFunction: fmt::Debug + Send + Sync {
+    /// The type of its results.
+    fn data_type(&self) -> &DataType;
+
+    /// Computes the result for each value, none of which is null. A result may be null.
+    ///
+    /// # Errors
+    ///
+    /// Those of the function.
+    fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<ArrayRef>;
+
+    /// Returns true if `other` has the same results.
+    fn is_same(&self, other: &dyn TextFunction) -> bool;
+
+    /// For [`is_same`](Self::is_same).
+    fn as_any(&self) -> &dyn Any;
+}
+
+impl PartialEq for dyn TextFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other)
     }
 }
 

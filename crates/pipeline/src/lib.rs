@@ -49,7 +49,7 @@ mod types;
 pub use bounds::{Bounds, KNOWN_DAYS};
 pub use domain::Domain;
 pub use error::{Error, Result};
-pub use expr::{Code, Exists, Expr, Matches, ValueFunction, ValueTest};
+pub use expr::{Code, Exists, Expr, Matches, TextFunction, ValueFunction, ValueTest};
 pub use join::{KeyChunks, KeyTable, PayloadColumn, RowCodes};
 pub use op::{Arithmetic, Comparison, DatePart, Op};
 pub use pipeline::{Aggregate, Filter, GroupKey, Lookup, Output, Pipeline};

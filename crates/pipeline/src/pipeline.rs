@@ -1,11 +1,12 @@
 //! The pipeline: filter, key table lookups, matches of join keys, and output.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use vectile_encodings::Predicate;
 
-use crate::expr::{Code, Expr, Matches, ValueTest};
+use crate::expr::{Code, Expr, Matches, TextFunction, ValueTest};
 use crate::join::KeyTable;
 use crate::op::{Arithmetic, Comparison};
 use crate::types::{Literal, Type};
@@ -50,6 +51,9 @@ pub enum GroupKey {
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
     /// usually text. The result is an array of the column's type.
     DictionaryValue(usize),
+    /// What a function makes of the values of a text column: text as well; see [`Expr::Mapped`]. The result is an array of
+    /// the function's type.
+    Mapped(usize, Arc<dyn TextFunction>),
     /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is
     /// a `UInt32` array.
     Code(usize),
@@ -72,7 +76,49 @@ pub enum Aggregate {
     Max(Expr),
 }
 
+impl GroupKey {
+    /// The column of text that is a key, or that a key is made of.
+    fn text_column(&self) -> Option<usize> {
+        match self {
+            Self::DictionaryValue(column) | Self::Mapped(column, _) => Some(*column),
+            Self::Value(_) | Self::Code(_) => None,
+        }
+    }
+
+    fn replace_text_column(&mut self, of: usize, other: usize) {
+        match self {
+            Self::DictionaryValue(column) | Self::Mapped(column, _) if *column == of => {
+                *column = other;
+            }
+            _ => {}
+        }
+    }
+}
+
+fn replaced_arguments<E>(
+    aggregates: &[Aggregate],
+    other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
+) -> Result<Vec<Aggregate>, E> {
+    let aggregates = aggregates.iter();
+    aggregates.map(|of| of.over(&mut |argument| argument.replaced(other))).collect()
+}
+
 impl Filter {
+    fn replaced<E>(
+        self,
+        other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
+    ) -> Result<Self, E> {
+        let mut all = |parts: Vec<Self>| -> Result<Vec<Self>, E> {
+            parts.into_iter().map(|part| part.replaced(&mut *other)).collect()
+        };
+        Ok(match self {
+            Self::And(parts) => Self::And(all(parts)?),
+            Self::Or(parts) => Self::Or(all(parts)?),
+            Self::Expr(expr) => Self::Expr(expr.replaced(other)?),
+            filter => filter,
+        })
+    }
+
     /// Calls `f` with each expression that is computed row by row.
     pub fn for_exprs(&self, f: &mut impl FnMut(&Expr)) {
         match self {
@@ -279,45 +325,91 @@ impl Pipeline {
         }
     }
 
-    /// The columns whose values are keys: group keys that are dictionary values, keys of lookups, and keys of tables
-    /// that are built from the output.
-    pub fn key_columns(&self) -> impl Iterator<Item = usize> {
-        let (keys, outputs) = match &self.output {
-            Output::Groups(keys, _) => (keys.as_slice(), [].as_slice()),
-            Output::Rows(outputs) => ([].as_slice(), outputs.as_slice()),
-            _ => Default::default(),
-        };
-        let keys = keys.iter().filter_map(|key| match key {
-            GroupKey::DictionaryValue(column) => Some(*column),
-            GroupKey::Value(_) | GroupKey::Code(_) => None,
-        });
-        let numbered = outputs.iter().filter_map(|output| match output {
-            Expr::DenseId(column) => Some(*column),
-            _ => None,
-        });
-        let lookups = self.lookups.iter().map(|lookup| lookup.column);
-        keys.chain(numbered).chain(lookups)
+    /// The columns whose values are keys, or stand for something else: group keys that are dictionary values, keys of
+    /// lookups, keys of tables that are built from the output, and arguments of functions of text. A column may occur several
+    /// times.
+    pub fn key_columns(&self) -> Vec<usize> {
+        let mut columns: Vec<usize> = self.lookups.iter().map(|lookup| lookup.column).collect();
+        if let Output::Groups(keys, _) = &self.output {
+            columns.extend(keys.iter().filter_map(GroupKey::text_column));
+        }
+        if let Output::Rows(outputs) = &self.output {
+            columns.extend(outputs.iter().filter_map(|output| match output {
+                Expr::DenseId(column) => Some(*column),
+                _ => None,
+            }));
+        }
+        self.for_exprs(&mut |expr| expr.add_mapped_columns(&mut columns));
+        columns
+    }
+
+    /// Returns true if a key or an expression is a function of text.
+    pub fn has_text_functions(&self) -> bool {
+        let mut columns = vec![];
+        self.for_exprs(&mut |expr| expr.add_mapped_columns(&mut columns));
+        let is_mapped = |key: &GroupKey| matches!(key, GroupKey::Mapped(..));
+        let of_keys = matches!(&self.output, Output::Groups(keys, _) if keys.iter().any(is_mapped));
+        of_keys || !columns.is_empty()
     }
 
     /// Replaces column `of` by `other` as a key. Filter and expressions still read `of`.
     pub fn with_key_column(mut self, of: usize, other: usize) -> Self {
-        match &mut self.output {
-            Output::Groups(keys, _) => {
-                let keys = keys.iter_mut();
-                keys.filter(|key| **key == GroupKey::DictionaryValue(of))
-                    .for_each(|key| *key = GroupKey::DictionaryValue(other));
-            }
-            Output::Rows(outputs) => {
-                let outputs = outputs.iter_mut();
-                outputs
-                    .filter(|output| **output == Expr::DenseId(of))
-                    .for_each(|output| *output = Expr::DenseId(other));
-            }
-            _ => {}
+        if let Output::Groups(keys, _) = &mut self.output {
+            keys.iter_mut().for_each(|key| key.replace_text_column(of, other));
         }
         let lookups = self.lookups.iter_mut().filter(|lookup| lookup.column == of);
         lookups.for_each(|lookup| lookup.column = other);
-        self
+        self.replaced(&mut |expr| {
+            Ok::<_, Infallible>(match expr {
+                Expr::DenseId(column) if *column == of => Some(Expr::DenseId(other)),
+                Expr::Mapped(column, function) if *column == of => {
+                    Some(Expr::Mapped(other, Arc::clone(function)))
+                }
+                _ => None,
+            })
+        })
+        .unwrap_or_else(|never| match never {})
+    }
+
+    /// Replaces subexpressions for which `other` returns another one, as [`Expr::replaced`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of `other`.
+    pub fn replaced<E>(
+        self,
+        other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
+    ) -> Result<Self, E> {
+        let matches = self.matches.into_iter().map(|of| {
+            let code = of.code.replaced(other)?;
+            Ok(Matches { code, ..of })
+        });
+        let matches = matches.collect::<Result<_, E>>()?;
+        let filter = self.filter.replaced(other)?;
+        let output = match self.output {
+            Output::Selection => Output::Selection,
+            Output::Rows(rows) => {
+                let rows = rows.iter().map(|row| row.replaced(other));
+                Output::Rows(rows.collect::<Result<_, E>>()?)
+            }
+            Output::Aggregates(aggregates) => {
+                Output::Aggregates(replaced_arguments(&aggregates, other)?)
+            }
+            Output::Groups(keys, aggregates) => {
+                let keys = keys.into_iter().map(|key| match key {
+                    GroupKey::Value(expr) => Ok(GroupKey::Value(expr.replaced(other)?)),
+                    key => Ok(key),
+                });
+                let keys = keys.collect::<Result<_, E>>()?;
+                Output::Groups(keys, replaced_arguments(&aggregates, other)?)
+            }
+        };
+        Ok(Self {
+            matches,
+            filter,
+            output,
+            ..self
+        })
     }
 
     /// The column's index if an output is a string column, which has no machine type.

@@ -23,7 +23,9 @@ use crate::runtime::{
 use vectile_pipeline::Pipeline;
 
 /// Limit of the strings of a dictionary.
-const MOST_ENTRIES: usize = 1 << 20;
+const MOST_ENTRIES: usize = 1 << 24;
+/// Limit of their bytes in host memory.
+const MOST_BYTES: usize = 1 << 30;
 /// Minimum number of hash table slots for each string.
 const SLOTS_PER_ENTRY: usize = 2;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -36,7 +38,8 @@ const COUNTS: usize = 11;
 
 impl Execution {
     /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
-    /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns.
+    /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns, and functions of
+    /// text are lookups.
     pub(super) fn with_codes(&mut self, batch: Batch) -> Result<Batch> {
         let original = Arc::clone(&self.original);
         batch.check(&original.columns, self.engine.pool())?;
@@ -44,17 +47,17 @@ impl Execution {
         let mut pipeline = Pipeline::clone(&original);
         for column in original.key_columns() {
             let is_text = batch.columns()[column].traits.has(Transform::Text);
-            if is_text && pipeline.key_columns().any(|key| key == column) {
+            if is_text && pipeline.key_columns().contains(&column) {
                 columns.push(coded(self, column, &batch.columns()[column])?);
                 pipeline = pipeline.with_key_column(column, columns.len() - 1);
                 pipeline.columns.push(original.columns[column].clone());
             }
         }
-        if columns.len() == batch.columns().len() {
+        if columns.len() == batch.columns().len() && !original.has_text_functions() {
             self.pipeline = original;
             return Ok(batch);
         }
-        self.pipeline = Arc::new(pipeline);
+        self.pipeline = Arc::new(self.with_text_functions(pipeline, &columns)?);
         Batch::new(batch.rows().into(), columns)
     }
 }
@@ -99,6 +102,11 @@ fn codes_of(
     };
     let entries = strings.arrays(&selection, 0..texts.len(), &mut context)?;
     let entries: Vec<&dyn Array> = entries.iter().map(AsRef::as_ref).collect();
+    let bytes = entries.iter().map(|of| of.get_array_memory_size());
+    if bytes.sum::<usize>() > MOST_BYTES {
+        let reason = format!("more than {MOST_BYTES} bytes of different strings");
+        return Err(Error::Unsupported(reason));
+    }
     let entries = concat(&entries).map_err(vectile_encodings::Error::from)?;
     numbering.number(&offsets_before, &mut context)?;
     let codes = numbering.pack(texts, &own(&entries), &mut context)?;

@@ -3,8 +3,10 @@
 use std::ops::{AddAssign, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use arrow::array::ArrayRef;
 use vectile_encodings::VECTOR_LEN;
 
 use super::accumulator::PartialResult;
@@ -74,6 +76,8 @@ pub struct Execution {
     pub(super) original: Arc<Pipeline>,
     /// The caller's pipeline, or for the current batch one with more columns: see [`Execution::with_codes`].
     pub(super) pipeline: Arc<Pipeline>,
+    /// For each key of groups, the value of each code if the key is a function of text.
+    pub(super) text_keys: Vec<Option<ArrayRef>>,
     pub(super) results: Vec<PartialResult>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
@@ -81,6 +85,8 @@ pub struct Execution {
     pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
     may_interpret: bool,
+    /// Threads that evaluate functions of text.
+    pub(super) threads: usize,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Rows of all batches, as far as that is known.
     rows: u64,
@@ -163,12 +169,14 @@ impl Execution {
             engine,
             original: Arc::clone(&pipeline),
             pipeline,
+            text_keys: vec![],
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
             groups_stay: false,
             may_compile: true,
             may_interpret: true,
+            threads: thread::available_parallelism().map_or(1, usize::from),
             cancelled: Arc::default(),
             rows: 0,
             seen: vec![],
@@ -189,6 +197,7 @@ impl Execution {
         Self {
             may_compile: self.may_compile,
             may_interpret: self.may_interpret,
+            threads: self.threads,
             cancelled: Arc::clone(&self.cancelled),
             ..Self::new(Arc::clone(&self.engine), pipeline)
         }
@@ -222,6 +231,11 @@ impl Execution {
     /// one thread reads them, which takes longer than the kernel.
     pub fn limit_groups(&mut self, most: u64) {
         self.most_groups = most;
+    }
+
+    /// Limits the threads that evaluate functions of text; without a limit, there is one for each core.
+    pub fn limit_threads(&mut self, most: usize) {
+        self.threads = most;
     }
 
     /// Limit of the bytes of a group table.

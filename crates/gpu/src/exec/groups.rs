@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::ArrayData;
 use arrow::array::{ArrayRef, UInt32Array, make_array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use arrow::compute::take;
 
 use vectile_encodings::VECTOR_LEN;
 
@@ -469,7 +470,16 @@ impl Execution {
                 let of = digit.of.unwrap_or(Type::I64);
                 values_of(of, digit.first, digit.nullable, digits)?
             }
-            GroupKey::Code(_) => Arc::new(UInt32Array::from_iter(codes())) as ArrayRef,
+            GroupKey::Code(_) => {
+                let codes = UInt32Array::from_iter(codes());
+                match self.text_keys.get(key_index).and_then(Option::as_ref) {
+                    Some(values) => {
+                        take(values, &codes, None).map_err(vectile_encodings::Error::from)?
+                    }
+                    None => Arc::new(codes) as ArrayRef,
+                }
+            }
+            GroupKey::Mapped(..) => return Err(no_key()),
             GroupKey::DictionaryValue(_) => {
                 let before = kinds.iter().take(key_index);
                 let before = before.filter(|kind| matches!(kind, GroupKey::DictionaryValue(_)));

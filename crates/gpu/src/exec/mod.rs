@@ -25,6 +25,7 @@ mod rows;
 mod streams;
 mod strings;
 mod tables;
+mod text_functions;
 mod tokens;
 mod totals;
 
@@ -32,3 +33,4 @@ pub use compress::Compressed;
 pub use decode::Assembled;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use join_build::{Build, BuildBy, Built};
+pub(crate) use text_functions::MappedText;

@@ -10,8 +10,11 @@ use super::parameters::Parameters;
 use crate::error::Result;
 use crate::kernel::{TABLE_WORDS, TablePlan, TableSource};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Engine, Entries};
-use vectile_pipeline::join::CodeTable;
+use vectile_pipeline::join::{CodeTable, DictionaryCodes};
 use vectile_pipeline::{KeyTable, PayloadColumn, Pipeline};
+
+/// The codes of dictionaries with as many values stay on the device.
+const MOST_SENT: usize = 1 << 12;
 
 /// A lookup's table for each row group.
 pub(super) struct LookupTables {
@@ -184,7 +187,8 @@ impl LookupTables {
             TableSource::Entries(index) => {
                 let entries = &entries[index];
                 let tables = entries.numbers.iter();
-                let tables = tables.map(|numbers| LookupTable::of_codes(numbers, entries.count()));
+                let tables =
+                    tables.map(|codes| LookupTable::kept(codes, entries.count(), engine));
                 Ok(Self {
                     unique: tables.collect::<Result<_>>()?,
                     of_group: Arc::clone(&entries.of_group),
@@ -197,9 +201,10 @@ impl LookupTables {
         let unique = column_batch.dictionaries.iter().map(|dictionary| {
             let coded = dictionary.as_ref().filter(|dictionary| dictionary.is_coded);
             match coded {
-                Some(coded) => {
-                    LookupTable::of_codes(&codes.codes_of(&coded.entries)?, codes.count())
-                }
+                Some(coded) => match codes.codes_of_dictionary(&coded.entries) {
+                    Some(known) => LookupTable::kept(known, codes.count(), engine),
+                    None => LookupTable::of_codes(&codes.codes_of(&coded.entries)?, codes.count()),
+                },
                 None => Ok(LookupTable::Device(DeviceTable::of(codes, engine)?)),
             }
         });
@@ -252,14 +257,47 @@ impl LookupTables {
 }
 
 impl LookupTable {
+    /// The codes of a dictionary: on the device if they are many, else to be sent along.
+    fn kept(codes: &DictionaryCodes, count: u32, engine: &Engine) -> Result<Self> {
+        let of = codes.codes();
+        if of.len() < MOST_SENT {
+            return Self::of_codes(of, count);
+        }
+        let codes_at = (bits_words(of.len()) * 4).next_multiple_of(256);
+        let memory = engine.copied(codes.device_copies(), || {
+            let table = CodeTable::from_codes(of, count)?;
+            kept_on_device(engine, codes_at + table.bytes().max(1), |to| {
+                let (bits, codes) = to.split_at_mut(codes_at);
+                let words = bits.as_chunks_mut::<4>().0.iter_mut().zip(bits_of(of));
+                words.for_each(|(to, word)| *to = word.to_le_bytes());
+                table.write(codes);
+            })
+        })?;
+        let bits = memory.address();
+        Ok(Self::Device(DeviceTable {
+            words: [bits, bits + codes_at as u64, 0, of.len() as u64],
+            memory,
+        }))
+    }
+
     fn of_codes(codes: &[Option<u32>], count: u32) -> Result<Self> {
-        let mut bits = vec![0u32; codes.len().div_ceil(32) + 1];
-        let matched = codes.iter().enumerate().filter(|(_, code)| code.is_some());
-        matched.for_each(|(code, _)| bits[code / 32] |= 1 << (code % 32));
         Ok(Self::Sent {
-            bits,
+            bits: bits_of(codes),
             codes: CodeTable::from_codes(codes, count)?,
             len: codes.len(),
         })
     }
+}
+
+/// Words of the bits of so many codes.
+fn bits_words(codes: usize) -> usize {
+    codes.div_ceil(32) + 1
+}
+
+/// A bit for each dictionary value that has a code.
+fn bits_of(codes: &[Option<u32>]) -> Vec<u32> {
+    let mut bits = vec![0; bits_words(codes.len())];
+    let matched = codes.iter().enumerate().filter(|(_, code)| code.is_some());
+    matched.for_each(|(code, _)| bits[code / 32] |= 1 << (code % 32));
+    bits
 }

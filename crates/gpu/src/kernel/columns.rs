@@ -218,7 +218,9 @@ pub(crate) fn columns_by_row(pipeline: &Pipeline, task: Task) -> Vec<usize> {
             for key in keys {
                 match key {
                     GroupKey::Value(expr) => columns_of_expr(expr, &mut columns),
-                    GroupKey::DictionaryValue(column) => push(*column, &mut columns),
+                    GroupKey::DictionaryValue(column) | GroupKey::Mapped(column, _) => {
+                        push(*column, &mut columns);
+                    }
                     GroupKey::Code(_) => {}
                 }
             }

@@ -72,6 +72,9 @@ impl Planner<'_> {
                     tables.push(entries);
                     entries += 1;
                 }
+                GroupKey::Mapped(..) => {
+                    return Err(Error::Internal("a function of text in a kernel".into()));
+                }
             }
         }
         let key_values = exprs.len();

@@ -99,6 +99,9 @@ impl Planner<'_> {
                 let reason = "numbers of values or rows within an expression";
                 return Err(Error::Internal(reason.into()));
             }
+            Expr::Mapped(..) => {
+                return Err(Error::Internal("a function of text in a kernel".into()));
+            }
             Expr::Values(column, test) => self.once(expr, |this| this.value_test(*column, test))?,
         })
     }

@@ -14,10 +14,14 @@ use super::entries::Entries;
 use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::{Error, Result};
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
-use vectile_pipeline::Automaton;
+use crate::exec::MappedText;
+use vectile_pipeline::{Automaton, TextFunction};
 
 /// Tests of strings that are kept for a column.
 const TEXT_TESTS: usize = 8;
+
+/// Functions of text whose results are kept for a column.
+const TEXT_FUNCTIONS: usize = 8;
 
 /// Number of chunks of a column whose samples are combined.
 const SAMPLED_CHUNKS: usize = 64;
@@ -54,6 +58,9 @@ pub(crate) struct ColumnBatch {
     text_tokens: Mutex<Option<Arc<TextTokens>>>,
     text_fingerprints: Mutex<Option<Arc<DeviceBuffer>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
+    text_functions: Mutex<VecDeque<TextResults>>,
+    /// True if all chunks share a dictionary whose entries are distinct.
+    is_distinct: bool,
     /// Time of the last use, by the engine's clock.
     used: AtomicU64,
 }
@@ -80,6 +87,12 @@ pub(crate) struct TextTests {
     pub _fingerprints: Option<Arc<DeviceBuffer>>,
     pub _memory: DeviceBuffer,
 }
+
+/// A function of text, and its results for the dictionaries of a column, or why there are none.
+type TextResults = (
+    Arc<dyn TextFunction>,
+    std::result::Result<Arc<MappedText>, String>,
+);
 
 /// A dictionary shared by chunks.
 #[derive(Debug)]
@@ -253,6 +266,8 @@ impl ColumnBatch {
             text_tokens: Mutex::default(),
             text_fingerprints: Mutex::default(),
             text_tests: Mutex::default(),
+            text_functions: Mutex::default(),
+            is_distinct: false,
             used: AtomicU64::new(0),
             chunks,
         })
@@ -282,9 +297,11 @@ impl ColumnBatch {
         if let Some(entries) = &*known {
             return Ok(Arc::clone(entries));
         }
-        let dictionaries = self.dictionaries.iter();
-        let dictionaries = dictionaries.map(|of| of.as_ref().map(|of| &of.entries));
-        let entries = Entries::of(dictionaries, Arc::clone(&self.dictionary_of))?;
+        let of_group = Arc::clone(&self.dictionary_of);
+        let entries = match &self.dictionaries[..] {
+            [Some(only)] if self.is_distinct => Entries::of_distinct(&only.entries, of_group),
+            all => Entries::of(all.iter().map(|of| of.as_ref().map(|of| &of.entries)), of_group)?,
+        };
         Ok(Arc::clone(known.insert(Arc::new(entries))))
     }
 
@@ -295,14 +312,42 @@ impl ColumnBatch {
         Self::of(texts.cloned().collect())
     }
 
-    /// The column with other chunks in place of those without dictionary.
+    /// The column with other chunks in place of those without dictionary: all of one dictionary, whose entries are distinct.
     pub fn with_codes(&self, codes: Vec<Arc<Resident>>) -> Result<Self> {
+        let is_distinct = codes.len() == self.chunks.len();
         let mut codes = codes.into_iter();
         let chunks = self.chunks.iter().map(|chunk| {
             let other = chunk.traits().has(Transform::Text).then(|| codes.next());
             other.flatten().unwrap_or_else(|| Arc::clone(chunk))
         });
-        Self::of(chunks.collect())
+        Ok(Self {
+            is_distinct,
+            ..Self::of(chunks.collect())?
+        })
+    }
+
+    /// The results of a function of its values; `make` computes them unless they are kept.
+    pub fn mapped(
+        &self,
+        function: &Arc<dyn TextFunction>,
+        make: impl FnOnce() -> Result<MappedText>,
+    ) -> Result<Arc<MappedText>> {
+        let known = |known: &VecDeque<TextResults>| {
+            let known = known.iter().find(|(of, _)| **of == **function);
+            known.map(|(_, results)| results.clone())
+        };
+        if let Some(known) = known(&lock(&self.text_functions)) {
+            return known.map_err(Error::Unsupported);
+        }
+        let computed = match make() {
+            Ok(computed) => Ok(Arc::new(computed)),
+            Err(Error::Unsupported(reason)) => Err(reason),
+            Err(error) => return Err(error),
+        };
+        let mut known = lock(&self.text_functions);
+        known.truncate(TEXT_FUNCTIONS - 1);
+        known.push_front((Arc::clone(function), computed.clone()));
+        computed.map_err(Error::Unsupported)
     }
 
     /// The column with dictionaries for all chunks; `make` computes it unless it is cached. Concurrent callers wait.

@@ -3,22 +3,24 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef, new_empty_array};
-use arrow::compute::interleave;
+use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array};
+use arrow::compute::{interleave, take};
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
 use vectile_pipeline::KeyTable;
-use vectile_pipeline::join::for_bytes;
+use vectile_pipeline::join::{DictionaryCodes, for_bytes};
 
 /// The distinct entries of all dictionaries of a column.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     dictionaries: Vec<ArrayRef>,
-    /// Dictionary and index of each entry.
-    locations: Vec<(usize, usize)>,
+    /// Dictionary and index of each entry; `None` for those of one dictionary, in its order.
+    locations: Option<Vec<(usize, usize)>>,
+    count: u32,
+    are_codes: bool,
     /// For each dictionary, the number of each entry.
-    pub numbers: Vec<Vec<Option<u32>>>,
+    pub numbers: Vec<DictionaryCodes>,
     /// The dictionary index of each row group.
     pub of_group: Arc<[usize]>,
     /// The numbers as codes of a lookup, computed lazily.
@@ -31,11 +33,8 @@ impl Entries {
         dictionaries: impl Iterator<Item = Option<&'a ArrayRef>>,
         of_group: Arc<[usize]>,
     ) -> Result<Self> {
-        let mut known: HashMap<Box<[u8]>, u32> = HashMap::new();
-        let mut all = Self {
-            of_group,
-            ..Self::default()
-        };
+        let mut known: HashMap<&[u8], u32> = HashMap::new();
+        let (mut all, mut numbered, mut locations) = (vec![], vec![], vec![]);
         for (index, entries) in dictionaries.enumerate() {
             let Some(entries) = entries else {
                 let reason = "grouping by a column that is not in dictionaries";
@@ -47,26 +46,50 @@ impl Entries {
             }
             let mut numbers = vec![None; entries.len()];
             for_bytes(entries, |row, bytes| {
-                numbers[row] = Some(match known.get(bytes) {
-                    Some(number) => *number,
-                    None => {
-                        let number = known.len() as u32;
-                        known.insert(bytes.into(), number);
-                        all.locations.push((index, row));
-                        number
-                    }
-                });
+                let next = known.len() as u32;
+                let number = *known.entry(bytes).or_insert(next);
+                if number == next {
+                    locations.push((index, row));
+                }
+                numbers[row] = Some(number);
                 Ok(())
             })?;
-            all.dictionaries.push(Arc::clone(entries));
-            all.numbers.push(numbers);
+            all.push(Arc::clone(entries));
+            numbered.push(numbers);
         }
-        Ok(all)
+        let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
+        let are_codes = |numbers: &Vec<Option<u32>>| numbers.iter().enumerate().all(is_code);
+        let are_codes = numbered.iter().all(are_codes);
+        let numbers = all.iter().cloned().zip(numbered);
+        Ok(Self {
+            numbers: numbers.map(|(of, codes)| DictionaryCodes::new(of, codes)).collect(),
+            dictionaries: all,
+            count: locations.len() as u32,
+            locations: Some(locations),
+            are_codes,
+            of_group,
+            codes: OnceLock::new(),
+        })
+    }
+
+    /// The entries of a dictionary that all row groups share, and whose entries are known to be distinct.
+    pub fn of_distinct(entries: &ArrayRef, of_group: Arc<[usize]>) -> Self {
+        let count = entries.len() as u32;
+        let numbers = (0..count).map(Some).collect();
+        Self {
+            numbers: vec![DictionaryCodes::new(Arc::clone(entries), numbers)],
+            dictionaries: vec![Arc::clone(entries)],
+            count,
+            locations: None,
+            are_codes: true,
+            of_group,
+            codes: OnceLock::new(),
+        }
     }
 
     /// The number of distinct entries.
     pub fn count(&self) -> u32 {
-        self.locations.len() as u32
+        self.count
     }
 
     /// Their type.
@@ -89,9 +112,7 @@ impl Entries {
 
     /// Returns true if each entry's number is its code, in every dictionary.
     pub fn are_codes(&self) -> bool {
-        let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
-        let mut dictionaries = self.numbers.iter();
-        dictionaries.all(|numbers| numbers.iter().enumerate().all(is_code))
+        self.are_codes
     }
 
     /// The entries with these numbers.
@@ -103,12 +124,16 @@ impl Entries {
         if numbers.is_empty() {
             return Ok(new_empty_array(data_type));
         }
+        let Some(locations) = &self.locations else {
+            let numbers = UInt32Array::from_iter(numbers.iter().copied());
+            return Ok(take(first, &numbers, None).map_err(vectile_encodings::Error::from)?);
+        };
         let null = arrow::array::new_null_array(data_type, 1);
         let mut arrays: Vec<&dyn Array> = self.dictionaries.iter().map(AsRef::as_ref).collect();
         arrays.push(null.as_ref());
         let nowhere = (arrays.len() - 1, 0);
         let location = |number: &Option<u32>| {
-            let location = number.and_then(|number| self.locations.get(number as usize));
+            let location = number.and_then(|number| locations.get(number as usize));
             location.copied().unwrap_or(nowhere)
         };
         let locations: Vec<(usize, usize)> = numbers.iter().map(location).collect();

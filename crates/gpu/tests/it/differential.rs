@@ -489,7 +489,7 @@ fn check_groups(
                     let values = reference::values_of(array).into_iter();
                     values.map(|value| format!("{value:?}")).collect()
                 }
-                GroupKey::DictionaryValue(_) => reference::texts_of(array),
+                GroupKey::DictionaryValue(_) | GroupKey::Mapped(..) => reference::texts_of(array),
                 GroupKey::Code(_) => {
                     let codes = array.as_primitive::<UInt32Type>().iter();
                     codes.map(|code| format!("{code:?}")).collect()

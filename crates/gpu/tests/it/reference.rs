@@ -9,7 +9,7 @@ use arrow::compute::{DatePart as ArrowPart, date_part};
 use arrow::datatypes::DataType;
 use vectile_pipeline::{
     Aggregate, Arithmetic, Code, Comparison, DatePart, Expr, Filter, GroupKey, Literal, Lookup, Op,
-    Pipeline, Type,
+    Pipeline, TextFunction, Type,
 };
 
 /// A value of a row.
@@ -174,6 +174,7 @@ pub fn type_of(expr: &Expr, columns: &[DataType]) -> Type {
         },
         Expr::Payload(_, values) => Type::of(values.data_type()).unwrap(),
         Expr::Id(_) => Type::U32,
+        Expr::Mapped(_, function) => Type::of(function.data_type()).unwrap_or(Type::U32),
         _ => Type::Bool,
     }
 }
@@ -215,6 +216,13 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
                 .map(|code| Value::of_truth(Some(code.is_none())))
                 .collect()
         }
+        Expr::Mapped(column, function) => {
+            let results = results_of(&**function, &data.columns[*column]);
+            match Type::of(results.data_type()) {
+                Some(_) => values_of(&results),
+                None => dense_ids(&texts_of(&results), &results),
+            }
+        }
         Expr::Values(column, test) => {
             let array = &data.columns[*column];
             let passed = test.evaluate(array).unwrap();
@@ -226,6 +234,26 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
         }
         Expr::Parameter(..) | Expr::DenseId(_) | Expr::RowNumber => panic!("has no kernel"),
     }
+}
+
+/// What a function makes of text, and null of null.
+fn results_of(function: &dyn TextFunction, column: &ArrayRef) -> ArrayRef {
+    let results = function.evaluate(column).unwrap();
+    let nulls = arrow::compute::is_null(column).unwrap();
+    arrow::compute::nullif(&results, &nulls).unwrap()
+}
+
+/// A number for each text that differs where texts do.
+fn dense_ids(texts: &[String], of: &ArrayRef) -> Vec<Value> {
+    let mut known = BTreeMap::new();
+    let ids = texts.iter().enumerate().map(|(row, text)| {
+        let next = known.len() as i128;
+        match of.is_valid(row) {
+            true => Value::Int(*known.entry(text).or_insert(next)),
+            false => Value::Null,
+        }
+    });
+    ids.collect()
 }
 
 /// The code of each row.
@@ -490,6 +518,9 @@ pub fn grouped(
                     values.map(|value| format!("{value:?}")).collect()
                 }
                 GroupKey::DictionaryValue(column) => texts_of(&columns[*column]),
+                GroupKey::Mapped(column, function) => {
+                    texts_of(&results_of(&**function, &columns[*column]))
+                }
                 GroupKey::Code(lookup) => {
                     let codes = data.codes(*lookup).into_iter();
                     codes.map(|code| format!("{code:?}")).collect()

@@ -70,6 +70,43 @@ enum Keys {
         codes: CodeTable,
     },
     Bytes(HashMap<Box<[u8]>, u32>),
+    Dictionaries(Vec<DictionaryCodes>),
+}
+
+/// The codes of the values of a dictionary.
+pub struct DictionaryCodes {
+    /// The dictionary, which is found by its address.
+    dictionary: ArrayRef,
+    codes: Vec<Option<u32>>,
+    /// The copies of the codes on devices.
+    device: DeviceCopies,
+}
+
+impl fmt::Debug for DictionaryCodes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DictionaryCodes({} values)", self.codes.len())
+    }
+}
+
+impl DictionaryCodes {
+    /// The codes of the dictionary's values.
+    pub fn new(dictionary: ArrayRef, codes: Vec<Option<u32>>) -> Self {
+        Self {
+            dictionary,
+            codes,
+            device: DeviceCopies::default(),
+        }
+    }
+
+    /// The code of each value; `None` for one without.
+    pub fn codes(&self) -> &[Option<u32>] {
+        &self.codes
+    }
+
+    /// Where `exec` keeps the copies of the codes on devices.
+    pub fn device_copies(&self) -> &DeviceCopies {
+        &self.device
+    }
 }
 
 /// The copies of a table on devices, one per engine that uses it. Only the module that adds them knows their type.
@@ -144,6 +181,41 @@ impl KeyTable {
             ranges: OnceLock::new(),
             device: Mutex::default(),
         })
+    }
+
+    /// Creates a table of the values of dictionaries, with codes below `count`. Only columns with these very dictionaries can
+    /// be looked up in it. A row without a code is expected as seldom as one that is null.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the codes do not fit the dictionaries or their number.
+    pub fn of_dictionaries(dictionaries: Vec<DictionaryCodes>, count: u32) -> Result<Self> {
+        let fits = |of: &DictionaryCodes| {
+            let mut codes = of.codes.iter().flatten();
+            of.codes.len() == of.dictionary.len() && codes.all(|code| *code < count)
+        };
+        if !dictionaries.iter().all(fits) {
+            return Err(Error::Internal("codes of other dictionaries".into()));
+        }
+        let codes = dictionaries.iter().map(|of| of.codes.iter().flatten().count());
+        Ok(Self {
+            len: codes.sum(),
+            keys: Keys::Dictionaries(dictionaries),
+            count,
+            share: OnceLock::from(1.0),
+            ranges: OnceLock::new(),
+            device: Mutex::default(),
+        })
+    }
+
+    /// The codes of a dictionary's values, if the table is of dictionaries and this is one of them.
+    pub fn codes_of_dictionary(&self, dictionary: &ArrayRef) -> Option<&DictionaryCodes> {
+        let Keys::Dictionaries(all) = &self.keys else {
+            return None;
+        };
+        let address = |of: &ArrayRef| Arc::as_ptr(of).addr();
+        let mut all = all.iter();
+        all.find(|of| address(&of.dictionary) == address(dictionary))
     }
 
     /// Maximum bytes in host memory of the table that [`build`](Self::build) creates, unless hashes collide more often
@@ -223,6 +295,7 @@ impl KeyTable {
             }
             Keys::Hashed { table, codes } => table.slots().len() * 8 + codes.bytes(),
             Keys::Bytes(known) => known.keys().map(|key| key.len() + 32).sum(),
+            Keys::Dictionaries(all) => all.iter().map(|of| of.codes.len() * 8).sum(),
         }
     }
 
@@ -234,7 +307,7 @@ impl KeyTable {
                 device_table.layout.keys_bytes()
             }
             Keys::DeviceKeyTable(_) => usize::MAX,
-            Keys::Hashed { .. } | Keys::Bytes(_) => usize::MAX,
+            Keys::Hashed { .. } | Keys::Bytes(_) | Keys::Dictionaries(_) => usize::MAX,
         }
     }
 
@@ -245,7 +318,7 @@ impl KeyTable {
             Keys::DeviceKeyTable(device_table) => {
                 matches!(device_table.layout.keys, DeviceKeyLayout::Hashed { .. })
             }
-            Keys::Integers(_) | Keys::Bytes(_) => false,
+            Keys::Integers(_) | Keys::Bytes(_) | Keys::Dictionaries(_) => false,
         }
     }
 
@@ -266,7 +339,7 @@ impl KeyTable {
                 device_table.layout.codes_bytes(),
             ),
             Keys::Hashed { table, codes } => (table.slots().len() * 8, codes.bytes()),
-            Keys::Bytes(_) => {
+            Keys::Bytes(_) | Keys::Dictionaries(_) => {
                 let reason = "text that is in no dictionary, looked up";
                 return Err(Error::Unsupported(reason.into()));
             }
@@ -287,7 +360,7 @@ impl KeyTable {
                 table.write(to);
                 Some(codes)
             }
-            Keys::Bytes(_) => None,
+            Keys::Bytes(_) | Keys::Dictionaries(_) => None,
         };
         if let Some(codes) = codes {
             codes.write(&mut to[codes_at..]);
@@ -300,7 +373,7 @@ impl KeyTable {
             Keys::Integers(PerfectHashTable { first, range, .. }) => [*first as u64, *range],
             Keys::DeviceKeyTable(device_table) => device_table.layout.words(),
             Keys::Hashed { table, .. } => [table.empty_slot() as u64, table.size_word()],
-            Keys::Bytes(_) => [0, 0],
+            Keys::Bytes(_) | Keys::Dictionaries(_) => [0, 0],
         }
     }
 
@@ -334,7 +407,7 @@ impl KeyTable {
                 HostKeyTable::PerfectHashTable(dense) => HostKeys::Dense(dense),
                 HostKeyTable::Hashed(table, codes) => HostKeys::Hashed(table, codes),
             },
-            Keys::Bytes(_) => {
+            Keys::Bytes(_) | Keys::Dictionaries(_) => {
                 let reason = "integers looked up among text";
                 return Err(Error::Unsupported(reason.into()));
             }
@@ -368,6 +441,11 @@ impl KeyTable {
     ///
     /// [`Error::Unsupported`] if the values are of another kind than the keys; the driver's errors.
     pub fn codes_of(&self, values: &ArrayRef) -> Result<Vec<Option<u32>>> {
+        if let Keys::Dictionaries(_) = &self.keys {
+            let codes = self.codes_of_dictionary(values);
+            let codes = codes.ok_or_else(|| Error::Internal("another dictionary".into()))?;
+            return Ok(codes.codes.clone());
+        }
         if let Keys::Bytes(known) = &self.keys {
             let mut codes = vec![None; values.len()];
             for_bytes(values, |row, bytes| {
@@ -461,7 +539,10 @@ fn numbered_bytes(
 /// # Errors
 ///
 /// The errors of `f`; [`Error::Unsupported`] for arrays of other types.
-pub fn for_bytes(keys: &ArrayRef, mut f: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
+pub fn for_bytes<'a>(
+    keys: &'a ArrayRef,
+    mut f: impl FnMut(usize, &'a [u8]) -> Result<()>,
+) -> Result<()> {
     macro_rules! each {
         ($array:expr) => {
             for (row, value) in $array.iter().enumerate() {

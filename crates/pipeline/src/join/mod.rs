@@ -22,6 +22,6 @@ pub use device_key_table::{DeviceKeyLayout, DeviceKeyTableLayout, Fetch};
 pub use hash_filter::HashFilter;
 pub use hash_table::{HashedKeys, size_word};
 pub use key_chunks::{KeyChunks, RowCodes};
-pub use key_table::{DeviceCopies, HostKeys, KeyTable, for_bytes};
+pub use key_table::{DeviceCopies, DictionaryCodes, HostKeys, KeyTable, for_bytes};
 pub use payload_column::PayloadColumn;
 pub use perfect_hash::{DenseCodes, PerfectHashTable};

@@ -58,7 +58,7 @@ struct Loading {
 /// Limits for loading, and kernels that may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoadLimits {
-    /// Row groups that are loaded at the same time.
+    /// Row groups that are loaded at the same time, and threads that evaluate functions of text.
     pub(crate) loads: usize,
     /// True if kernels that are missing are compiled.
     pub(crate) may_compile: bool,
@@ -69,6 +69,7 @@ pub(crate) struct LoadLimits {
 impl LoadLimits {
     /// Applies to an execution.
     pub(crate) fn limit(&self, execution: &mut Execution) {
+        execution.limit_threads(self.loads);
         if !self.may_compile {
             execution.without_compiler();
         }

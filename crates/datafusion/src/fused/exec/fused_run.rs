@@ -249,6 +249,13 @@ impl<O: Operation> FusedRun<O> {
         let answer = self.computed(&environment, &row_groups).await;
         match if_not_compiled {
             Some(reason) if answer.as_ref().is_err_and(error::is_not_compiled) => Ok(Err(reason)),
+            // values of functions are loaded like columns, however often the query is asked
+            Some(reason) if answer.as_ref().is_err_and(error::is_not_ready) => {
+                Ok(Err(match reason {
+                    FallbackReason::NotCompiled(estimate) => FallbackReason::NotLoaded(estimate),
+                    reason => reason,
+                }))
+            }
             _ => answer.map(Ok),
         }
     }

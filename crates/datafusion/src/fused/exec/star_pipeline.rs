@@ -669,7 +669,7 @@ impl TemplateFiller<'_> {
             Output::Groups(keys, aggregates) => {
                 let keys = keys.iter().map(|key| match key {
                     GroupKey::Value(value) => Ok(GroupKey::Value(self.expr(value)?)),
-                    GroupKey::DictionaryValue(_) => Ok(key.clone()),
+                    GroupKey::DictionaryValue(_) | GroupKey::Mapped(..) => Ok(key.clone()),
                     GroupKey::Code(lookup) => Ok(match self.code(*lookup)? {
                         Code::Lookup(number) => GroupKey::Code(number),
                         code => GroupKey::Value(Expr::Id(code)),

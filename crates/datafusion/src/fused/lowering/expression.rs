@@ -50,7 +50,7 @@ pub(crate) struct Lowering<'a> {
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
-    tests_text: bool,
+    pub(super) tests_text: bool,
     /// The tests of text so far, which equal expressions share.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
     /// Columns of groups that are averages, which kernels have as sums and counts.
@@ -180,6 +180,9 @@ impl<'a> Lowering<'a> {
             return Ok(Grouping::Key(GroupKey::DictionaryValue(
                 self.number(column.index())?,
             )));
+        }
+        if let Some(key) = self.key_of_text(key)? {
+            return Ok(Grouping::Key(key));
         }
         match Type::of(&data_type) {
             Some(of) if !of.is_float() => Ok(Grouping::Key(GroupKey::Value(self.value(key)?))),
@@ -317,7 +320,19 @@ impl<'a> Lowering<'a> {
                 return Err(FallbackReason::ManyParts);
             }
         }
-        let lowered = stack::grown(|| self.value_of(expr))?;
+        let lowered = match self.text_argument(expr) {
+            None => stack::grown(|| self.value_of(expr))?,
+            Some(_) => {
+                let mut trial = self.clone();
+                match stack::grown(|| trial.value_of(expr)) {
+                    Ok(lowered) => {
+                        *self = trial;
+                        lowered
+                    }
+                    Err(reason) => self.value_of_text(expr)?.ok_or(reason)?,
+                }
+            }
+        };
         // operators that read an operand more than once have copies of it, and copies of its copies
         match count_parts(&lowered, MAX_LOWERED) > MAX_LOWERED {
             true => Err(FallbackReason::ManyParts),

@@ -201,7 +201,11 @@ impl Lowering<'_> {
                 Filter::Column(self.number(leaf.column)?, leaf.predicate)
             }
             Node::PerValue(test) => match self.text_column(&test)? {
-                Some(column) => self.values(column, test)?,
+                // a device looks results up, instead of testing all values for each query
+                Some(column) => match self.filter_of_text(&test)? {
+                    Some(filter) => filter,
+                    None => self.values(column, test)?,
+                },
                 None => Filter::Expr(self.value(expression_of(&test)?)?),
             },
             Node::Rows(test) => Filter::Expr(self.value(expression_of(&test)?)?),
@@ -221,6 +225,15 @@ impl Lowering<'_> {
         };
         let text = is_text(self.data_type(column)?);
         Ok(text.then_some(column))
+    }
+
+    /// Lowers a test of one text column to functions of text, if they decide it and no automaton does.
+    fn filter_of_text(&mut self, test: &Test) -> Result<Option<Filter>> {
+        let expr = expression_of(test)?;
+        if self.text_argument(&expr).is_none() || test.automaton().is_some() {
+            return Ok(None);
+        }
+        Ok(self.try_lower(|trial| trial.value(&expr)).map(Filter::Expr))
     }
 
     /// Lowers `test` to one that is evaluated once for each value of a text column.

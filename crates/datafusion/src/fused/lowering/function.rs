@@ -86,12 +86,14 @@ pub(crate) fn lower(
     };
     let function = aggregate.fun().inner();
     if is_distinct {
-        let of = lowering.type_of(&argument)?;
-        let has_digits = Type::of(&of).is_some_and(|of| !of.is_float());
-        if !(function.is::<Count>() && has_digits) {
+        if !function.is::<Count>() {
             return Err(unsupported());
         }
-        let value = only_where(lowering.value(&argument)?);
+        let value = match Type::of(&lowering.type_of(&argument)?) {
+            Some(of) if !of.is_float() => lowering.value(&argument)?,
+            _ => lowering.codes_of_text(&argument)?.ok_or_else(unsupported)?,
+        };
+        let value = only_where(value);
         return Ok((
             Function::CountDistinct,
             vec![Aggregate::CountDistinct(value)],

@@ -65,16 +65,13 @@ impl Keys {
                 });
                 continue;
             }
-            let column = match keys.column(&expr, lowering) {
-                Ok(column) => column,
-                Err(reason) => match ListedValues::of(&expr, &filters, lowering)? {
-                    Some(ListedValues { values, number }) => KeyColumn {
-                        key: keys.add(GroupKey::Value(number)),
-                        payload: None,
-                        list: Some(values),
-                    },
-                    None => return Err(reason),
+            let column = match ListedValues::of(&expr, &filters, lowering)? {
+                Some(ListedValues { values, number }) => KeyColumn {
+                    key: keys.add(GroupKey::Value(number)),
+                    payload: None,
+                    list: Some(values),
                 },
+                None => keys.column(&expr, lowering)?,
             };
             keys.columns.push(column);
         }

@@ -16,6 +16,7 @@ pub(crate) mod nested_aggregate;
 pub(crate) mod output_rows;
 mod post_aggregation;
 pub(crate) mod probe;
+mod text_function;
 mod text_in_list;
 mod value_test;
 mod variance;

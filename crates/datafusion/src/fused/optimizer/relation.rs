@@ -264,7 +264,7 @@ impl JoinKeys {
     fn columns(&self, template: &Pipeline) -> impl Iterator<Item = usize> {
         let parts = self.sources.iter().zip(&self.lookups);
         let of_joins = parts.flat_map(|(source, key)| key.columns_of(source));
-        template.key_columns().chain(of_joins)
+        template.key_columns().into_iter().chain(of_joins)
     }
 }
 

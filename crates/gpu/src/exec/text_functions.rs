@@ -1,0 +1,216 @@
+//! Functions of text: the CPU computes them once for each dictionary value, and kernels look the results up.
+//!
+//! ```text
+//!  dictionaries ── function, on all cores ──▶ results ── distinct ones ──▶ codes of dictionary values, result of a code
+//! ```
+//!
+//! A function becomes a lookup of the text column. Its codes number the distinct results, so that a kernel can group by
+//! them; results of machine types are a payload column. All of it stays beside the column for later queries.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arrow::array::{Array, ArrayRef, new_null_array};
+use arrow::row::{Row, RowConverter, SortField};
+
+use super::execution::Execution;
+use crate::error::{Error, Result};
+use crate::runtime::ColumnBatch;
+use vectile_pipeline::join::DictionaryCodes;
+use vectile_pipeline::{
+    Code, Expr, GroupKey, KeyTable, Lookup, Output, PayloadColumn, Pipeline, TextFunction, Type,
+    parallel,
+};
+
+/// Dictionary values that a thread evaluates at a time, as in a batch of DataFusion.
+const VALUES_AT_ONCE: usize = 8192;
+/// Limit of the bytes of distinct results: they stay in host memory.
+const MOST_BYTES: usize = 1 << 30;
+
+/// The results of a function for the values of a column.
+#[derive(Debug)]
+pub(crate) struct MappedText {
+    /// The code of each dictionary value's result; none for null.
+    key_table: Arc<KeyTable>,
+    /// The result of each code.
+    values: ArrayRef,
+    /// The same for kernels, unless it is text.
+    payload: Option<Arc<PayloadColumn>>,
+}
+
+impl Execution {
+    /// Replaces functions of text by lookups. `columns` have dictionaries where these are columns of functions.
+    pub(super) fn with_text_functions(
+        &mut self,
+        mut pipeline: Pipeline,
+        columns: &[Arc<ColumnBatch>],
+    ) -> Result<Pipeline> {
+        self.text_keys.clear();
+        let mut lookups = std::mem::take(&mut pipeline.lookups);
+        let mut lookup_of = |column: usize, function: &Arc<dyn TextFunction>| {
+            let of = columns.get(column);
+            let of = of.ok_or_else(|| Error::Internal(format!("there is no column {column}")))?;
+            let mapped = of.mapped(function, || {
+                // the CPU answers until all values are known
+                match self.may_compile {
+                    true => mapped(of, &**function, self.threads, &self.cancelled),
+                    false => Err(Error::NotLoaded),
+                }
+            })?;
+            let same = |of: &Lookup| of.column == column && of.key_table == mapped.key_table;
+            let number = lookups.iter().position(same).unwrap_or(lookups.len());
+            if number == lookups.len() {
+                let key_table = Arc::clone(&mapped.key_table);
+                lookups.push(Lookup { column, key_table });
+            }
+            Ok::<_, Error>((number, mapped))
+        };
+        let mut text_keys = vec![];
+        if let Output::Groups(keys, _) = &mut pipeline.output {
+            for key in keys {
+                let mut values = None;
+                if let GroupKey::Mapped(column, function) = key {
+                    let (number, mapped) = lookup_of(*column, function)?;
+                    values = Some(Arc::clone(&mapped.values));
+                    *key = GroupKey::Code(number);
+                }
+                text_keys.push(values);
+            }
+        }
+        let mut pipeline = pipeline.replaced(&mut |expr| {
+            let Expr::Mapped(column, function) = expr else {
+                return Ok(None);
+            };
+            let (number, mapped) = lookup_of(*column, function)?;
+            let code = Code::Lookup(number);
+            Ok::<_, Error>(Some(match &mapped.payload {
+                Some(payload) => Expr::Payload(code, Arc::clone(payload)),
+                None => Expr::Id(code),
+            }))
+        })?;
+        pipeline.lookups = lookups;
+        self.text_keys = text_keys;
+        Ok(pipeline)
+    }
+}
+
+/// Distinct results, and how they are told apart.
+struct Results {
+    converter: RowConverter,
+    known: HashMap<Box<[u8]>, u32>,
+    bytes: usize,
+}
+
+impl Results {
+    fn new(function: &dyn TextFunction) -> Result<Self> {
+        let field = SortField::new(function.data_type().clone());
+        Ok(Self {
+            converter: RowConverter::new(vec![field]).map_err(vectile_encodings::Error::from)?,
+            known: HashMap::new(),
+            bytes: 0,
+        })
+    }
+
+    /// The number of a result.
+    fn number(&mut self, row: Row<'_>) -> Result<u32> {
+        if let Some(number) = self.known.get(row.as_ref()) {
+            return Ok(*number);
+        }
+        self.bytes += row.as_ref().len();
+        if self.bytes > MOST_BYTES {
+            let reason = format!("results of a function of text above {MOST_BYTES} bytes");
+            return Err(Error::Unsupported(reason));
+        }
+        let number = self.known.len() as u32;
+        self.known.insert(row.as_ref().into(), number);
+        Ok(number)
+    }
+
+    /// All results, by number.
+    fn values(self, function: &dyn TextFunction) -> Result<ArrayRef> {
+        if self.known.is_empty() {
+            return Ok(new_null_array(function.data_type(), 1));
+        }
+        let mut rows: Vec<(Box<[u8]>, u32)> = self.known.into_iter().collect();
+        rows.sort_unstable_by_key(|(_, number)| *number);
+        let parser = self.converter.parser();
+        let rows = rows.iter().map(|(row, _)| parser.parse(row));
+        let columns = self.converter.convert_rows(rows);
+        let columns = columns.map_err(vectile_encodings::Error::from)?;
+        let values = columns.into_iter().next();
+        values.ok_or_else(|| Error::Internal("no results".into()))
+    }
+}
+
+/// The results for some values: a number for each that is not null, and the result of a number.
+type Evaluated = (Vec<Option<u32>>, ArrayRef);
+
+/// Evaluates a function for all dictionary values of a column.
+fn mapped(
+    of: &ColumnBatch,
+    function: &dyn TextFunction,
+    threads: usize,
+    cancelled: &AtomicBool,
+) -> Result<MappedText> {
+    let dictionaries = of.dictionaries.iter().map(|of| {
+        let coded = of.as_ref().filter(|of| of.is_coded);
+        let reason = "a function of text that is in no dictionary";
+        coded.map(|of| &of.entries).ok_or_else(|| Error::Unsupported(reason.into()))
+    });
+    let dictionaries: Vec<&ArrayRef> = dictionaries.collect::<Result<_>>()?;
+    let pieces = dictionaries.iter().flat_map(|of| {
+        let starts = (0..of.len()).step_by(VALUES_AT_ONCE);
+        starts.map(|start| of.slice(start, VALUES_AT_ONCE.min(of.len() - start)))
+    });
+    let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| {
+        match cancelled.load(Ordering::Relaxed) {
+            true => Err(Error::Cancelled),
+            false => evaluated(function, &piece),
+        }
+    });
+    let mut all = Results::new(function)?;
+    let mut evaluated = evaluated.into_iter();
+    let mut codes = vec![];
+    for dictionary in dictionaries {
+        let mut own = Vec::with_capacity(dictionary.len());
+        while own.len() < dictionary.len() {
+            let piece = evaluated.next();
+            let (numbers, results) = piece.ok_or_else(|| Error::Internal("no piece".into()))??;
+            let rows = all.converter.convert_columns(&[results]);
+            let rows = rows.map_err(vectile_encodings::Error::from)?;
+            let number_of = rows.iter().map(|row| all.number(row));
+            let number_of: Vec<u32> = number_of.collect::<Result<_>>()?;
+            own.extend(numbers.into_iter().map(|own| own.map(|own| number_of[own as usize])));
+        }
+        codes.push(DictionaryCodes::new(Arc::clone(dictionary), own));
+    }
+    let count = all.known.len().max(1) as u32;
+    let values = all.values(function)?;
+    let has_payload = Type::of(function.data_type()).is_some();
+    Ok(MappedText {
+        key_table: Arc::new(KeyTable::of_dictionaries(codes, count)?),
+        payload: has_payload.then(|| PayloadColumn::new(Arc::clone(&values))),
+        values,
+    })
+}
+
+/// Evaluates a function for some values.
+fn evaluated(function: &dyn TextFunction, values: &ArrayRef) -> Result<Evaluated> {
+    // the CPU says what is wrong, if a row has such a value at all
+    let failed = |error| Error::Unsupported(format!("a function of text failed: {error}"));
+    let results = function.evaluate(values).map_err(failed)?;
+    if results.len() != values.len() || results.data_type() != function.data_type() {
+        let (count, of) = (results.len(), results.data_type());
+        return Err(Error::Internal(format!("{count} results of type {of} of {function:?}")));
+    }
+    let mut distinct = Results::new(function)?;
+    let rows = distinct.converter.convert_columns(&[Arc::clone(&results)]);
+    let rows = rows.map_err(vectile_encodings::Error::from)?;
+    let numbers = rows.iter().enumerate().map(|(row, result)| match results.is_valid(row) {
+        true => distinct.number(result).map(Some),
+        false => Ok(None),
+    });
+    let numbers = numbers.collect::<Result<_>>()?;
+    Ok((numbers, distinct.values(function)?))
+}
