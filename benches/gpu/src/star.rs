@@ -273,7 +273,7 @@ fn run_once(
             let keys: Vec<u32> = groups.keys.iter().map(code).collect();
             let sum = match &groups.totals[0].values {
                 Numbers::Int(sums) => sums[group],
-                Numbers::Float(_) => return Err("a sum of floats".into()),
+                Numbers::Float(_) | Numbers::Text(_) => return Err("a sum of no integers".into()),
             };
             answer.push((keys, sum));
         }

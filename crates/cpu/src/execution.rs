@@ -224,6 +224,7 @@ impl Execution {
             let value = totals.and_then(|totals| match &totals.values {
                 Numbers::Int(values) => values.first().map(|value| Number::Int(*value)),
                 Numbers::Float(values) => values.first().map(|value| Number::Float(*value)),
+                Numbers::Text(_) => None,
             });
             let value = match aggregates[index] {
                 Aggregate::CountRows | Aggregate::Count(_) | Aggregate::CountDistinct(_) => {

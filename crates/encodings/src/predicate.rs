@@ -19,7 +19,7 @@ use crate::selection::Selection;
 /// A test that encodings evaluate on their encoded form if they can. Constants are arrays of the column's type without
 /// nulls, with one row if they are bounds. Values compare as in arrow-rs (floats in total order). A null row passes
 /// [`Predicate::IsNull`] only.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Predicate {
     /// The value lies between two bounds; or, negated, does not.
     Range {

@@ -100,7 +100,9 @@ fn replaced_arguments<E>(
     other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
 ) -> Result<Vec<Aggregate>, E> {
     let aggregates = aggregates.iter();
-    aggregates.map(|of| of.over(&mut |argument| argument.replaced(other))).collect()
+    aggregates
+        .map(|of| of.over(&mut |argument| argument.replaced(other)))
+        .collect()
 }
 
 impl Filter {
@@ -109,7 +111,10 @@ impl Filter {
         other: &mut impl FnMut(&Expr) -> Result<Option<Expr>, E>,
     ) -> Result<Self, E> {
         let mut all = |parts: Vec<Self>| -> Result<Vec<Self>, E> {
-            parts.into_iter().map(|part| part.replaced(&mut *other)).collect()
+            parts
+                .into_iter()
+                .map(|part| part.replaced(&mut *other))
+                .collect()
         };
         Ok(match self {
             Self::And(parts) => Self::And(all(parts)?),
@@ -355,7 +360,8 @@ impl Pipeline {
     /// Replaces column `of` by `other` as a key. Filter and expressions still read `of`.
     pub fn with_key_column(mut self, of: usize, other: usize) -> Self {
         if let Output::Groups(keys, _) = &mut self.output {
-            keys.iter_mut().for_each(|key| key.replace_text_column(of, other));
+            keys.iter_mut()
+                .for_each(|key| key.replace_text_column(of, other));
         }
         let lookups = self.lookups.iter_mut().filter(|lookup| lookup.column == of);
         lookups.for_each(|lookup| lookup.column = other);

@@ -49,17 +49,22 @@ impl Groups {
         let of = |error| Error::from(vectile_encodings::Error::from(error));
         let keys = self.keys.iter().map(|key| filter(key, mask).map_err(of));
         let rows: Vec<usize> = mask.values().set_indices().collect();
-        let totals = self.totals.iter().map(|totals| GroupTotals {
-            counts: rows.iter().map(|row| totals.counts[*row]).collect(),
-            values: match &totals.values {
-                Numbers::Int(all) if all.is_empty() => Numbers::Int(vec![]),
-                Numbers::Int(all) => Numbers::Int(rows.iter().map(|row| all[*row]).collect()),
-                Numbers::Float(all) => Numbers::Float(rows.iter().map(|row| all[*row]).collect()),
-            },
+        let totals = self.totals.iter().map(|totals| {
+            Ok(GroupTotals {
+                counts: rows.iter().map(|row| totals.counts[*row]).collect(),
+                values: match &totals.values {
+                    Numbers::Int(all) if all.is_empty() => Numbers::Int(vec![]),
+                    Numbers::Int(all) => Numbers::Int(rows.iter().map(|row| all[*row]).collect()),
+                    Numbers::Float(all) => {
+                        Numbers::Float(rows.iter().map(|row| all[*row]).collect())
+                    }
+                    Numbers::Text(all) => Numbers::Text(filter(all, mask).map_err(of)?),
+                },
+            })
         });
         Ok(Self {
             count: rows.len(),
-            totals: totals.collect(),
+            totals: totals.collect::<Result<_>>()?,
             keys: keys.collect::<Result<_>>()?,
         })
     }
@@ -75,26 +80,28 @@ pub struct GroupTotals {
 }
 
 impl GroupTotals {
-    /// The total of one group; `None` if there is no such group.
-    pub fn total(&self, group: usize) -> Option<Total> {
-        let count = *self.counts.get(group)?;
-        let value = match &self.values {
-            Numbers::Int(values) if values.is_empty() => Some(Number::Int(count.into())),
-            _ if count == 0 => None,
-            Numbers::Int(values) => Some(Number::Int(*values.get(group)?)),
-            Numbers::Float(values) => Some(Number::Float(*values.get(group)?)),
-        };
-        Some(Total { count, value })
+    /// The results of a single group.
+    pub fn of_one(total: &Total) -> Self {
+        Self {
+            counts: vec![total.count],
+            values: match total.value {
+                Some(Number::Float(value)) => Numbers::Float(vec![value]),
+                Some(Number::Int(value)) => Numbers::Int(vec![value]),
+                None => Numbers::Int(vec![0]),
+            },
+        }
     }
 }
 
-/// Numbers of one kind.
-#[derive(Clone, Debug, PartialEq)]
+/// Values of one kind.
+#[derive(Clone, Debug)]
 pub enum Numbers {
     /// Exact ones.
     Int(Vec<i128>),
     /// Doubles (of an `F32` too).
     Float(Vec<f64>),
+    /// Text, of the type of the aggregate's argument.
+    Text(ArrayRef),
 }
 
 /// The value of an aggregate.

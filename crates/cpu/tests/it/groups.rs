@@ -152,7 +152,7 @@ fn check(row_groups: &[Vec<ArrayRef>], distinct: std::ops::Range<usize>) {
         for groups in run(&pipeline, row_groups, is_eager, ascending) {
             let ints = |aggregate: usize| match &groups.totals[aggregate].values {
                 Numbers::Int(values) => values.clone(),
-                Numbers::Float(_) => panic!("sums of integers"),
+                Numbers::Float(_) | Numbers::Text(_) => panic!("sums of integers"),
             };
             let (sums, minima, maxima) = (ints(2), ints(3), ints(4));
             for group in 0..groups.count {

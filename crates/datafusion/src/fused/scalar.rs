@@ -70,6 +70,7 @@ pub(crate) fn numbers(numbers: &Numbers, counts: &[u64], data_type: &DataType) -
             Ok(Arc::new(Float32Array::try_new(values, nulls)?))
         }
         (Numbers::Float(_), other) => internal_err!("floats for {other}"),
+        (Numbers::Text(_), other) => internal_err!("text for {other}"),
     }
 }
 

@@ -10,12 +10,13 @@ use super::automaton_table;
 use super::parameters::Parameters;
 use crate::error::{Error, Result};
 use crate::kernel::{CodeTest, DictionaryTest};
-use crate::runtime::{Batch, Engine, FixedKernel, TextTests};
+use crate::runtime::{Batch, Dictionary, Engine, FixedKernel, TextTests};
+use vectile_pipeline::parallel;
 
 /// Results of a code test for the codes of each row group.
 pub(super) struct CodeTestResults {
     /// One for each dictionary.
-    unique: Vec<DictionaryResult>,
+    unique: Arc<[DictionaryResult]>,
     /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
     /// Tests of strings in splits, for row groups without a dictionary.
@@ -23,12 +24,14 @@ pub(super) struct CodeTestResults {
 }
 
 /// The passing codes of one dictionary.
-struct DictionaryResult {
+#[derive(Clone, Debug)]
+pub(crate) struct DictionaryResult {
     /// Codes are below this bound.
     codes: usize,
     passing: Passing,
 }
 
+#[derive(Clone, Debug)]
 enum Passing {
     /// Codes from the first to the second, inclusive; none if they cross.
     Range(u32, u32),
@@ -40,30 +43,41 @@ enum Passing {
 
 impl CodeTestResults {
     /// Evaluates `test` for the codes of these row groups.
-    pub fn of(test: &CodeTest, batch: &Batch, engine: &Engine, may_compile: bool) -> Result<Self> {
+    pub fn of(
+        test: &CodeTest,
+        batch: &Batch,
+        engine: &Engine,
+        (threads, may_compile): (usize, bool),
+    ) -> Result<Self> {
         let column_batch = &batch.columns()[test.column];
         let kernel = || engine.fixed_kernel(FixedKernel::Tokenize, may_compile);
         let automaton = test.automaton.as_ref();
         let tests =
             automaton.map(|of| automaton_table::tests(of, test.column, batch, kernel, engine));
         let tests = tests.transpose()?;
-        let unique = column_batch.dictionaries.iter().map(|dictionary| {
+        let no_codes = || DictionaryResult {
+            codes: 0,
+            passing: match &tests {
+                Some(_) => Passing::Text,
+                None => Passing::Range(1, 0),
+            },
+        };
+        let result = |dictionary: &Option<Dictionary>| {
             Ok(match dictionary {
                 Some(dictionary) => DictionaryResult {
                     codes: dictionary.codes,
                     passing: Passing::of(&passed(test, &dictionary.entries)?),
                 },
-                None => DictionaryResult {
-                    codes: 0,
-                    passing: match &tests {
-                        Some(_) => Passing::Text,
-                        None => Passing::Range(1, 0),
-                    },
-                },
+                None => no_codes(),
             })
+        };
+        let unique = column_batch.tested(&test.test, |dictionaries, values| {
+            let threads = parallel::threads_for(values, threads);
+            let results = parallel::map(threads, dictionaries.iter().collect(), result);
+            results.into_iter().collect::<Result<_>>()
         });
         Ok(Self {
-            unique: unique.collect::<Result<_>>()?,
+            unique: unique?,
             of_group: Arc::clone(&column_batch.dictionary_of),
             tests,
         })
@@ -82,7 +96,8 @@ impl CodeTestResults {
 
     /// Turns ranges into bits: a kernel supports one kind.
     pub fn make_bits(&mut self) {
-        for DictionaryResult { codes, passing } in &mut self.unique {
+        let mut unique = self.unique.to_vec();
+        for DictionaryResult { codes, passing } in &mut unique {
             // kernels read up to 1024 codes beyond the last one; none of these words may be past the end
             let words = codes.div_ceil(32) + 33;
             match passing {
@@ -95,6 +110,7 @@ impl CodeTestResults {
                 Passing::Text => {}
             }
         }
+        self.unique = unique.into();
     }
 
     /// Appends the bits that some groups need, each once. Returns the offset of each result's bits.

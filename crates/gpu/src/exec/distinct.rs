@@ -37,6 +37,15 @@ const MASKS: usize = 10;
 const COUNTS: usize = 11;
 
 impl Execution {
+    /// Returns true if the pipeline has keys or functions of text for which dictionary values have to be numbered.
+    pub(super) fn needs_codes(&self, batch: &Batch) -> bool {
+        let is_text = |column: usize| {
+            let column = batch.columns().get(column);
+            column.is_some_and(|column| column.traits.has(Transform::Text))
+        };
+        self.original.has_text_functions() || self.original.key_columns().into_iter().any(is_text)
+    }
+
     /// Returns the batch with one more column for each key column that has text in no dictionary: its dictionary
     /// codes, computed unless they are cached. From then on the pipeline's keys refer to the new columns, and functions of
     /// text are lookups.

@@ -78,6 +78,8 @@ pub struct Execution {
     pub(super) pipeline: Arc<Pipeline>,
     /// For each key of groups, the value of each code if the key is a function of text.
     pub(super) text_keys: Vec<Option<ArrayRef>>,
+    /// For each aggregate of groups, the value of each rank if it is an extreme of text.
+    pub(super) text_extremes: Vec<Option<ArrayRef>>,
     pub(super) results: Vec<PartialResult>,
     pub(super) statistics: Statistics,
     pub(super) most_groups: u64,
@@ -170,6 +172,7 @@ impl Execution {
             original: Arc::clone(&pipeline),
             pipeline,
             text_keys: vec![],
+            text_extremes: vec![],
             results: vec![],
             statistics: Statistics::default(),
             most_groups: u64::MAX,
@@ -372,7 +375,8 @@ impl Execution {
         let (mut plan, bindings) = self.plan(batch, facts, task)?;
         let mut code_tests = vec![];
         for (test, is_bitmap) in bindings.code_tests.iter().zip(&mut plan.bitmaps) {
-            let mut answer = CodeTestResults::of(test, batch, &self.engine, self.may_compile)?;
+            let limits = (self.threads, self.may_compile);
+            let mut answer = CodeTestResults::of(test, batch, &self.engine, limits)?;
             *is_bitmap = !answer.are_ranges();
             if *is_bitmap {
                 answer.make_bits();

@@ -78,6 +78,10 @@ impl Execution {
         match batch.is_empty() {
             true => Ok(()),
             false => self.watch(|this| {
+                // codes of some row groups are of no use for all
+                if this.needs_codes(batch) {
+                    return Ok(());
+                }
                 let batch = this.with_codes(batch.clone())?;
                 this.prepare(&batch, Task::Groups).map(drop)
             }),
@@ -92,8 +96,31 @@ impl Execution {
     ) -> Result<Vec<Groups>> {
         match batch.is_empty() {
             true => Ok(vec![]),
-            false => self.watch(|this| this.group_parts(batch, post_aggregation, reserve)),
+            false => self.watch(|this| {
+                let mut groups = this.group_parts(batch, post_aggregation, reserve)?;
+                if !this.groups_stay {
+                    groups
+                        .iter_mut()
+                        .try_for_each(|groups| this.set_text(groups))?;
+                }
+                Ok(groups)
+            }),
         }
+    }
+
+    /// Replaces ranks by text.
+    fn set_text(&self, groups: &mut Groups) -> Result<()> {
+        for (totals, values) in groups.totals.iter_mut().zip(&self.text_extremes) {
+            let (Some(values), Numbers::Int(ranks)) = (values, &totals.values) else {
+                continue;
+            };
+            let ranks = ranks.iter().zip(&totals.counts);
+            let ranks = ranks.map(|(rank, count)| (*count > 0).then_some(*rank as u32));
+            let ranks = UInt32Array::from_iter(ranks);
+            let text = take(values, &ranks, None).map_err(vectile_encodings::Error::from)?;
+            totals.values = Numbers::Text(text);
+        }
+        Ok(())
     }
 
     fn group_parts(

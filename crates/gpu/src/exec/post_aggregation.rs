@@ -430,6 +430,7 @@ impl Execution {
                 Numbers::Int(all) => Literal::Int(all[row], of),
                 Numbers::Float(all) if of == Type::F32 => Literal::F32(all[row] as f32),
                 Numbers::Float(all) => Literal::F64(all[row]),
+                Numbers::Text(_) => Literal::Null(of),
             }));
         }
         bests.sort_by(|a, b| match first.descending {

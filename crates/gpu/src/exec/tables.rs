@@ -187,8 +187,7 @@ impl LookupTables {
             TableSource::Entries(index) => {
                 let entries = &entries[index];
                 let tables = entries.numbers.iter();
-                let tables =
-                    tables.map(|codes| LookupTable::kept(codes, entries.count(), engine));
+                let tables = tables.map(|codes| LookupTable::kept(codes, entries.count(), engine));
                 Ok(Self {
                     unique: tables.collect::<Result<_>>()?,
                     of_group: Arc::clone(&entries.of_group),

@@ -8,19 +8,20 @@
 //! them; results of machine types are a payload column. All of it stays beside the column for later queries.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use arrow::array::{Array, ArrayRef, new_null_array};
+use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use arrow::compute::take;
 use arrow::row::{Row, RowConverter, SortField};
 
 use super::execution::Execution;
 use crate::error::{Error, Result};
 use crate::runtime::ColumnBatch;
-use vectile_pipeline::join::DictionaryCodes;
+use vectile_pipeline::join::{DictionaryCodes, for_bytes};
 use vectile_pipeline::{
-    Code, Expr, GroupKey, KeyTable, Lookup, Output, PayloadColumn, Pipeline, TextFunction, Type,
-    parallel,
+    Aggregate, Code, Expr, GroupKey, KeyTable, Lookup, Output, PayloadColumn, Pipeline,
+    TextFunction, Type, parallel,
 };
 
 /// Dictionary values that a thread evaluates at a time, as in a batch of DataFusion.
@@ -37,6 +38,88 @@ pub(crate) struct MappedText {
     values: ArrayRef,
     /// The same for kernels, unless it is text.
     payload: Option<Arc<PayloadColumn>>,
+    /// The same in the order of values, computed when a kernel first compares them.
+    ranked: OnceLock<Ranked>,
+}
+
+/// Text by its rank.
+#[derive(Debug)]
+struct Ranked {
+    key_table: Arc<KeyTable>,
+    values: ArrayRef,
+}
+
+impl MappedText {
+    /// The results as text by rank: a smaller one has a smaller code.
+    fn ranked(&self, threads: usize) -> Result<(Arc<KeyTable>, ArrayRef)> {
+        if self.ranked.get().is_none() {
+            let order = sorted(&self.values, threads)?;
+            let mut ranks = vec![0; order.len()];
+            for (rank, code) in order.iter().enumerate() {
+                ranks[*code as usize] = rank as u32;
+            }
+            let key_table = self.key_table.with_codes(&ranks)?;
+            let order = UInt32Array::from(order);
+            let values =
+                take(&self.values, &order, None).map_err(vectile_encodings::Error::from)?;
+            // another thread may have ranked them meanwhile
+            let _ = self.ranked.set(Ranked {
+                key_table: Arc::new(key_table),
+                values,
+            });
+        }
+        let ranked = self.ranked.get();
+        let ranked = ranked.ok_or_else(|| Error::Internal("no ranks".into()))?;
+        Ok((Arc::clone(&ranked.key_table), Arc::clone(&ranked.values)))
+    }
+}
+
+/// Samples of a part of values that is sorted on its own.
+const SAMPLES: usize = 64;
+
+/// The numbers of values of text in ascending order. Some samples divide them into parts, one or more for each thread.
+fn sorted(values: &ArrayRef, threads: usize) -> Result<Vec<u32>> {
+    let mut texts: Vec<&[u8]> = Vec::with_capacity(values.len());
+    for_bytes(values, |_, bytes| {
+        texts.push(bytes);
+        Ok(())
+    })?;
+    if texts.len() != values.len() {
+        // a single null stands for no values
+        return Ok((0..values.len() as u32).collect());
+    }
+    let threads = parallel::threads_for(texts.len(), threads);
+    let step = (texts.len() / (threads * SAMPLES)).max(1);
+    let mut samples: Vec<&[u8]> = texts.iter().step_by(step).copied().collect();
+    samples.sort_unstable();
+    let bounds: Vec<&[u8]> = samples.into_iter().skip(SAMPLES).step_by(SAMPLES).collect();
+    let numbered: Vec<(u32, &[u8])> = (0..).zip(texts).collect();
+    let pieces = numbered
+        .chunks(numbered.len().div_ceil(threads).max(1))
+        .collect();
+    let divided = parallel::map(threads, pieces, |piece: &[(u32, &[u8])]| {
+        let mut parts = vec![vec![]; bounds.len() + 1];
+        for (number, text) in piece {
+            parts[bounds.partition_point(|bound| bound <= text)].push((*number, *text));
+        }
+        parts
+    });
+    let mut parts: Vec<Vec<(u32, &[u8])>> = vec![vec![]; bounds.len() + 1];
+    for own in divided {
+        parts
+            .iter_mut()
+            .zip(own)
+            .for_each(|(part, own)| part.extend(own));
+    }
+    let sorted = parallel::map(threads, parts, |mut part| {
+        part.sort_unstable_by_key(|(_, text)| *text);
+        part
+    });
+    Ok(sorted
+        .into_iter()
+        .flatten()
+        .map(|(number, _)| number)
+        .collect())
 }
 
 impl Execution {
@@ -47,33 +130,52 @@ impl Execution {
         columns: &[Arc<ColumnBatch>],
     ) -> Result<Pipeline> {
         self.text_keys.clear();
+        self.text_extremes.clear();
         let mut lookups = std::mem::take(&mut pipeline.lookups);
-        let mut lookup_of = |column: usize, function: &Arc<dyn TextFunction>| {
+        let results_of = |column: usize, function: &Arc<dyn TextFunction>| {
             let of = columns.get(column);
             let of = of.ok_or_else(|| Error::Internal(format!("there is no column {column}")))?;
-            let mapped = of.mapped(function, || {
+            of.mapped(function, || {
                 // the CPU answers until all values are known
                 match self.may_compile {
                     true => mapped(of, &**function, self.threads, &self.cancelled),
                     false => Err(Error::NotLoaded),
                 }
-            })?;
-            let same = |of: &Lookup| of.column == column && of.key_table == mapped.key_table;
+            })
+        };
+        let mut lookup = |column: usize, key_table: &Arc<KeyTable>| {
+            let same = |of: &Lookup| of.column == column && of.key_table == *key_table;
             let number = lookups.iter().position(same).unwrap_or(lookups.len());
             if number == lookups.len() {
-                let key_table = Arc::clone(&mapped.key_table);
+                let key_table = Arc::clone(key_table);
                 lookups.push(Lookup { column, key_table });
             }
-            Ok::<_, Error>((number, mapped))
+            number
         };
-        let mut text_keys = vec![];
-        if let Output::Groups(keys, _) = &mut pipeline.output {
+        let (mut text_keys, mut text_extremes) = (vec![], vec![]);
+        if let Output::Groups(keys, aggregates) = &mut pipeline.output {
+            for aggregate in aggregates {
+                let (mut values, is_extreme) = (None, is_extreme(aggregate));
+                *aggregate = aggregate.over(&mut |argument| {
+                    argument.replaced(&mut |expr| match expr {
+                        Expr::Mapped(column, function) if is_extreme && is_text(&**function) => {
+                            let mapped = results_of(*column, function)?;
+                            let (key_table, own) = mapped.ranked(self.threads)?;
+                            values = Some(own);
+                            let number = lookup(*column, &key_table);
+                            Ok::<_, Error>(Some(Expr::Id(Code::Lookup(number))))
+                        }
+                        _ => Ok(None),
+                    })
+                })?;
+                text_extremes.push(values);
+            }
             for key in keys {
                 let mut values = None;
                 if let GroupKey::Mapped(column, function) = key {
-                    let (number, mapped) = lookup_of(*column, function)?;
+                    let mapped = results_of(*column, function)?;
                     values = Some(Arc::clone(&mapped.values));
-                    *key = GroupKey::Code(number);
+                    *key = GroupKey::Code(lookup(*column, &mapped.key_table));
                 }
                 text_keys.push(values);
             }
@@ -82,8 +184,8 @@ impl Execution {
             let Expr::Mapped(column, function) = expr else {
                 return Ok(None);
             };
-            let (number, mapped) = lookup_of(*column, function)?;
-            let code = Code::Lookup(number);
+            let mapped = results_of(*column, function)?;
+            let code = Code::Lookup(lookup(*column, &mapped.key_table));
             Ok::<_, Error>(Some(match &mapped.payload {
                 Some(payload) => Expr::Payload(code, Arc::clone(payload)),
                 None => Expr::Id(code),
@@ -91,8 +193,19 @@ impl Execution {
         })?;
         pipeline.lookups = lookups;
         self.text_keys = text_keys;
+        self.text_extremes = text_extremes;
         Ok(pipeline)
     }
+}
+
+/// Returns true for aggregates that compare values.
+fn is_extreme(aggregate: &Aggregate) -> bool {
+    matches!(aggregate, Aggregate::Min(_) | Aggregate::Max(_))
+}
+
+/// Returns true if results have no machine type.
+fn is_text(function: &dyn TextFunction) -> bool {
+    Type::of(function.data_type()).is_none()
 }
 
 /// Distinct results, and how they are told apart.
@@ -156,18 +269,20 @@ fn mapped(
     let dictionaries = of.dictionaries.iter().map(|of| {
         let coded = of.as_ref().filter(|of| of.is_coded);
         let reason = "a function of text that is in no dictionary";
-        coded.map(|of| &of.entries).ok_or_else(|| Error::Unsupported(reason.into()))
+        coded
+            .map(|of| &of.entries)
+            .ok_or_else(|| Error::Unsupported(reason.into()))
     });
     let dictionaries: Vec<&ArrayRef> = dictionaries.collect::<Result<_>>()?;
     let pieces = dictionaries.iter().flat_map(|of| {
         let starts = (0..of.len()).step_by(VALUES_AT_ONCE);
         starts.map(|start| of.slice(start, VALUES_AT_ONCE.min(of.len() - start)))
     });
-    let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| {
-        match cancelled.load(Ordering::Relaxed) {
-            true => Err(Error::Cancelled),
-            false => evaluated(function, &piece),
-        }
+    let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| match cancelled
+        .load(Ordering::Relaxed)
+    {
+        true => Err(Error::Cancelled),
+        false => evaluated(function, &piece),
     });
     let mut all = Results::new(function)?;
     let mut evaluated = evaluated.into_iter();
@@ -181,17 +296,21 @@ fn mapped(
             let rows = rows.map_err(vectile_encodings::Error::from)?;
             let number_of = rows.iter().map(|row| all.number(row));
             let number_of: Vec<u32> = number_of.collect::<Result<_>>()?;
-            own.extend(numbers.into_iter().map(|own| own.map(|own| number_of[own as usize])));
+            own.extend(
+                numbers
+                    .into_iter()
+                    .map(|own| own.map(|own| number_of[own as usize])),
+            );
         }
         codes.push(DictionaryCodes::new(Arc::clone(dictionary), own));
     }
     let count = all.known.len().max(1) as u32;
     let values = all.values(function)?;
-    let has_payload = Type::of(function.data_type()).is_some();
     Ok(MappedText {
         key_table: Arc::new(KeyTable::of_dictionaries(codes, count)?),
-        payload: has_payload.then(|| PayloadColumn::new(Arc::clone(&values))),
+        payload: (!is_text(function)).then(|| PayloadColumn::new(Arc::clone(&values))),
         values,
+        ranked: OnceLock::new(),
     })
 }
 
@@ -202,15 +321,20 @@ fn evaluated(function: &dyn TextFunction, values: &ArrayRef) -> Result<Evaluated
     let results = function.evaluate(values).map_err(failed)?;
     if results.len() != values.len() || results.data_type() != function.data_type() {
         let (count, of) = (results.len(), results.data_type());
-        return Err(Error::Internal(format!("{count} results of type {of} of {function:?}")));
+        return Err(Error::Internal(format!(
+            "{count} results of type {of} of {function:?}"
+        )));
     }
     let mut distinct = Results::new(function)?;
     let rows = distinct.converter.convert_columns(&[Arc::clone(&results)]);
     let rows = rows.map_err(vectile_encodings::Error::from)?;
-    let numbers = rows.iter().enumerate().map(|(row, result)| match results.is_valid(row) {
-        true => distinct.number(result).map(Some),
-        false => Ok(None),
-    });
+    let numbers = rows
+        .iter()
+        .enumerate()
+        .map(|(row, result)| match results.is_valid(row) {
+            true => distinct.number(result).map(Some),
+            false => Ok(None),
+        });
     let numbers = numbers.collect::<Result<_>>()?;
     Ok((numbers, distinct.values(function)?))
 }

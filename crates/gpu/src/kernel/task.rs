@@ -117,7 +117,7 @@ pub(crate) struct CodeTest {
 }
 
 /// The kind of a [`CodeTest`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DictionaryTest {
     Predicate(Predicate),
     Values(ValueTest),

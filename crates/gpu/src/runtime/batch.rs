@@ -13,8 +13,9 @@ use super::chunks::{Copies, Group, Resident};
 use super::entries::Entries;
 use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::{Error, Result};
+use crate::exec::{DictionaryResult, MappedText};
+use crate::kernel::DictionaryTest;
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
-use crate::exec::MappedText;
 use vectile_pipeline::{Automaton, TextFunction};
 
 /// Tests of strings that are kept for a column.
@@ -22,6 +23,10 @@ const TEXT_TESTS: usize = 8;
 
 /// Functions of text whose results are kept for a column.
 const TEXT_FUNCTIONS: usize = 8;
+
+/// Tests of dictionary values whose results are kept for a column, and the fewest values for which they are.
+const CODE_TESTS: usize = 8;
+const TESTED_VALUES: usize = 1 << 12;
 
 /// Number of chunks of a column whose samples are combined.
 const SAMPLED_CHUNKS: usize = 64;
@@ -59,6 +64,8 @@ pub(crate) struct ColumnBatch {
     text_fingerprints: Mutex<Option<Arc<DeviceBuffer>>>,
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     text_functions: Mutex<VecDeque<TextResults>>,
+    /// Results of tests for many dictionary values.
+    code_tests: Mutex<VecDeque<(DictionaryTest, Arc<[DictionaryResult]>)>>,
     /// True if all chunks share a dictionary whose entries are distinct.
     is_distinct: bool,
     /// Time of the last use, by the engine's clock.
@@ -140,7 +147,7 @@ impl Batch {
     }
 
     /// The rows of each row group.
-    pub(crate) fn rows(&self) -> &[usize] {
+    pub fn rows(&self) -> &[usize] {
         &self.rows
     }
 
@@ -267,6 +274,7 @@ impl ColumnBatch {
             text_fingerprints: Mutex::default(),
             text_tests: Mutex::default(),
             text_functions: Mutex::default(),
+            code_tests: Mutex::default(),
             is_distinct: false,
             used: AtomicU64::new(0),
             chunks,
@@ -300,7 +308,10 @@ impl ColumnBatch {
         let of_group = Arc::clone(&self.dictionary_of);
         let entries = match &self.dictionaries[..] {
             [Some(only)] if self.is_distinct => Entries::of_distinct(&only.entries, of_group),
-            all => Entries::of(all.iter().map(|of| of.as_ref().map(|of| &of.entries)), of_group)?,
+            all => Entries::of(
+                all.iter().map(|of| of.as_ref().map(|of| &of.entries)),
+                of_group,
+            )?,
         };
         Ok(Arc::clone(known.insert(Arc::new(entries))))
     }
@@ -399,6 +410,32 @@ impl ColumnBatch {
         let mut tests = lock(&self.text_tests);
         tests.truncate(TEXT_TESTS - 1);
         tests.push_front((automaton.clone(), Arc::clone(&computed)));
+        Ok(computed)
+    }
+
+    /// The results of a test for each dictionary; `make` computes them, of so many values, unless they are kept. Those of
+    /// few values are not.
+    pub fn tested(
+        &self,
+        test: &DictionaryTest,
+        make: impl FnOnce(&[Option<Dictionary>], usize) -> Result<Arc<[DictionaryResult]>>,
+    ) -> Result<Arc<[DictionaryResult]>> {
+        let dictionaries = self.dictionaries.iter().flatten();
+        let values = dictionaries.map(|of| of.entries.len()).sum();
+        if values < TESTED_VALUES {
+            return make(&self.dictionaries, values);
+        }
+        let known = |known: &VecDeque<(DictionaryTest, Arc<[DictionaryResult]>)>| {
+            let known = known.iter().find(|(of, _)| of == test);
+            known.map(|(_, results)| Arc::clone(results))
+        };
+        if let Some(known) = known(&lock(&self.code_tests)) {
+            return Ok(known);
+        }
+        let computed = make(&self.dictionaries, values)?;
+        let mut known = lock(&self.code_tests);
+        known.truncate(CODE_TESTS - 1);
+        known.push_front((test.clone(), Arc::clone(&computed)));
         Ok(computed)
     }
 

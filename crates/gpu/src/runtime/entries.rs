@@ -62,7 +62,9 @@ impl Entries {
         let are_codes = numbered.iter().all(are_codes);
         let numbers = all.iter().cloned().zip(numbered);
         Ok(Self {
-            numbers: numbers.map(|(of, codes)| DictionaryCodes::new(of, codes)).collect(),
+            numbers: numbers
+                .map(|(of, codes)| DictionaryCodes::new(of, codes))
+                .collect(),
             dictionaries: all,
             count: locations.len() as u32,
             locations: Some(locations),

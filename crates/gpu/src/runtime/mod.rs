@@ -31,7 +31,7 @@ mod transfer_batch;
 pub use archive::{ArchiveError, Target};
 pub use bandwidth::{Bandwidth, measure};
 pub use batch::Batch;
-pub(crate) use batch::{ColumnBatch, TextTests, TextTokens};
+pub(crate) use batch::{ColumnBatch, Dictionary, TextTests, TextTokens};
 pub use cache::{CACHE_VARIABLE, cache_directory, keep, kept};
 pub use calls::driver_version;
 pub(crate) use chunk_cache::own;

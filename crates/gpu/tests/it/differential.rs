@@ -508,6 +508,7 @@ fn check_groups(
                     Numbers::Int(values) if values.is_empty() => Number::Int(count.into()),
                     Numbers::Int(values) => Number::Int(values[group]),
                     Numbers::Float(values) => Number::Float(values[group]),
+                    Numbers::Text(_) => panic!("extremes of text"),
                 };
                 let has_value = matches!(
                     aggregate,

@@ -197,7 +197,9 @@ impl KeyTable {
         if !dictionaries.iter().all(fits) {
             return Err(Error::Internal("codes of other dictionaries".into()));
         }
-        let codes = dictionaries.iter().map(|of| of.codes.iter().flatten().count());
+        let codes = dictionaries
+            .iter()
+            .map(|of| of.codes.iter().flatten().count());
         Ok(Self {
             len: codes.sum(),
             keys: Keys::Dictionaries(dictionaries),
@@ -206,6 +208,28 @@ impl KeyTable {
             ranges: OnceLock::new(),
             device: Mutex::default(),
         })
+    }
+
+    /// The same table of dictionaries with `other` of each code, below the same number of codes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if the table is not of dictionaries, or a code has no other one.
+    pub fn with_codes(&self, other: &[u32]) -> Result<Self> {
+        let Keys::Dictionaries(all) = &self.keys else {
+            return Err(Error::Internal("other codes of keys".into()));
+        };
+        if other.len() < self.count as usize {
+            return Err(Error::Internal("a code without another one".into()));
+        }
+        let changed = all.iter().map(|of| {
+            let codes = of
+                .codes
+                .iter()
+                .map(|code| code.map(|code| other[code as usize]));
+            DictionaryCodes::new(Arc::clone(&of.dictionary), codes.collect())
+        });
+        Self::of_dictionaries(changed.collect(), self.count)
     }
 
     /// The codes of a dictionary's values, if the table is of dictionaries and this is one of them.

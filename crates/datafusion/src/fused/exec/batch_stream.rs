@@ -12,7 +12,7 @@ use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::TaskContext;
 use vectile_gpu::{Batch, Engine, Execution};
 
-use super::column_loader::{Loads, RowGroupChunks, WindowLookup, look_up, windows};
+use super::column_loader::{Loads, RowGroupChunks, WindowLookup, keep, look_up, windows};
 use super::input::TableRowGroup;
 use super::metrics::GpuMetrics;
 use crate::error;
@@ -172,6 +172,7 @@ impl BatchStream {
         loop {
             if let Some(loading) = &mut self.loading {
                 if let Some(batch) = loading.loads.next().await? {
+                    self.keep(&batch);
                     return Ok(Some(batch));
                 }
                 self.record_loaded();
@@ -204,6 +205,11 @@ impl BatchStream {
                 return Ok(Some(lookup.batch));
             }
         }
+    }
+
+    /// Keeps a batch with all row groups: what is computed for it need not be computed again for the next query.
+    fn keep(&self, batch: &Batch) {
+        keep(&self.engine, &self.row_groups, batch);
     }
 
     fn look_up(&self, window: Vec<TableRowGroup>) -> SpawnedTask<Result<WindowLookup>> {

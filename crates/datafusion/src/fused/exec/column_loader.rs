@@ -116,6 +116,15 @@ pub(crate) fn look_up(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Result
     })
 }
 
+/// Keeps a batch if it has all of `row_groups`, in their order.
+pub(crate) fn keep(engine: &Engine, row_groups: &[TableRowGroup], batch: &Batch) {
+    let rows = row_groups.iter().map(|row_group| row_group.rows);
+    // row groups for which there was no memory come last, one by one
+    if batch.rows().iter().copied().eq(rows) {
+        engine.keep(runs_of(row_groups), batch);
+    }
+}
+
 /// Bytes of columns of `row_groups` that are not on the device. Starts copying those in host memory.
 pub(crate) async fn missing_bytes(
     engine: &Arc<Engine>,

@@ -23,7 +23,7 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, SendableRecordBatchStream};
 use vectile_gpu::{Batch, Error, Execution};
-use vectile_pipeline::{Expr, GroupKey, Groups, Output, PostAggregation, Total};
+use vectile_pipeline::{Expr, GroupKey, GroupTotals, Groups, Output, PostAggregation, Total};
 
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
@@ -85,10 +85,15 @@ impl Aggregation {
         Ok(narrows)
     }
 
-    /// True if distinct values are counted, of all rows of a group at once.
-    fn has_sets(&self) -> bool {
+    /// True if the kernel has to see all rows of a group at once: to count distinct values, or for an extreme of text
+    /// without keys.
+    fn needs_all_rows(&self) -> bool {
         let mut functions = self.functions.iter();
-        functions.any(|(function, _)| *function == Function::CountDistinct)
+        functions.any(|(function, _)| match function {
+            Function::CountDistinct => true,
+            Function::Text => !self.has_groups(),
+            _ => false,
+        })
     }
 
     /// True if the kernel puts out groups, of which there may be none, and not totals.
@@ -116,13 +121,13 @@ impl Aggregation {
     }
 
     /// The output row of an aggregate without keys.
-    fn total(&mut self, mut totals: &[Total]) -> Result<CollectedRows> {
+    fn total(&mut self, mut totals: &[GroupTotals]) -> Result<CollectedRows> {
         let mut columns = Vec::new();
         for (function, aggregate) in &mut self.functions {
             let Some(own) = totals.split_off(..function.width()) else {
                 return internal_err!("too few totals for {}", aggregate.name());
             };
-            let state = function.state(own, aggregate)?;
+            let state = function.states(own, aggregate)?;
             if *function == Function::CountDistinct {
                 columns.extend(state);
                 continue;
@@ -251,7 +256,7 @@ impl Operation for Aggregation {
 
     /// Pruning, nested aggregation and sets of distinct values need all groups.
     fn needs_single_batch(&self) -> bool {
-        self.pruning.is_some() || self.nested.is_some() || self.has_sets()
+        self.pruning.is_some() || self.nested.is_some() || self.needs_all_rows()
     }
 
     /// The first groups of all in some order are among the first ones of each part.
@@ -289,7 +294,9 @@ impl Operation for Aggregation {
         context: &TaskContext,
     ) -> Result<(Self, CollectedRows)> {
         if !self.has_groups() {
-            let total = self.total(&execution.totals().map_err(error::gpu)?)?;
+            let totals = execution.totals().map_err(error::gpu)?;
+            let totals: Vec<_> = totals.iter().map(GroupTotals::of_one).collect();
+            let total = self.total(&totals)?;
             return Ok((self, total));
         }
         if groups.iter().all(|groups| groups.count == 0) {
@@ -319,7 +326,8 @@ impl Operation for Aggregation {
             value: None,
         };
         let width = self.functions.iter().map(|(function, _)| function.width());
-        self.clone().total(&vec![total; width.sum()])
+        self.clone()
+            .total(&vec![GroupTotals::of_one(&total); width.sum()])
     }
 
     /// Makes the results of grouping sets of the states of groups by all keys.
@@ -396,8 +404,8 @@ impl Collector for GroupCollector {
     }
 
     fn add(&mut self, execution: &mut Execution, batch: &Batch) -> Result<()> {
-        let has_sets = self.aggregation.has_sets();
-        if !self.aggregation.has_groups() && !has_sets {
+        let needs_all = self.aggregation.needs_all_rows();
+        if !self.aggregation.has_groups() && !needs_all {
             return execution.aggregate(batch).map_err(error::gpu);
         }
         // reserves memory for tables and groups until they are batches
@@ -410,8 +418,8 @@ impl Collector for GroupCollector {
             room.try_resize(bytes).map_err(refused)
         };
         let is_all = batch.num_rows() as u64 == self.rows;
-        if has_sets && !is_all {
-            let reason = "distinct values of several batches";
+        if needs_all && !is_all {
+            let reason = "distinct values or extremes of text of several batches";
             return Err(error::gpu(Error::Unsupported(reason.into())));
         }
         let groups = match self.aggregation.post_aggregation(is_all)? {
@@ -431,9 +439,13 @@ impl Collector for GroupCollector {
 
     fn finish(mut self, execution: &Execution) -> Result<(Aggregation, CollectedRows)> {
         if !self.aggregation.has_groups() {
-            let total = match self.aggregation.has_sets() {
-                true => self.total_of_sets()?,
-                false => self.aggregation.total(&execution.totals())?,
+            let total = match self.aggregation.needs_all_rows() {
+                true => self.total_of_group()?,
+                false => {
+                    let totals: Vec<_> =
+                        execution.totals().iter().map(GroupTotals::of_one).collect();
+                    self.aggregation.total(&totals)?
+                }
             };
             return Ok((self.aggregation, total));
         }
@@ -461,7 +473,7 @@ impl GroupCollector {
     }
 
     /// The output row of an aggregate without keys over the only group, or over no rows.
-    fn total_of_sets(&mut self) -> Result<CollectedRows> {
+    fn total_of_group(&mut self) -> Result<CollectedRows> {
         let groups = match &self.pending[..] {
             [groups] => groups,
             _ => return internal_err!("totals of several tables"),
@@ -469,8 +481,7 @@ impl GroupCollector {
         if groups.count == 0 {
             return self.aggregation.of_no_rows();
         }
-        let totals: Vec<Total> = groups.totals.iter().flat_map(|of| of.total(0)).collect();
-        self.aggregation.total(&totals)
+        self.aggregation.total(&groups.totals)
     }
 
     /// Adds the groups that might have been all groups.

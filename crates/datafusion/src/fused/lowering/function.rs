@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, new_null_array};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::functions_aggregate::average::Avg;
@@ -19,9 +20,7 @@ use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::{CastExpr, IsNotNullExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use vectile_gpu::Error;
-use vectile_pipeline::{
-    Aggregate, Expr, GroupTotals, Groups, Literal, Number, Numbers, Output, Total, Type,
-};
+use vectile_pipeline::{Aggregate, Expr, GroupTotals, Groups, Literal, Numbers, Output, Type};
 
 use super::average::sum_of;
 use super::expression::{Lowering, is_never_null};
@@ -50,6 +49,8 @@ pub(crate) enum Function {
     Value,
     /// Variance or standard deviation, of a sample or of a population.
     Variance(Variance),
+    /// Minimum or maximum of text, which a device knows by its rank among all values.
+    Text,
     /// Minimum or maximum of strings, which are a key of the kernel: their index among the strings of [`Keys`].
     Strings(usize),
 }
@@ -114,6 +115,14 @@ pub(crate) fn lower(
     }
     let is_extreme = function.is::<Min>() || function.is::<Max>();
     if is_extreme && is_text(&lowering.type_of(&argument)?) {
+        if let Some(text) = lowering.codes_of_text(&argument)? {
+            let text = only_where(text);
+            let aggregate = match function.is::<Min>() {
+                true => Aggregate::Min(text),
+                false => Aggregate::Max(text),
+            };
+            return Ok((Function::Text, vec![aggregate]));
+        }
         let strings = condition
             .is_none()
             .then(|| keys.add_strings(&argument, lowering));
@@ -176,7 +185,9 @@ impl Function {
     /// The number of aggregates of the kernel that this function takes.
     pub(crate) fn width(self) -> usize {
         match self {
-            Self::Count | Self::CountDistinct | Self::Average { .. } | Self::Value => 1,
+            Self::Count | Self::CountDistinct | Self::Average { .. } | Self::Value | Self::Text => {
+                1
+            }
             Self::Variance(variance) => variance.width(),
             Self::Strings(_) => 0,
         }
@@ -194,23 +205,6 @@ impl Function {
             Self::Average { of_floats } => !of_floats && sum_of(aggregate).is_some(),
             _ => self.has_result(),
         }
-    }
-
-    /// Converts the kernel's totals of a single group to the accumulator's state.
-    pub(crate) fn state(
-        &mut self,
-        totals: &[Total],
-        aggregate: &AggregateFunctionExpr,
-    ) -> Result<Vec<ArrayRef>> {
-        let totals = totals.iter().map(|total| GroupTotals {
-            counts: vec![total.count],
-            values: match total.value {
-                Some(Number::Float(value)) => Numbers::Float(vec![value]),
-                Some(Number::Int(value)) => Numbers::Int(vec![value]),
-                None => Numbers::Int(vec![0]),
-            },
-        });
-        self.states(&totals.collect::<Vec<_>>(), aggregate)
     }
 
     /// Converts the kernel's totals of groups to the accumulator's states.
@@ -234,6 +228,13 @@ impl Function {
                 Ok(vec![scalar::counts(counts, of.data_type())?])
             }
             (Self::Value, [of]) => Ok(vec![scalar::numbers(values, counts, of)?]),
+            (Self::Text, [of]) => match values {
+                Numbers::Text(text) => Ok(vec![cast(text, of)?]),
+                _ if counts.iter().all(|count| *count == 0) => {
+                    Ok(vec![new_null_array(of, counts.len())])
+                }
+                _ => internal_err!("ranks for {}", aggregate.name()),
+            },
             (Self::Average { .. }, [of_count, of_sum]) => {
                 // A groups accumulator takes a count of zero to mean a null sum.
                 let numbers = Numbers::Int(counts.iter().map(|&count| count.into()).collect());

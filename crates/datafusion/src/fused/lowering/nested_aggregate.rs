@@ -192,7 +192,8 @@ impl NestedAggregationPlan {
             let lowered =
                 function::lower(aggregate, filter, &columns, &mut no_strings, &mut lowering);
             let (function, lowered) = lowered?;
-            if matches!(function, Function::Variance(_) | Function::Strings(_)) {
+            let of_groups = matches!(function, Function::Text | Function::Strings(_));
+            if of_groups || matches!(function, Function::Variance(_)) {
                 return Err(FallbackReason::Aggregate(aggregate.name().to_owned()));
             }
             own_functions.push(function);

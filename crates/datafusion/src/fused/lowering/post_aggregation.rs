@@ -122,7 +122,10 @@ fn function_column(functions: &[Named], number: usize) -> Option<GroupColumn> {
             let of = Type::of(aggregate.field().data_type())?;
             Some(GroupColumn::Value(first, of))
         }
-        Function::Average { .. } | Function::Variance(_) | Function::Strings(_) => None,
+        Function::Average { .. }
+        | Function::Variance(_)
+        | Function::Text
+        | Function::Strings(_) => None,
     }
 }
 

@@ -129,7 +129,12 @@ impl Lowering<'_> {
         if Type::of(&self.type_of(expr)?).is_none() {
             return Ok(None);
         }
-        let Some(Function { column, of, of_null }) = self.text_function(expr)? else {
+        let Some(Function {
+            column,
+            of,
+            of_null,
+        }) = self.text_function(expr)?
+        else {
             return Ok(None);
         };
         let mapped = Expr::Mapped(column, of);

@@ -6,7 +6,9 @@ use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column, InListExpr, Literal as PhysicalLiteral};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, Column, InListExpr, Literal as PhysicalLiteral,
+};
 use vectile_pipeline::{Expr, Literal, Type};
 
 use super::expression::Lowering;

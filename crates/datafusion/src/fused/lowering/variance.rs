@@ -187,14 +187,14 @@ impl Variance {
 fn integer(numbers: &Numbers, at: usize) -> i128 {
     match numbers {
         Numbers::Int(values) => values.get(at).copied().unwrap_or_default(),
-        Numbers::Float(_) => 0,
+        Numbers::Float(_) | Numbers::Text(_) => 0,
     }
 }
 
 fn float(numbers: &Numbers, at: usize) -> f64 {
     match numbers {
         Numbers::Float(values) => values.get(at).copied().unwrap_or_default(),
-        Numbers::Int(_) => 0.0,
+        Numbers::Int(_) | Numbers::Text(_) => 0.0,
     }
 }
 

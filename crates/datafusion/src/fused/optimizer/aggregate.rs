@@ -70,10 +70,11 @@ impl FusionTarget for GroupTarget<'_> {
             functions.push(function);
             aggregates.extend(lowered);
         }
-        let has_sets = functions.contains(&Function::CountDistinct) && !lowering.is_for_program();
+        let of_groups = |of: &Function| matches!(of, Function::CountDistinct | Function::Text);
+        let needs_groups = functions.iter().any(of_groups) && !lowering.is_for_program();
         let output = match keys.of_kernel() {
-            // on a device, sets of values belong to a table of groups
-            [] if !has_sets => Output::Aggregates(aggregates),
+            // on a device, sets of values and ranks of text belong to a table of groups
+            [] if !needs_groups => Output::Aggregates(aggregates),
             keys => Output::Groups(keys.to_vec(), aggregates),
         };
         Ok((GroupOutputs { keys, functions }, output))
