@@ -416,6 +416,9 @@ pub trait TextFunction: fmt::Debug + Send + Sync {
     /// Those of the function.
     fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<ArrayRef>;
 
+    /// Returns true if each result is the value.
+    fn is_identity(&self) -> bool;
+
     /// Returns true if `other` has the same results.
     fn is_same(&self, other: &dyn TextFunction) -> bool;
 

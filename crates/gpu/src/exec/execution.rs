@@ -76,6 +76,10 @@ pub struct Execution {
     pub(super) original: Arc<Pipeline>,
     /// The caller's pipeline, or for the current batch one with more columns: see [`Execution::with_codes`].
     pub(super) pipeline: Arc<Pipeline>,
+    /// True if groups are returned in parts, which are read by as many threads.
+    pub(super) has_parts: bool,
+    /// True if the groups that were returned last come from one launch.
+    pub(super) is_one_launch: bool,
     /// For each key of groups, the value of each code if the key is a function of text.
     pub(super) text_keys: Vec<Option<ArrayRef>>,
     /// For each aggregate of groups, the value of each rank if it is an extreme of text.
@@ -87,7 +91,7 @@ pub struct Execution {
     pub(super) groups_stay: bool,
     pub(super) may_compile: bool,
     may_interpret: bool,
-    /// Threads that evaluate functions of text.
+    /// Threads that evaluate functions of text, and read groups.
     pub(super) threads: usize,
     pub(super) cancelled: Arc<AtomicBool>,
     /// Rows of all batches, as far as that is known.
@@ -171,6 +175,8 @@ impl Execution {
             engine,
             original: Arc::clone(&pipeline),
             pipeline,
+            has_parts: false,
+            is_one_launch: false,
             text_keys: vec![],
             text_extremes: vec![],
             results: vec![],
@@ -236,7 +242,17 @@ impl Execution {
         self.most_groups = most;
     }
 
-    /// Limits the threads that evaluate functions of text; without a limit, there is one for each core.
+    /// Has groups returned in parts, which the threads read together: each part has other groups of a table.
+    pub fn in_parts(&mut self) {
+        self.has_parts = true;
+    }
+
+    /// Returns true if each of the groups that were returned last is there once: all come from one launch.
+    pub fn groups_are_distinct(&self) -> bool {
+        self.is_one_launch
+    }
+
+    /// Limits the threads that read groups and evaluate functions of text; without a limit, there is one for each core.
     pub fn limit_threads(&mut self, most: usize) {
         self.threads = most;
     }

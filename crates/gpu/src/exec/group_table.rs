@@ -1,5 +1,6 @@
 //! Layout of group tables, on the device and after they were copied back.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::kernel::Accumulators;
@@ -123,10 +124,10 @@ impl GroupTableWords<'_> {
         u64::from_le_bytes(number).wrapping_sub(1)
     }
 
-    /// The entries with rows, among the first `groups`.
-    pub fn occupied(&self, groups: u64) -> Vec<usize> {
-        let counts = self.column(0).iter().enumerate().take(groups as usize);
-        let occupied = counts.filter(|(_, count)| **count != [0; 8]);
+    /// The entries with rows, among those of a range.
+    pub fn occupied(&self, range: Range<usize>) -> Vec<usize> {
+        let counts = self.column(0).get(range.clone()).unwrap_or_default();
+        let occupied = range.zip(counts).filter(|(_, count)| **count != [0; 8]);
         occupied.map(|(at, _)| at).collect()
     }
 

@@ -18,7 +18,9 @@ use super::rows::{arrow_type, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulators, Grouping, OutputPlan, Strategy, Task};
 use crate::runtime::{Batch, DeviceBuffer, StreamContext, TableEntries, lock};
-use vectile_pipeline::{GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type};
+use vectile_pipeline::{
+    GroupKey, GroupTotals, Groups, Numbers, Output, PostAggregation, Type, parallel,
+};
 
 /// Initial entries of a hashed group table; it grows when it is full.
 const HASHED_ENTRIES: u64 = 1 << 18;
@@ -156,6 +158,7 @@ impl Execution {
         let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
         let mut held = 0;
+        self.is_one_launch = parts.len() == 1;
         for part in parts {
             if strategy == Strategy::Threads {
                 self.check_groups(&prepared)?;
@@ -179,8 +182,11 @@ impl Execution {
             )?;
             let groups =
                 self.of_table(&prepared, &table, post_aggregation, &mut context, &mut more)?;
-            held += groups.count * group_bytes;
-            results.push(groups);
+            held += groups
+                .iter()
+                .map(|groups| groups.count * group_bytes)
+                .sum::<usize>();
+            results.extend(groups);
         }
         self.engine.give_back(context);
         Ok(results)
@@ -217,7 +223,7 @@ impl Execution {
     }
 
     /// The groups of a table, or those that `post_aggregation` selects: computed on the device, or else read from the
-    /// copied-back table.
+    /// copied-back table, perhaps in parts.
     fn of_table(
         &mut self,
         prepared: &Prepared,
@@ -225,11 +231,11 @@ impl Execution {
         post_aggregation: Option<&PostAggregation>,
         context: &mut StreamContext,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Groups> {
+    ) -> Result<Vec<Groups>> {
         if table.back.is_none() {
             match self.on_device(prepared, table, post_aggregation, reserve) {
                 Err(Error::Unsupported(_)) if !self.groups_stay => self.check_groups(prepared)?,
-                computed => return computed,
+                computed => return Ok(vec![computed?]),
             }
         }
         let layout = &table.layout;
@@ -243,11 +249,25 @@ impl Execution {
             }
         };
         let words = layout.words_of(back.as_slice());
-        let occupied = words.occupied(prepared.groups);
+        let entries = layout
+            .entries
+            .min(usize::try_from(prepared.groups).unwrap_or(usize::MAX));
+        let threads = match self.has_parts {
+            true => parallel::threads_for(entries, self.threads),
+            false => 1,
+        };
+        let each = entries.div_ceil(threads).max(1);
+        let ranges = (0..entries.max(1)).step_by(each);
+        let ranges = ranges
+            .map(|start| start..(start + each).min(entries))
+            .collect();
+        let occupied = parallel::map(threads, ranges, |range| words.occupied(range));
         let digits = prepared.bindings.digits().len();
         let group_bytes = bytes_of_group(layout.accumulators.results.len(), digits);
-        reserve(layout.bytes() + occupied.len().saturating_mul(group_bytes))?;
-        self.read(prepared, &words, &occupied)
+        let count: usize = occupied.iter().map(Vec::len).sum();
+        reserve(layout.bytes() + count.saturating_mul(group_bytes))?;
+        let parts = parallel::map(threads, occupied, |some| self.read(prepared, &words, &some));
+        parts.into_iter().collect()
     }
 
     /// Groups with accumulators in each thread.

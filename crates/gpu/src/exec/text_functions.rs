@@ -266,6 +266,9 @@ fn mapped(
     threads: usize,
     cancelled: &AtomicBool,
 ) -> Result<MappedText> {
+    if function.is_identity() {
+        return unchanged(of, function);
+    }
     let dictionaries = of.dictionaries.iter().map(|of| {
         let coded = of.as_ref().filter(|of| of.is_coded);
         let reason = "a function of text that is in no dictionary";
@@ -302,7 +305,7 @@ fn mapped(
                     .map(|own| own.map(|own| number_of[own as usize])),
             );
         }
-        codes.push(DictionaryCodes::new(Arc::clone(dictionary), own));
+        codes.push(Arc::new(DictionaryCodes::new(Arc::clone(dictionary), own)));
     }
     let count = all.known.len().max(1) as u32;
     let values = all.values(function)?;
@@ -310,6 +313,22 @@ fn mapped(
         key_table: Arc::new(KeyTable::of_dictionaries(codes, count)?),
         payload: (!is_text(function)).then(|| PayloadColumn::new(Arc::clone(&values))),
         values,
+        ranked: OnceLock::new(),
+    })
+}
+
+/// The values of a column themselves.
+fn unchanged(of: &ColumnBatch, function: &dyn TextFunction) -> Result<MappedText> {
+    let entries = of.entries()?;
+    let values = match entries.count() {
+        0 => new_null_array(function.data_type(), 1),
+        _ => entries.all()?,
+    };
+    let count = entries.count().max(1);
+    Ok(MappedText {
+        key_table: Arc::new(KeyTable::of_dictionaries(entries.numbers.clone(), count)?),
+        values,
+        payload: None,
         ranked: OnceLock::new(),
     })
 }

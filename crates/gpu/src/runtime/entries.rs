@@ -20,7 +20,7 @@ pub(crate) struct Entries {
     count: u32,
     are_codes: bool,
     /// For each dictionary, the number of each entry.
-    pub numbers: Vec<DictionaryCodes>,
+    pub numbers: Vec<Arc<DictionaryCodes>>,
     /// The dictionary index of each row group.
     pub of_group: Arc<[usize]>,
     /// The numbers as codes of a lookup, computed lazily.
@@ -63,7 +63,7 @@ impl Entries {
         let numbers = all.iter().cloned().zip(numbered);
         Ok(Self {
             numbers: numbers
-                .map(|(of, codes)| DictionaryCodes::new(of, codes))
+                .map(|(of, codes)| Arc::new(DictionaryCodes::new(of, codes)))
                 .collect(),
             dictionaries: all,
             count: locations.len() as u32,
@@ -79,7 +79,7 @@ impl Entries {
         let count = entries.len() as u32;
         let numbers = (0..count).map(Some).collect();
         Self {
-            numbers: vec![DictionaryCodes::new(Arc::clone(entries), numbers)],
+            numbers: vec![Arc::new(DictionaryCodes::new(Arc::clone(entries), numbers))],
             dictionaries: vec![Arc::clone(entries)],
             count,
             locations: None,
@@ -115,6 +115,14 @@ impl Entries {
     /// Returns true if each entry's number is its code, in every dictionary.
     pub fn are_codes(&self) -> bool {
         self.are_codes
+    }
+
+    /// All entries, by number.
+    pub fn all(&self) -> Result<ArrayRef> {
+        match (&self.locations, self.dictionaries.first()) {
+            (None, Some(only)) => Ok(Arc::clone(only)),
+            _ => self.take(&(0..self.count).map(Some).collect::<Vec<_>>()),
+        }
     }
 
     /// The entries with these numbers.

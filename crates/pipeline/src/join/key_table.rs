@@ -70,7 +70,7 @@ enum Keys {
         codes: CodeTable,
     },
     Bytes(HashMap<Box<[u8]>, u32>),
-    Dictionaries(Vec<DictionaryCodes>),
+    Dictionaries(Vec<Arc<DictionaryCodes>>),
 }
 
 /// The codes of the values of a dictionary.
@@ -189,8 +189,8 @@ impl KeyTable {
     /// # Errors
     ///
     /// [`Error::Internal`] if the codes do not fit the dictionaries or their number.
-    pub fn of_dictionaries(dictionaries: Vec<DictionaryCodes>, count: u32) -> Result<Self> {
-        let fits = |of: &DictionaryCodes| {
+    pub fn of_dictionaries(dictionaries: Vec<Arc<DictionaryCodes>>, count: u32) -> Result<Self> {
+        let fits = |of: &Arc<DictionaryCodes>| {
             let mut codes = of.codes.iter().flatten();
             of.codes.len() == of.dictionary.len() && codes.all(|code| *code < count)
         };
@@ -227,7 +227,8 @@ impl KeyTable {
                 .codes
                 .iter()
                 .map(|code| code.map(|code| other[code as usize]));
-            DictionaryCodes::new(Arc::clone(&of.dictionary), codes.collect())
+            let dictionary = Arc::clone(&of.dictionary);
+            Arc::new(DictionaryCodes::new(dictionary, codes.collect()))
         });
         Self::of_dictionaries(changed.collect(), self.count)
     }
@@ -238,7 +239,7 @@ impl KeyTable {
             return None;
         };
         let address = |of: &ArrayRef| Arc::as_ptr(of).addr();
-        let mut all = all.iter();
+        let mut all = all.iter().map(AsRef::as_ref);
         all.find(|of| address(&of.dictionary) == address(dictionary))
     }
 

@@ -23,7 +23,9 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, SendableRecordBatchStream};
 use vectile_gpu::{Batch, Error, Execution};
-use vectile_pipeline::{Expr, GroupKey, GroupTotals, Groups, Output, PostAggregation, Total};
+use vectile_pipeline::{
+    Expr, GroupKey, GroupTotals, Groups, Output, PostAggregation, Total, parallel,
+};
 
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
@@ -147,6 +149,23 @@ impl Aggregation {
             are_states: false,
             memory: None,
         })
+    }
+
+    /// The rows of groups: results, or states.
+    fn batch(
+        &self,
+        groups: &Groups,
+        functions: &mut [Named],
+        tables: &Tables,
+        are_results: bool,
+    ) -> Result<RecordBatch> {
+        let schema = self.aggregates.partial.schema();
+        let batch = function::batch_of(groups, &self.keys, tables, functions, &schema)?;
+        if !are_results {
+            return Ok(batch);
+        }
+        let schema = self.aggregates.last.schema();
+        function::results_of(&batch, self.keys.len(), functions, &schema)
     }
 
     /// The computation over the groups of a batch, before they are copied to the host. `is_all` says that the batch has
@@ -282,6 +301,7 @@ impl Operation for Aggregation {
             are_results: false,
             pending: Vec::new(),
             pending_memory: Vec::new(),
+            threads: context.session_config().target_partitions(),
             memory: memory_of_groups(context),
         }
     }
@@ -382,6 +402,8 @@ pub(crate) struct GroupCollector {
     pending: Vec<Groups>,
     /// Memory reservations for `pending`.
     pending_memory: Vec<MemoryReservation>,
+    /// Threads that make batches of groups.
+    threads: usize,
     /// Memory reservation for `batches`.
     memory: MemoryReservation,
 }
@@ -390,6 +412,7 @@ impl Collector for GroupCollector {
     type Operation = Aggregation;
 
     fn begin(&self, execution: &mut Execution, mode: GpuMode) {
+        execution.in_parts();
         match mode {
             GpuMode::Require => {}
             GpuMode::Auto => execution.limit_groups(MOST_VALUES),
@@ -427,14 +450,15 @@ impl Collector for GroupCollector {
             None => execution.group(batch, reserve),
         };
         let groups = groups.map_err(error::gpu)?;
-        let may_be_all = self.batches.is_empty() && self.pending.is_empty() && groups.len() == 1;
+        let is_one = execution.groups_are_distinct();
+        let may_be_all = self.batches.is_empty() && self.pending.is_empty() && is_one;
         if (self.aggregation.has_distinct_groups || !self.aggregation.has_groups()) && may_be_all {
             self.pending.extend(groups);
             self.pending_memory.push(room);
             return Ok(());
         }
         self.add_pending()?;
-        groups.iter().try_for_each(|groups| self.add_groups(groups))
+        self.add_groups(groups)
     }
 
     fn finish(mut self, execution: &Execution) -> Result<(Aggregation, CollectedRows)> {
@@ -449,7 +473,7 @@ impl Collector for GroupCollector {
             };
             return Ok((self.aggregation, total));
         }
-        let is_all = self.aggregation.has_distinct_groups && self.pending.len() == 1;
+        let is_all = self.aggregation.has_distinct_groups && !self.pending.is_empty();
         self.finish_groups(is_all)
     }
 }
@@ -487,31 +511,39 @@ impl GroupCollector {
     /// Adds the groups that might have been all groups.
     fn add_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        pending
-            .iter()
-            .try_for_each(|groups| self.add_groups(groups))?;
+        self.add_groups(pending)?;
         self.pending_memory.clear();
         Ok(())
     }
 
-    fn add_groups(&mut self, groups: &Groups) -> Result<()> {
-        if groups.count == 0 {
-            return Ok(());
+    /// Adds the batch of each part.
+    fn add_groups(&mut self, mut parts: Vec<Groups>) -> Result<()> {
+        parts.retain(|groups| groups.count > 0);
+        let (tables, are_results) = (&self.tables, self.are_results);
+        let aggregation = &mut self.aggregation;
+        let mut functions = aggregation.functions.iter();
+        // variances note what has to be computed again
+        let is_noted = functions.any(|(function, _)| matches!(function, Function::Variance(_)));
+        let batches: Vec<Result<RecordBatch>> = match is_noted {
+            true => {
+                let mut functions = std::mem::take(&mut aggregation.functions);
+                let parts = parts.iter();
+                let batches = parts
+                    .map(|groups| aggregation.batch(groups, &mut functions, tables, are_results));
+                let batches = batches.collect();
+                aggregation.functions = functions;
+                batches
+            }
+            false => parallel::map(self.threads, parts, |groups| {
+                let mut functions = aggregation.functions.clone();
+                aggregation.batch(&groups, &mut functions, tables, are_results)
+            }),
+        };
+        for batch in batches {
+            let batch = batch?;
+            self.memory.try_grow(batch.get_array_memory_size())?;
+            self.batches.push(batch);
         }
-        let Aggregation {
-            aggregates,
-            functions,
-            keys,
-            ..
-        } = &mut self.aggregation;
-        let schema = aggregates.partial.schema();
-        let mut batch = function::batch_of(groups, keys, &self.tables, functions, &schema)?;
-        if self.are_results {
-            let schema = aggregates.last.schema();
-            batch = function::results_of(&batch, keys.len(), functions, &schema)?;
-        }
-        self.memory.try_grow(batch.get_array_memory_size())?;
-        self.batches.push(batch);
         Ok(())
     }
 }

@@ -223,8 +223,18 @@ impl Groups {
         let columns: Vec<usize> = columns.chain(self.keys.len()..num_columns).collect();
         let states = self.states.iter().map(|states| states.project(&columns));
         let states: Vec<RecordBatch> = states.collect::<Result<_, _>>()?;
+        // partitions are merged at the same time, each with all rows of its groups
+        let is_divided = self.num_rows() > FEW_GROUPS && states.len() > 1;
+        let states: Vec<Vec<RecordBatch>> = match is_divided {
+            true => {
+                let partitions = context.session_config().target_partitions();
+                let each = states.len().div_ceil(partitions);
+                states.chunks(each).map(<[_]>::to_vec).collect()
+            }
+            false => vec![states],
+        };
         let mut input: Arc<dyn ExecutionPlan> =
-            MemorySourceConfig::try_new_exec(&[states], Arc::clone(&schema), None)?;
+            MemorySourceConfig::try_new_exec(&states, Arc::clone(&schema), None)?;
         let names = schema.fields().iter().take(keys.len()).enumerate();
         let group_by = names.map(|(column, field)| {
             let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new(field.name(), column));

@@ -54,6 +54,10 @@ impl TextFunction for OfColumn {
         results.map_err(|error| ArrowError::ExternalError(Box::new(error)).into())
     }
 
+    fn is_identity(&self) -> bool {
+        self.expr.is::<Column>()
+    }
+
     fn is_same(&self, other: &dyn TextFunction) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| {

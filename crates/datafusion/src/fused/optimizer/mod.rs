@@ -7,6 +7,7 @@
 //!    scan       filters and projections of scans
 //!    build      key tables of build sides, built on the device
 //!  share      aggregates that occur several times, to run once
+//!  spread     rows of fused nodes, over partitions
 //!  relation   lowers the relation below an operator: scan, joins, filters
 //! ```
 
@@ -17,6 +18,7 @@ mod join;
 mod relation;
 mod scan;
 mod share;
+mod spread;
 
 use std::iter;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ use datafusion::physical_plan::ExecutionPlan;
 
 use self::fusing::Fusing;
 use self::share::share_aggregates;
+use self::spread::spread;
 use super::background::{Session, SessionEnd};
 use super::device::Gpu;
 use super::exec::cpu_fallback::CanBeCopied;
@@ -210,6 +213,7 @@ impl PhysicalOptimizerRule for FuseGpuScans {
         config: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         // This rule fuses no operators, whose CPU plans would need later rules.
+        let plan = spread(plan)?;
         match Fusing::new(&self.gpu, self.end.clone(), &Arc::default(), config) {
             // Scans evaluate filters on the CPU without a program.
             Some(fusing) if fusing.options.gpu == GpuMode::Off => Ok(plan),
