@@ -149,12 +149,17 @@ impl Execution {
             let reason = "groups of several launches, which are grouped again";
             return Err(Error::Unsupported(reason.into()));
         }
+        let has_text = self.text_extremes.iter().any(Option::is_some);
+        if has_text && parts.len() > 1 && digits_of(&prepared) == 0 {
+            let reason = "extremes of text of several launches";
+            return Err(Error::Unsupported(reason.into()));
+        }
         if !prepared.sets.is_empty() && parts.len() > 1 {
             let reason = "distinct values of several launches";
             return Err(Error::Unsupported(reason.into()));
         }
         let mut context = self.engine.stream_context()?;
-        let digits = prepared.bindings.digits().len();
+        let digits = digits_of(&prepared);
         let group_bytes = bytes_of_group(accumulators.results.len(), digits);
         let mut results = vec![];
         let mut held = 0;
@@ -535,6 +540,10 @@ impl Execution {
             }
         })
     }
+}
+
+fn digits_of(prepared: &Prepared) -> usize {
+    prepared.bindings.digits().len()
 }
 
 fn is_hashed(prepared: &Prepared) -> bool {

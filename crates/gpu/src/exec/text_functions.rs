@@ -8,7 +8,7 @@
 //! them; results of machine types are a payload column. All of it stays beside the column for later queries.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
@@ -27,7 +27,7 @@ use vectile_pipeline::{
 /// Dictionary values that a thread evaluates at a time, as in a batch of DataFusion.
 const VALUES_AT_ONCE: usize = 8192;
 /// Limit of the bytes of distinct results: they stay in host memory.
-const MOST_BYTES: usize = 1 << 30;
+const MOST_BYTES: usize = 1 << 28;
 
 /// The results of a function for the values of a column.
 #[derive(Debug)]
@@ -232,8 +232,7 @@ impl Results {
         }
         self.bytes += row.as_ref().len();
         if self.bytes > MOST_BYTES {
-            let reason = format!("results of a function of text above {MOST_BYTES} bytes");
-            return Err(Error::Unsupported(reason));
+            return Err(too_many_bytes());
         }
         let number = self.known.len() as u32;
         self.known.insert(row.as_ref().into(), number);
@@ -254,6 +253,11 @@ impl Results {
         let values = columns.into_iter().next();
         values.ok_or_else(|| Error::Internal("no results".into()))
     }
+}
+
+fn too_many_bytes() -> Error {
+    let reason = format!("results of a function of text above {MOST_BYTES} bytes");
+    Error::Unsupported(reason)
 }
 
 /// The results for some values: a number for each that is not null, and the result of a number.
@@ -281,11 +285,18 @@ fn mapped(
         let starts = (0..of.len()).step_by(VALUES_AT_ONCE);
         starts.map(|start| of.slice(start, VALUES_AT_ONCE.min(of.len() - start)))
     });
-    let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| match cancelled
-        .load(Ordering::Relaxed)
-    {
-        true => Err(Error::Cancelled),
-        false => evaluated(function, &piece),
+    let bytes = AtomicUsize::new(0);
+    let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| {
+        if cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        let evaluated = evaluated(function, &piece)?;
+        // most results of a piece are in others, too
+        let before = bytes.fetch_add(evaluated.1.get_array_memory_size(), Ordering::Relaxed);
+        match before > 4 * MOST_BYTES {
+            true => Err(too_many_bytes()),
+            false => Ok(evaluated),
+        }
     });
     let mut all = Results::new(function)?;
     let mut evaluated = evaluated.into_iter();
@@ -340,9 +351,8 @@ fn evaluated(function: &dyn TextFunction, values: &ArrayRef) -> Result<Evaluated
     let results = function.evaluate(values).map_err(failed)?;
     if results.len() != values.len() || results.data_type() != function.data_type() {
         let (count, of) = (results.len(), results.data_type());
-        return Err(Error::Internal(format!(
-            "{count} results of type {of} of {function:?}"
-        )));
+        let reason = format!("{count} results of type {of} of a function of text");
+        return Err(Error::Unsupported(reason));
     }
     let mut distinct = Results::new(function)?;
     let rows = distinct.converter.convert_columns(&[Arc::clone(&results)]);

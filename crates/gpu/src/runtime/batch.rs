@@ -95,11 +95,8 @@ pub(crate) struct TextTests {
     pub _memory: DeviceBuffer,
 }
 
-/// A function of text, and its results for the dictionaries of a column, or why there are none.
-type TextResults = (
-    Arc<dyn TextFunction>,
-    std::result::Result<Arc<MappedText>, String>,
-);
+/// A function of text, and its results for the dictionaries of a column.
+type TextResults = (Arc<dyn TextFunction>, Arc<MappedText>);
 
 /// A dictionary shared by chunks.
 #[derive(Debug)]
@@ -345,20 +342,16 @@ impl ColumnBatch {
     ) -> Result<Arc<MappedText>> {
         let known = |known: &VecDeque<TextResults>| {
             let known = known.iter().find(|(of, _)| **of == **function);
-            known.map(|(_, results)| results.clone())
+            known.map(|(_, results)| Arc::clone(results))
         };
         if let Some(known) = known(&lock(&self.text_functions)) {
-            return known.map_err(Error::Unsupported);
+            return Ok(known);
         }
-        let computed = match make() {
-            Ok(computed) => Ok(Arc::new(computed)),
-            Err(Error::Unsupported(reason)) => Err(reason),
-            Err(error) => return Err(error),
-        };
+        let computed = Arc::new(make()?);
         let mut known = lock(&self.text_functions);
         known.truncate(TEXT_FUNCTIONS - 1);
-        known.push_front((Arc::clone(function), computed.clone()));
-        computed.map_err(Error::Unsupported)
+        known.push_front((Arc::clone(function), Arc::clone(&computed)));
+        Ok(computed)
     }
 
     /// The column with dictionaries for all chunks; `make` computes it unless it is cached. Concurrent callers wait.
@@ -414,7 +407,7 @@ impl ColumnBatch {
     }
 
     /// The results of a test for each dictionary; `make` computes them, of so many values, unless they are kept. Those of
-    /// few values are not.
+    /// few values are not, and those of keys of tables.
     pub fn tested(
         &self,
         test: &DictionaryTest,
@@ -422,7 +415,8 @@ impl ColumnBatch {
     ) -> Result<Arc<[DictionaryResult]>> {
         let dictionaries = self.dictionaries.iter().flatten();
         let values = dictionaries.map(|of| of.entries.len()).sum();
-        if values < TESTED_VALUES {
+        // a key table is kept elsewhere, if at all: the column would keep it alive
+        if values < TESTED_VALUES || matches!(test, DictionaryTest::Matched(_)) {
             return make(&self.dictionaries, values);
         }
         let known = |known: &VecDeque<(DictionaryTest, Arc<[DictionaryResult]>)>| {

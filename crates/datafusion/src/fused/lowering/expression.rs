@@ -51,6 +51,8 @@ pub(crate) struct Lowering<'a> {
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
     pub(super) tests_text: bool,
+    /// True if functions of text may be looked up: the columns that they read are kept together between queries.
+    pub(super) maps_text: bool,
     /// The tests of text so far, which equal expressions share.
     tests: Vec<(Arc<dyn PhysicalExpr>, ValueTest)>,
     /// Columns of groups that are averages, which kernels have as sums and counts.
@@ -100,6 +102,7 @@ impl<'a> Lowering<'a> {
             lookups: Lookups::new(&[]),
             parameters: Vec::new(),
             tests_text: true,
+            maps_text: false,
             averages: &[],
             may_round: false,
             is_for_program: false,
@@ -117,6 +120,14 @@ impl<'a> Lowering<'a> {
     pub(crate) fn for_program(self, is_for_program: bool) -> Self {
         Self {
             is_for_program,
+            ..self
+        }
+    }
+
+    /// Permits functions of text.
+    pub(crate) fn with_text_functions(self) -> Self {
+        Self {
+            maps_text: true,
             ..self
         }
     }
@@ -324,12 +335,21 @@ impl<'a> Lowering<'a> {
             None => stack::grown(|| self.value_of(expr))?,
             Some(_) => {
                 let mut trial = self.clone();
-                match stack::grown(|| trial.value_of(expr)) {
-                    Ok(lowered) => {
+                let lowered = stack::grown(|| trial.value_of(expr));
+                // a branch may fail for values that do not take it
+                let is_lazy =
+                    expr.is::<CaseExpr>() && lowered.as_ref().is_ok_and(|of| of.any(&is_mapped));
+                let whole = match &lowered {
+                    Ok(_) if !is_lazy => None,
+                    _ => self.value_of_text(expr)?,
+                };
+                match (whole, lowered) {
+                    (Some(whole), _) => whole,
+                    (None, Ok(lowered)) => {
                         *self = trial;
                         lowered
                     }
-                    Err(reason) => self.value_of_text(expr)?.ok_or(reason)?,
+                    (None, Err(reason)) => return Err(reason),
                 }
             }
         };
@@ -650,6 +670,10 @@ pub(crate) enum Grouping {
         /// Index of the payload column in the lookup.
         column: usize,
     },
+}
+
+fn is_mapped(expr: &Expr) -> bool {
+    matches!(expr, Expr::Mapped(..))
 }
 
 /// Maximum parts of a lowered expression.

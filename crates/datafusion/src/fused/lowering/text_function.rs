@@ -84,7 +84,7 @@ impl Lowering<'_> {
     /// The text column of the table that is the only one in `expr`, if a device can look up the results: each depends on
     /// the value alone.
     pub(super) fn text_argument(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
-        if self.is_for_program() || !self.tests_text {
+        if self.is_for_program() || !self.tests_text || !self.maps_text {
             return None;
         }
         let columns = collect_columns(expr);

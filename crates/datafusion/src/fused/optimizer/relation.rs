@@ -96,7 +96,9 @@ impl Fusing<'_> {
         let table = relation.source.table_schema().clone();
         let schema = table.table_schema();
         let filters = relation.filters();
-        let mut lowering = Lowering::over(&relation).for_program(self.is_on_cpu);
+        let mut lowering = Lowering::over(&relation)
+            .for_program(self.is_on_cpu)
+            .with_text_functions();
         let filter = lowering.filters(&filters.of_table)?;
         let keys = JoinKeys::lower(&relation, schema, &mut lowering)?;
         let joined_filters = lowering.joined_filters(&filters.joined)?;

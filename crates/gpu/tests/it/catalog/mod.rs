@@ -78,6 +78,7 @@ fn all() -> Vec<Case> {
     cases.push(lists());
     cases.push(texts());
     cases.push(text_keys());
+    cases.push(text_functions());
     cases.extend(arithmetic());
     cases.push(around_64_bits());
     cases.push(floats());

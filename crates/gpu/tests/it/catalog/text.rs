@@ -1,12 +1,17 @@
 //! Tests of strings by automata, in dictionaries and in splits.
 
+use std::any::Any;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, StringArray};
+use arrow::datatypes::DataType;
 use vectile_encodings::{Encoding, Predicate};
 use vectile_pipeline::KeyTable;
-use vectile_pipeline::{Aggregate, Automaton, Filter, GroupKey, Lookup, Output, ValueTest};
+use vectile_pipeline::{
+    Aggregate, Automaton, Comparison, Expr, Filter, GroupKey, Literal, Lookup, Output,
+    TextFunction, Type, ValueTest,
+};
 
 use super::{Case, Query, column, within_expressions};
 use crate::samples::{Nulls, Random, Style, VECTOR, sample, strings, with_nulls};
@@ -113,7 +118,7 @@ fn groups() -> Vec<Vec<Input>> {
     ];
     let groups = texts.into_iter().zip(11..).map(|(text, seed)| {
         let numbers = sample(
-            &arrow::datatypes::DataType::Int32,
+            &DataType::Int32,
             Style::Few,
             Nulls::Some,
             text.array.len(),
@@ -159,6 +164,123 @@ pub fn text_keys() -> Case {
                 Filter::And(vec![Filter::Matched(0), like("%e%")]),
                 Output::Rows(vec![column(1), column(0)]),
             ),
+        ],
+    }
+}
+
+/// A function of text, by its name.
+#[derive(Debug)]
+struct Function {
+    name: &'static str,
+    data_type: DataType,
+    of: fn(&str) -> Option<FunctionResult>,
+}
+
+/// A result of a [`Function`].
+enum FunctionResult {
+    Text(String),
+    Number(i64),
+}
+
+impl TextFunction for Function {
+    fn data_type(&self) -> &DataType {
+        &self.data_type
+    }
+
+    fn evaluate(&self, values: &ArrayRef) -> vectile_encodings::Result<ArrayRef> {
+        let values = values.as_string::<i32>().iter();
+        let results = values.map(|text| text.and_then(self.of));
+        Ok(match self.data_type {
+            DataType::Int64 => Arc::new(Int64Array::from_iter(results.map(|result| match result {
+                Some(FunctionResult::Number(number)) => Some(number),
+                _ => None,
+            }))),
+            _ => Arc::new(StringArray::from_iter(results.map(|result| match result {
+                Some(FunctionResult::Text(text)) => Some(text),
+                _ => None,
+            }))),
+        })
+    }
+
+    fn is_identity(&self) -> bool {
+        false
+    }
+
+    fn is_same(&self, other: &dyn TextFunction) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| self.name == other.name)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+/// Functions of strings as keys, in expressions, and as what is counted.
+pub fn text_functions() -> Case {
+    let first: Arc<dyn TextFunction> = Arc::new(Function {
+        name: "first",
+        data_type: DataType::Utf8,
+        of: |text| text.chars().next().map(|first| FunctionResult::Text(first.into())),
+    });
+    let bytes: Arc<dyn TextFunction> = Arc::new(Function {
+        name: "bytes",
+        data_type: DataType::Int64,
+        of: |text| Some(FunctionResult::Number(text.len() as i64)).filter(|_| text.len() % 5 > 0),
+    });
+    let of = |function: &Arc<dyn TextFunction>| Expr::Mapped(0, Arc::clone(function));
+    let int = |value| Expr::Literal(Literal::Int(value, Type::I64));
+    let aggregates = || {
+        vec![
+            Aggregate::CountRows,
+            Aggregate::Sum(of(&bytes)),
+            Aggregate::Max(of(&bytes)),
+            Aggregate::Count(of(&first)),
+        ]
+    };
+    let distinct = || {
+        vec![
+            Aggregate::CountDistinct(of(&first)),
+            Aggregate::CountDistinct(of(&bytes)),
+            Aggregate::Sum(column(1)),
+        ]
+    };
+    let longer = Expr::compare(Comparison::Greater, of(&bytes), int(20));
+    let query = |name, filter, output| Query {
+        name,
+        filter,
+        output,
+    };
+    let by_first = || GroupKey::Mapped(0, Arc::clone(&first));
+    let by_bytes = || GroupKey::Value(of(&bytes));
+    let number = || GroupKey::Value(column(1));
+    Case {
+        name: "functions of text".into(),
+        groups: groups(),
+        lookups: vec![],
+        queries: vec![
+            query(
+                "groups",
+                Filter::Constant(true),
+                Output::Groups(vec![by_first()], aggregates()),
+            ),
+            query(
+                "groups by several",
+                Filter::Expr(longer.clone()),
+                Output::Groups(vec![by_first(), by_bytes(), number()], aggregates()),
+            ),
+            query(
+                "groups beside the column",
+                Filter::Expr(!longer.clone()),
+                Output::Groups(vec![GroupKey::DictionaryValue(0), by_first()], aggregates()),
+            ),
+            query(
+                "distinct",
+                Filter::Column(1, Predicate::IsNotNull),
+                Output::Groups(vec![number()], distinct()),
+            ),
+            query("distinct", Filter::Constant(true), Output::Groups(vec![], distinct())),
+            query("totals", Filter::Expr(longer), Output::Aggregates(aggregates())),
         ],
     }
 }
