@@ -52,6 +52,11 @@ impl PositionWindowExec {
             metrics: ExecutionPlanMetricsSet::new(),
         }))
     }
+
+    /// The operator that would do the same.
+    pub(super) fn window(&self) -> &BoundedWindowAggExec {
+        &self.window
+    }
 }
 
 impl DisplayAs for PositionWindowExec {

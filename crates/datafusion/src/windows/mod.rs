@@ -4,13 +4,22 @@
 //! query's time if partitions have few rows. Its input is sorted, so a [`PositionWindowExec`] finds the ends of all
 //! partitions of a batch at once, and takes whole columns from there.
 //!
+//! If a filter keeps the first ranks, a [`PartitionedTopKExec`] drops other rows before they are sorted.
+//!
 //! ```text
-//!  rule, exec ──▶ rows ──▶ function
+//!  rule ──┬──▶ exec ────▶ rows ──▶ function
+//!         └──▶ ranked ──▶ top_k ──▶ first_rows
 //! ```
 
 mod exec;
+mod first_rows;
 mod function;
+mod ranked;
 mod rows;
 mod rule;
+#[cfg(test)]
+mod tests;
+mod top_k;
 
 pub(crate) use rule::insert_rule;
+pub(crate) use top_k::PartitionedTopKExec;

@@ -293,7 +293,7 @@ fn ranks(peers: &[Range<usize>], numbers: &[u64], first: Position) -> (Vec<u64>,
 }
 
 /// A column without the text of rows that it does not have: slices of views keep all of it.
-fn without_others(column: ArrayRef) -> ArrayRef {
+pub(super) fn without_others(column: ArrayRef) -> ArrayRef {
     match column.data_type() {
         DataType::Utf8View => Arc::new(column.as_string_view().gc()),
         DataType::BinaryView => Arc::new(column.as_binary_view().gc()),

@@ -1,4 +1,4 @@
-//! The rule that replaces DataFusion's operator.
+//! The rule that replaces DataFusion's operator, and drops rows that a filter by rank refuses before they are sorted.
 
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::exec::PositionWindowExec;
+use super::ranked::with_fewer_rows;
 use crate::options::{FuseMode, VectileOptions};
 use crate::pushdown::Rule;
 
@@ -27,7 +28,7 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     }
 }
 
-/// Replaces windows of functions that depend on positions.
+/// Replaces windows of functions that depend on positions, and drops rows below those whose first ranks are kept.
 #[derive(Debug)]
 struct PositionWindows;
 
@@ -41,8 +42,11 @@ impl PhysicalOptimizerRule for PositionWindows {
             return Ok(plan);
         }
         plan.transform_up(|node| {
-            Ok(match PositionWindowExec::instead_of(&node)? {
-                Some(window) => Transformed::yes(Arc::new(window) as _),
+            if let Some(window) = PositionWindowExec::instead_of(&node)? {
+                return Ok(Transformed::yes(Arc::new(window) as _));
+            }
+            Ok(match with_fewer_rows(&node)? {
+                Some(filter) => Transformed::yes(filter),
                 None => Transformed::no(node),
             })
         })
