@@ -32,7 +32,7 @@ use crate::nullable::NullableSideExec;
 #[cfg(feature = "gpu")]
 use crate::shared::SharedExec;
 use crate::source::VectileSource;
-use crate::windows;
+use crate::windows::FirstRanksExec;
 
 /// True if [`fresh`](crate::fresh::fresh) copies of `plan` share no state that changes when one of them runs.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<SortPreservingMergeExec>()
         || plan.is::<UnionExec>()
         || plan.is::<WindowAggExec>()
-        || plan.is::<windows::PartitionedTopKExec>()
+        || plan.is::<FirstRanksExec>()
         || is_scan(plan)
         || is_on_gpu(plan);
     is_known && plan.children().into_iter().all(can_be_copied)

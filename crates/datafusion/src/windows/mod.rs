@@ -4,7 +4,7 @@
 //! query's time if partitions have few rows. Its input is sorted, so a [`PositionWindowExec`] finds the ends of all
 //! partitions of a batch at once, and takes whole columns from there.
 //!
-//! If a filter keeps the first ranks, a [`PartitionedTopKExec`] drops other rows before they are sorted.
+//! If a filter keeps the first ranks, a [`FirstRanksExec`] drops other rows before they are sorted.
 //!
 //! ```text
 //!  rule ──┬──▶ exec ────▶ rows ──▶ function
@@ -22,4 +22,4 @@ mod tests;
 mod top_k;
 
 pub(crate) use rule::insert_rule;
-pub(crate) use top_k::PartitionedTopKExec;
+pub(crate) use top_k::FirstRanksExec;

@@ -6,7 +6,7 @@
 //!      window                  rank, row_number
 //!        SortExec              also with a merge of its partitions
 //!          RepartitionExec     by hash, if any
-//!            PartitionedTopKExec
+//!            FirstRanksExec
 //! ```
 //!
 //! A row with `k` rows before it in order, not equal ones, has a higher number and rank than `k`. Without it, rows up to
@@ -33,7 +33,7 @@ use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 use super::exec::PositionWindowExec;
 use super::first_rows::Need;
 use super::function::Function;
-use super::top_k::PartitionedTopKExec;
+use super::top_k::FirstRanksExec;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -181,10 +181,10 @@ fn below_window(plan: &Plan, need: Need) -> Result<Option<Plan>> {
     let exchange = sort.input().downcast_ref::<RepartitionExec>();
     let exchange = exchange.filter(|of| matches!(of.partitioning(), Partitioning::Hash(..)));
     let rows = exchange.map_or(sort.input(), RepartitionExec::input);
-    if rows.is::<PartitionedTopKExec>() {
+    if rows.is::<FirstRanksExec>() {
         return Ok(None);
     }
-    let fewer: Plan = Arc::new(PartitionedTopKExec::new(Arc::clone(rows), need));
+    let fewer: Plan = Arc::new(FirstRanksExec::new(Arc::clone(rows), need));
     let input = match exchange {
         Some(_) => above(sort.input(), fewer)?,
         None => fewer,

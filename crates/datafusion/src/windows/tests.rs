@@ -61,14 +61,11 @@ async fn text(ctx: &SessionContext, sql: &str) -> Result<String> {
 async fn compare(ctx: &SessionContext, sql: &str) -> Result<()> {
     run(ctx, "SET vectile.fuse = auto").await?;
     let plan = text(ctx, &format!("EXPLAIN {sql}")).await?;
-    assert!(
-        plan.contains("PartitionedTopKExec: first="),
-        "{sql}: {plan}"
-    );
+    assert!(plan.contains("FirstRanksExec: first="), "{sql}: {plan}");
     let ours = text(ctx, sql).await?;
     run(ctx, "SET vectile.fuse = off").await?;
     let plan = text(ctx, &format!("EXPLAIN {sql}")).await?;
-    assert!(!plan.contains("PartitionedTopKExec"), "{sql}: {plan}");
+    assert!(!plan.contains("FirstRanksExec"), "{sql}: {plan}");
     assert_eq!(ours, text(ctx, sql).await?, "{sql}");
     Ok(())
 }
@@ -115,7 +112,7 @@ async fn ranks_of_groups_are_those_of_all_groups() -> Result<()> {
         "{plan}"
     );
     assert!(
-        after("RepartitionExec: partitioning=Hash") < after("PartitionedTopKExec"),
+        after("RepartitionExec: partitioning=Hash") < after("FirstRanksExec"),
         "{plan}"
     );
     assert!(
@@ -162,7 +159,7 @@ async fn other_queries_get_all_rows() -> Result<()> {
             "EXPLAIN SELECT * FROM (SELECT id, v, {columns} FROM t WINDOW w AS (PARTITION BY name ORDER BY v)) WHERE {filter}"
         );
         let plan = text(&ctx, &sql).await?;
-        assert!(!plan.contains("PartitionedTopKExec"), "{sql}: {plan}");
+        assert!(!plan.contains("FirstRanksExec"), "{sql}: {plan}");
     }
     Ok(())
 }

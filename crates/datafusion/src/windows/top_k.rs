@@ -30,14 +30,14 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// It may keep more rows than the first ones: it puts out a row before it has seen all, and what it keeps track of is
 /// limited. DataFusion's operator of this name takes the place of a sort, and this one shortens its input.
 #[derive(Debug)]
-pub(crate) struct PartitionedTopKExec {
+pub(crate) struct FirstRanksExec {
     input: Plan,
     need: Need,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl PartitionedTopKExec {
+impl FirstRanksExec {
     pub(super) fn new(input: Plan, need: Need) -> Self {
         let properties = PlanProperties::clone(input.properties());
         Self {
@@ -49,7 +49,7 @@ impl PartitionedTopKExec {
     }
 }
 
-impl DisplayAs for PartitionedTopKExec {
+impl DisplayAs for FirstRanksExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Need {
             first,
@@ -63,7 +63,7 @@ impl DisplayAs for PartitionedTopKExec {
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => write!(
                 f,
-                "PartitionedTopKExec: first={first} by [{order_by}] of each [{partition_by}]"
+                "FirstRanksExec: first={first} by [{order_by}] of each [{partition_by}]"
             ),
             DisplayFormatType::TreeRender => {
                 writeln!(f, "first={first}")?;
@@ -74,9 +74,9 @@ impl DisplayAs for PartitionedTopKExec {
     }
 }
 
-impl ExecutionPlan for PartitionedTopKExec {
+impl ExecutionPlan for FirstRanksExec {
     fn name(&self) -> &str {
-        "PartitionedTopKExec"
+        "FirstRanksExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {
@@ -114,7 +114,7 @@ impl ExecutionPlan for PartitionedTopKExec {
     ) -> Result<Plan> {
         match (children.pop(), children.is_empty()) {
             (Some(input), true) => Ok(Arc::new(Self::new(input, self.need.clone()))),
-            _ => internal_err!("PartitionedTopKExec has one child"),
+            _ => internal_err!("FirstRanksExec has one child"),
         }
     }
 
@@ -156,7 +156,7 @@ impl ExecutionPlan for PartitionedTopKExec {
     ) -> Result<Arc<Statistics>> {
         match inputs {
             [input] => Ok(Arc::new(Statistics::clone(input).to_inexact())),
-            _ => internal_err!("PartitionedTopKExec has one child"),
+            _ => internal_err!("FirstRanksExec has one child"),
         }
     }
 

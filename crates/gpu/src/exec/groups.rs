@@ -240,7 +240,7 @@ impl Execution {
         if table.back.is_none() {
             match self.on_device(prepared, table, post_aggregation, reserve) {
                 Err(Error::Unsupported(_)) if !self.groups_stay => self.check_groups(prepared)?,
-                computed => return Ok(vec![computed?]),
+                computed => return computed,
             }
         }
         let layout = &table.layout;
@@ -257,10 +257,7 @@ impl Execution {
         let entries = layout
             .entries
             .min(usize::try_from(prepared.groups).unwrap_or(usize::MAX));
-        let threads = match self.has_parts {
-            true => parallel::threads_for(entries, self.threads),
-            false => 1,
-        };
+        let threads = self.threads_for_parts(entries);
         let each = entries.div_ceil(threads).max(1);
         let ranges = (0..entries.max(1)).step_by(each);
         let ranges = ranges
@@ -273,6 +270,14 @@ impl Execution {
         reserve(layout.bytes() + count.saturating_mul(group_bytes))?;
         let parts = parallel::map(threads, occupied, |some| self.read(prepared, &words, &some));
         parts.into_iter().collect()
+    }
+
+    /// The number of parts that groups are returned in.
+    pub(super) fn threads_for_parts(&self, groups: usize) -> usize {
+        match self.has_parts {
+            true => parallel::threads_for(groups, self.threads),
+            false => 1,
+        }
     }
 
     /// Groups with accumulators in each thread.

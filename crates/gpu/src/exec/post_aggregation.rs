@@ -23,6 +23,7 @@ use crate::runtime::{Batch, Group, Resident};
 use vectile_pipeline::{
     Aggregate, Arithmetic, Bounds, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals,
     Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation, TopK, Type,
+    parallel,
 };
 
 /// Numbers of buckets of entries, and the largest limit of a top-k query for which each is used. The first group of
@@ -51,14 +52,14 @@ const ROW: usize = 0;
 const FIRST: usize = 1;
 
 impl Execution {
-    /// The groups of a table that `post_aggregation` selects; all of them if it is `None`.
+    /// The groups of a table that `post_aggregation` selects, perhaps in parts; all of them if it is `None`.
     pub(super) fn on_device(
         &mut self,
         prepared: &Prepared,
         table: &GroupTable,
         post_aggregation: Option<&PostAggregation>,
         reserve: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Groups> {
+    ) -> Result<Vec<Groups>> {
         let columns = self.columns(prepared, table)?;
         let nothing = PostAggregation::default();
         let post_aggregation = post_aggregation.unwrap_or(&nothing);
@@ -71,13 +72,11 @@ impl Execution {
             passing.extend(self.bound_of_first(&columns, &passing, &by, first)?);
         }
         match &post_aggregation.nested {
-            Some(nested) => self.aggregated(
-                &columns,
-                &passing,
-                nested,
-                &post_aggregation.columns,
-                reserve,
-            ),
+            Some(nested) => {
+                let known = &post_aggregation.columns;
+                let groups = self.aggregated(&columns, &passing, nested, known, reserve)?;
+                Ok(vec![groups])
+            }
             None => self.passing_groups(&columns, &passing, reserve),
         }
     }
@@ -287,13 +286,13 @@ impl Execution {
         done
     }
 
-    /// The groups that pass.
+    /// The groups that pass, perhaps in parts.
     fn passing_groups(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
         reserve: &mut dyn FnMut(usize) -> Result<()>,
-    ) -> Result<Groups> {
+    ) -> Result<Vec<Groups>> {
         let accumulators = &columns.layout.accumulators;
         // the parts of the key, which come last, are among the numbers
         let values = accumulators.all.len() - accumulators.key_parts().count();
@@ -320,12 +319,20 @@ impl Execution {
         let Some((numbers, values)) = split else {
             return Err(Error::Internal("no columns of a table".into()));
         };
-        let numbers = numbers.iter().map(|numbers| words_of(numbers, 0));
-        Ok(Groups {
-            count: rows.count,
-            totals: totals_of(accumulators, |at, word| words_of(&values[at], word)),
-            keys: self.keys(columns.prepared, numbers.collect())?,
-        })
+        let threads = self.threads_for_parts(rows.count);
+        let each = rows.count.div_ceil(threads).max(1);
+        let starts = (0..rows.count.max(1)).step_by(each);
+        let ranges = starts.map(|start| (start, each.min(rows.count - start)));
+        let parts = parallel::map(threads, ranges.collect(), |(start, count)| {
+            let words = |of: &ArrayRef, word| words_of(&of.slice(start, count), word);
+            let numbers = numbers.iter().map(|numbers| words(numbers, 0));
+            Ok(Groups {
+                count,
+                totals: totals_of(accumulators, |at, word| words(&values[at], word)),
+                keys: self.keys(columns.prepared, numbers.collect())?,
+            })
+        });
+        parts.into_iter().collect()
     }
 
     /// Aggregates the groups that pass.

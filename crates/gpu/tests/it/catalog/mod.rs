@@ -30,7 +30,7 @@ use expressions::*;
 use few::few;
 use stars::stars;
 pub use text::{automaton_filter, comments};
-use text::{text_keys, texts};
+use text::{text_functions, text_keys, texts};
 
 /// Pipelines over the same data.
 pub struct Case {

@@ -191,10 +191,12 @@ impl TextFunction for Function {
         let values = values.as_string::<i32>().iter();
         let results = values.map(|text| text.and_then(self.of));
         Ok(match self.data_type {
-            DataType::Int64 => Arc::new(Int64Array::from_iter(results.map(|result| match result {
-                Some(FunctionResult::Number(number)) => Some(number),
-                _ => None,
-            }))),
+            DataType::Int64 => {
+                Arc::new(Int64Array::from_iter(results.map(|result| match result {
+                    Some(FunctionResult::Number(number)) => Some(number),
+                    _ => None,
+                })))
+            }
             _ => Arc::new(StringArray::from_iter(results.map(|result| match result {
                 Some(FunctionResult::Text(text)) => Some(text),
                 _ => None,
@@ -221,7 +223,11 @@ pub fn text_functions() -> Case {
     let first: Arc<dyn TextFunction> = Arc::new(Function {
         name: "first",
         data_type: DataType::Utf8,
-        of: |text| text.chars().next().map(|first| FunctionResult::Text(first.into())),
+        of: |text| {
+            text.chars()
+                .next()
+                .map(|first| FunctionResult::Text(first.into()))
+        },
     });
     let bytes: Arc<dyn TextFunction> = Arc::new(Function {
         name: "bytes",
@@ -279,8 +285,16 @@ pub fn text_functions() -> Case {
                 Filter::Column(1, Predicate::IsNotNull),
                 Output::Groups(vec![number()], distinct()),
             ),
-            query("distinct", Filter::Constant(true), Output::Groups(vec![], distinct())),
-            query("totals", Filter::Expr(longer), Output::Aggregates(aggregates())),
+            query(
+                "distinct",
+                Filter::Constant(true),
+                Output::Groups(vec![], distinct()),
+            ),
+            query(
+                "totals",
+                Filter::Expr(longer),
+                Output::Aggregates(aggregates()),
+            ),
         ],
     }
 }
