@@ -5,6 +5,12 @@ import pyarrow as pa
 from columns import Col, quote
 
 
+TEXT_FUNCTIONS = [
+    'substr({}, 1, 2)', 'upper({})', 'reverse({})', "coalesce({}, 'none')", "nullif({}, '')", "concat({}, '!')",
+    "(CASE WHEN {} LIKE '%a%' THEN 'yes' ELSE 'no' END)", "regexp_replace({}, '[aeiou]+', '*')", "split_part({}, ' ', 1)",
+]
+
+
 class N:
     """A node: a format with {} for each child; cls is its SQL class; absfmt is for error bounds of float sums."""
     __slots__ = ('fmt', 'kids', 'cls', 'absfmt')
@@ -217,7 +223,9 @@ class Gen:
         cs = [c for c in scope if c.cls != 'nested']
         if f == 'count*' or not cs: return done('count(*)', [], 'exact')
         if f == 'count': return done('count({})', [self.col(rng.choice(cs)) if rng.random() < .8 else self.num(scope, 2)[0]], 'exact')
-        if f == 'countd': return done('count(DISTINCT {})', [self.col(rng.choice([c for c in cs if c.cls != 'float'] or cs))], 'exact')
+        if f == 'countd':
+            c = rng.choice([c for c in cs if c.cls != 'float'] or cs); n = self.col(c)
+            return done('count(DISTINCT {})', [self.of_text(n) if c.cls == 'text' and rng.random() < .4 else n], 'exact')
         if f in ('sum', 'avg', 'case'):
             e, k, w = self.num(scope, rng.choice([0, 0, 1, 2]))
             if f == 'case': e = N('(CASE WHEN {} THEN {} ELSE 0 END)', self.pred(scope, 1), e, cls=k); f = 'sum'
@@ -228,8 +236,8 @@ class Gen:
             return done(f + '({})', [e], 'fsum', f + '(abs(CAST({} AS DOUBLE)))')      # exact unless its type is a float
         if f in ('min', 'max'):
             if rng.random() < .6:
-                c = rng.choice(cs)
-                return done(f + '({})', [self.col(c)], 'fmm' if c.cls == 'float' else 'exact')
+                c = rng.choice(cs); n = self.col(c)
+                return done(f + '({})', [self.of_text(n) if c.cls == 'text' and rng.random() < .3 else n], 'fmm' if c.cls == 'float' else 'exact')
             e, k, w = self.num(scope, 2)
             return done(f + '({})', [e], 'fmm' if k == 'float' else 'exact')
         b = self.pred(scope, 1)
@@ -238,6 +246,9 @@ class Gen:
         ints = self.by(scope, 'int')
         if ints: return done(rng.choice(['bit_xor({})', 'sum(DISTINCT {})', 'bit_and({})']), [self.col(rng.choice(ints))], 'exact')
         return done('count(*)', [], 'exact')
+    def of_text(self, n):
+        """A function of text that is text."""
+        return N(self.rng.choice(TEXT_FUNCTIONS), n)
     def group_key(self, scope):
         rng = self.rng
         cs = [c for c in scope if c.cls not in ('nested', 'float') and not (c.name in ('id',) and rng.random() < .9)]
@@ -253,7 +264,7 @@ class Gen:
         if c.cls == 'date' and c.wild: return N(rng.choice(["date_part('year', {})", "date_part('month', {})", "date_part('doy', {})", '({} IS NULL)']), n)
         if c.cls in ('date', 'ts') and not c.wild:
             return N(rng.choice(["date_part('year', {})", "extract(month FROM {})", "date_trunc('month', {})", "date_part('dow', {})", '({} IS NULL)']), n)
-        if c.cls == 'text': return N(rng.choice(['substr({}, 1, 2)', 'length({})', '({} IS NULL)', "({} LIKE 'a%')", "(CASE WHEN {} LIKE '%a%' THEN 'yes' ELSE 'no' END)", "coalesce({}, 'none')", 'upper({})']), n)
+        if c.cls == 'text': return N(rng.choice(TEXT_FUNCTIONS + ['length({})', '({} IS NULL)', "({} LIKE 'a%')"]), n)
         if c.cls == 'dec': return N(rng.choice(['({} + 1)', '({} > 0)', 'coalesce({}, 0)', '({} * 2)']), n)
         if c.cls == 'bool': return N(rng.choice(['(NOT {})', '({} IS TRUE)', 'coalesce({}, false)']), n)
         return n

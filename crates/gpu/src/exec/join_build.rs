@@ -569,7 +569,10 @@ impl Builder<'_> {
         if of.entries.is_some() {
             return Err(Error::Unsupported("numbers of values, by row".into()));
         }
-        let bounds = narrow.map(|of| (of.least.into(), of.greatest.into()));
+        let measured = narrow.map(|of| (of.least.into(), of.greatest.into()));
+        // wide values are not measured, but what is known of their operands shows if sums of them overflow
+        let planned = of.bounds.map(|bounds| (bounds.0, bounds.1));
+        let bounds = measured.or(planned.filter(|_| of.of == Type::I128));
         let like = (arrow_type(of.of), rows, of.is_nullable);
         let copies = self.engine.copies_with(Arc::clone(&of.memory));
         let engine = Arc::clone(self.engine);

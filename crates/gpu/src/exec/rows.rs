@@ -17,9 +17,9 @@ use super::launch::{Outputs, ScratchAddresses, ScratchRequest};
 use super::strings::{RowSelection, Strings};
 use super::tables::{on_device, validity_at};
 use crate::error::{Error, Result};
-use crate::kernel::Task;
+use crate::kernel::{OutputPlan, Task};
 use crate::runtime::{Batch, ColumnBatch, DeviceBuffer, Entries, Group, Resident, StreamContext};
-use vectile_pipeline::{Code, Expr, Filter, Lookup, Output, Pipeline, Rows, Type};
+use vectile_pipeline::{Bounds, Code, Expr, Filter, Lookup, Output, Pipeline, Rows, Type};
 
 /// Bytes of a vector's selection.
 const MASK_BYTES: usize = VECTOR_LEN / 8;
@@ -37,6 +37,8 @@ pub(super) struct ColumnOnDevice {
     pub is_nullable: bool,
     pub memory: Arc<DeviceBuffer>,
     pub validity_at: usize,
+    /// Bounds of its values, as planned; `None` if they were copied.
+    pub bounds: Option<Bounds>,
     /// The entries that values are numbers of, if any.
     pub entries: Option<Arc<Entries>>,
 }
@@ -343,7 +345,9 @@ impl Execution {
         };
         let rows = counts.iter().sum();
         let outputs = gather.loaded.layout.outputs.iter();
-        let columns = outputs.zip(entries).map(|((of, is_nullable), entries)| {
+        let bounds = planned_bounds(&gather.plan.output, outputs.len());
+        let outputs = outputs.zip(bounds).zip(entries);
+        let columns = outputs.map(|(((of, is_nullable), bounds), entries)| {
             let validity = validity_at(rows, width_of(*of));
             let bytes = validity + if *is_nullable { rows } else { 0 };
             Ok(ColumnOnDevice {
@@ -351,6 +355,7 @@ impl Execution {
                 is_nullable: *is_nullable,
                 memory: Arc::new(self.engine.take(bytes.max(1))?),
                 validity_at: validity,
+                bounds,
                 entries,
             })
         });
@@ -484,6 +489,21 @@ impl Execution {
             counts,
         })
     }
+}
+
+/// The bounds of each of so many outputs that a loop computes.
+fn planned_bounds(of: &OutputPlan, outputs: usize) -> Vec<Option<Bounds>> {
+    let mut bounds = vec![None; outputs];
+    if let OutputPlan::Rows { loops, .. } = of {
+        for (rows, indices) in loops {
+            for (value, index) in rows.exprs.iter().zip(indices) {
+                if let Some(bounds) = bounds.get_mut(*index) {
+                    *bounds = Some(value.bounds);
+                }
+            }
+        }
+    }
+    bounds
 }
 
 /// From the number of selected rows of each vector: how many are selected before each vector, and in each group.

@@ -1,15 +1,17 @@
 //! The entries of dictionaries, numbered for use as group keys.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use arrow::array::{Array, ArrayRef, UInt32Array, new_empty_array};
 use arrow::compute::{interleave, take};
 use arrow::datatypes::DataType;
 
 use crate::error::{Error, Result};
-use vectile_pipeline::KeyTable;
 use vectile_pipeline::join::{DictionaryCodes, for_bytes};
+use vectile_pipeline::{KeyTable, parallel};
 
 /// The distinct entries of all dictionaries of a column.
 #[derive(Debug, Default)]
@@ -33,9 +35,8 @@ impl Entries {
         dictionaries: impl Iterator<Item = Option<&'a ArrayRef>>,
         of_group: Arc<[usize]>,
     ) -> Result<Self> {
-        let mut known: HashMap<&[u8], u32> = HashMap::new();
-        let (mut all, mut numbered, mut locations) = (vec![], vec![], vec![]);
-        for (index, entries) in dictionaries.enumerate() {
+        let mut all = vec![];
+        for entries in dictionaries {
             let Some(entries) = entries else {
                 let reason = "grouping by a column that is not in dictionaries";
                 return Err(Error::Unsupported(reason.into()));
@@ -44,19 +45,9 @@ impl Entries {
                 let reason = "grouping by a dictionary with nulls in it";
                 return Err(Error::Unsupported(reason.into()));
             }
-            let mut numbers = vec![None; entries.len()];
-            for_bytes(entries, |row, bytes| {
-                let next = known.len() as u32;
-                let number = *known.entry(bytes).or_insert(next);
-                if number == next {
-                    locations.push((index, row));
-                }
-                numbers[row] = Some(number);
-                Ok(())
-            })?;
             all.push(Arc::clone(entries));
-            numbered.push(numbers);
         }
+        let (numbered, locations) = numbered(&all)?;
         let is_code = |(code, number): (usize, &Option<u32>)| *number == u32::try_from(code).ok();
         let are_codes = |numbers: &Vec<Option<u32>>| numbers.iter().enumerate().all(is_code);
         let are_codes = numbered.iter().all(are_codes);
@@ -148,5 +139,103 @@ impl Entries {
         };
         let locations: Vec<(usize, usize)> = numbers.iter().map(location).collect();
         Ok(interleave(&arrays, &locations).map_err(vectile_encodings::Error::from)?)
+    }
+}
+
+/// Fewer entries are numbered by one thread.
+const FEW_ENTRIES: usize = 1 << 16;
+
+/// Distinct entries that one thread has found.
+#[derive(Default)]
+struct Found {
+    /// The number of each of its entries.
+    numbers: Vec<u32>,
+    /// Dictionary and index of each number.
+    locations: Vec<(usize, usize)>,
+}
+
+/// The number of each entry of each dictionary, and where each number is first: a thread numbers the entries whose hash
+/// falls to it. One thread does so in their order.
+fn numbered(all: &[ArrayRef]) -> Result<(Vec<Vec<Option<u32>>>, Vec<(usize, usize)>)> {
+    let count: usize = all.iter().map(|entries| entries.len()).sum();
+    let threads = match all.len() < 2 || count < FEW_ENTRIES {
+        true => 1,
+        false => thread::available_parallelism().map_or(1, usize::from),
+    };
+    // the same for each run: numbers decide the order of groups
+    let state = BuildHasherDefault::<DefaultHasher>::default();
+    let hashed = parallel::map(threads, all.iter().collect(), |entries: &ArrayRef| {
+        let mut hashed = Vec::with_capacity(entries.len());
+        for_bytes(entries, |_, bytes| {
+            hashed.push((state.hash_one(bytes) as usize % threads, bytes));
+            Ok(())
+        })?;
+        Ok(hashed)
+    });
+    let hashed: Vec<Vec<(usize, &[u8])>> = hashed.into_iter().collect::<Result<_>>()?;
+    let found = parallel::map(threads, (0..threads).collect(), |thread| {
+        let (mut known, mut found) = (HashMap::<&[u8], u32>::new(), Found::default());
+        for (index, entries) in hashed.iter().enumerate() {
+            let own = entries.iter().enumerate();
+            for (row, (_, bytes)) in own.filter(|(_, (owner, _))| *owner == thread) {
+                let next = found.locations.len() as u32;
+                let number = *known.entry(bytes).or_insert(next);
+                if number == next {
+                    found.locations.push((index, row));
+                }
+                found.numbers.push(number);
+            }
+        }
+        found
+    });
+    let mut before = 0;
+    let (mut numbers, mut locations) = (vec![], vec![]);
+    for Found {
+        numbers: own,
+        locations: first,
+    } in found
+    {
+        numbers.push(own.into_iter().map(move |number| number + before));
+        before += first.len() as u32;
+        locations.extend(first);
+    }
+    let numbered = hashed.iter().map(|entries| {
+        let owners = entries.iter().map(|(owner, _)| *owner);
+        owners.map(|owner| numbers[owner].next()).collect()
+    });
+    Ok((numbered.collect(), locations))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn entries_of_many_dictionaries_are_numbered_by_several_threads() {
+        let count = 3 * FEW_ENTRIES as u32 / 2;
+        let dictionary = |step: u32| -> ArrayRef {
+            let texts = (0..count).map(|row| format!("text {}", row * step % 70_001));
+            Arc::new(StringArray::from_iter_values(texts))
+        };
+        let all = [dictionary(1), dictionary(7)];
+        let entries = Entries::of(all.iter().map(Some), vec![0, 1].into()).unwrap();
+        assert_eq!(entries.count(), 70_001);
+        for (dictionary, numbers) in all.iter().zip(&entries.numbers) {
+            let texts = entries.take(numbers.codes()).unwrap();
+            assert_eq!(texts.as_string::<i32>(), dictionary.as_string::<i32>());
+        }
+    }
+
+    #[test]
+    fn entries_of_one_dictionary_keep_their_order() {
+        let all: [ArrayRef; 1] = [Arc::new(StringArray::from(vec!["b", "a", "c"]))];
+        let entries = Entries::of(all.iter().map(Some), vec![0].into()).unwrap();
+        assert!(entries.are_codes());
+        let twice: [ArrayRef; 1] = [Arc::new(StringArray::from(vec!["b", "a", "b"]))];
+        let entries = Entries::of(twice.iter().map(Some), vec![0].into()).unwrap();
+        assert!(!entries.are_codes());
+        assert_eq!(entries.count(), 2);
     }
 }
