@@ -25,6 +25,9 @@ use crate::file::ScanFile;
 /// Maximum number of cached rows: they take host memory that belongs to no query.
 const MOST_KEPT: usize = 1 << 14;
 
+/// If fewer than one in so many rows are read, their numbers are sorted.
+const FEW_SHARE: usize = 16;
+
 /// A row group of a file.
 #[derive(Clone)]
 pub(crate) struct FileRowGroup {
@@ -95,14 +98,11 @@ impl FileRows {
     ///
     /// Returns errors of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
-        let mut row_numbers: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
-        row_numbers.sort_unstable();
-        row_numbers.dedup();
-        let indices = rows.iter().map(|row| {
-            let index = row_numbers.binary_search(&(row? as usize)).ok();
-            index.map(|index| index as u64)
-        });
-        let indices: UInt64Array = indices.collect();
+        let all = self.firsts.last().copied().unwrap_or_default();
+        let (row_numbers, indices) = match rows.len() < all / FEW_SHARE {
+            true => sorted(rows),
+            false => marked(rows, all),
+        };
         let name = self.names.get(column);
         let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
         let values = match row_numbers.len() > MOST_KEPT {
@@ -155,6 +155,39 @@ impl FileRows {
         };
         Ok(concat_batches(&schema, &batches)?)
     }
+}
+
+/// The distinct numbers of rows in ascending order, and the index of each row among them.
+fn sorted(rows: &Int64Array) -> (Vec<usize>, UInt64Array) {
+    let mut numbers: Vec<usize> = rows.iter().flatten().map(|row| row as usize).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    let index = |row: i64| numbers.binary_search(&(row as usize)).ok();
+    let indices = rows.iter().map(|row| index(row?).map(|index| index as u64));
+    let indices = indices.collect();
+    (numbers, indices)
+}
+
+/// As [`sorted`], for numbers of so many rows: without a sort, if most of them occur.
+fn marked(rows: &Int64Array, all: usize) -> (Vec<usize>, UInt64Array) {
+    let mut indices: Vec<Option<u64>> = vec![None; all];
+    for row in rows.iter().flatten() {
+        if let Some(index) = indices.get_mut(row as usize) {
+            *index = Some(0);
+        }
+    }
+    let mut numbers = vec![];
+    for (number, index) in indices.iter_mut().enumerate() {
+        if let Some(index) = index {
+            *index = numbers.len() as u64;
+            numbers.push(number);
+        }
+    }
+    let own = rows
+        .iter()
+        .map(|row| indices.get(row? as usize).copied().flatten());
+    let own = own.collect();
+    (numbers, own)
 }
 
 /// A scan of columns of a row group.
@@ -218,5 +251,20 @@ impl Selector for SomeRows {
             rows: SelectedRows::Which(selection),
             memory: Arc::new(()),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marked_rows_are_those_that_are_sorted() {
+        let rows = Int64Array::from(vec![Some(7), None, Some(2), Some(7), Some(9), Some(0)]);
+        let (numbers, indices) = marked(&rows, 10);
+        assert_eq!(numbers, [0, 2, 7, 9]);
+        let of_rows = [Some(2), None, Some(1), Some(2), Some(3), Some(0)];
+        assert_eq!(indices, UInt64Array::from(of_rows.to_vec()));
+        assert_eq!(sorted(&rows), (numbers, indices));
     }
 }
