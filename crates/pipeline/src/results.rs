@@ -1,7 +1,7 @@
 //! Results of pipelines.
 
-use arrow::array::{ArrayRef, BooleanArray};
-use arrow::compute::filter;
+use arrow::array::{Array, ArrayRef, BooleanArray};
+use arrow::compute::{concat, filter};
 
 use crate::error::{Error, Result};
 
@@ -36,6 +36,71 @@ pub struct Groups {
 }
 
 impl Groups {
+    /// The groups of several parts, which have the same keys and aggregates.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Internal`] if they have not.
+    pub fn concat(parts: &[Self]) -> Result<Self> {
+        let other = || Error::Internal("parts with other aggregates".into());
+        let of = |error| Error::from(vectile_encodings::Error::from(error));
+        let all = |arrays: Vec<Option<&ArrayRef>>| {
+            let arrays: Option<Vec<&dyn Array>> = arrays
+                .into_iter()
+                .map(|array| Some(array?.as_ref()))
+                .collect();
+            concat(&arrays.ok_or_else(other)?).map_err(of)
+        };
+        let first = parts.first().ok_or_else(other)?;
+        let keys = (0..first.keys.len())
+            .map(|key| all(parts.iter().map(|part| part.keys.get(key)).collect()));
+        let totals = first.totals.iter().enumerate().map(|(number, like)| {
+            let totals = parts.iter().map(|part| part.totals.get(number));
+            let totals: Vec<&GroupTotals> = totals.collect::<Option<_>>().ok_or_else(other)?;
+            let counts = totals.iter().flat_map(|totals| &totals.counts).copied();
+            let values = match &like.values {
+                Numbers::Int(_) => Numbers::Int(
+                    totals
+                        .iter()
+                        .filter_map(|totals| match &totals.values {
+                            Numbers::Int(values) => Some(values),
+                            _ => None,
+                        })
+                        .flatten()
+                        .copied()
+                        .collect(),
+                ),
+                Numbers::Float(_) => Numbers::Float(
+                    totals
+                        .iter()
+                        .filter_map(|totals| match &totals.values {
+                            Numbers::Float(values) => Some(values),
+                            _ => None,
+                        })
+                        .flatten()
+                        .copied()
+                        .collect(),
+                ),
+                Numbers::Text(_) => {
+                    let values = totals.iter().map(|totals| match &totals.values {
+                        Numbers::Text(values) => Some(values),
+                        _ => None,
+                    });
+                    Numbers::Text(all(values.collect())?)
+                }
+            };
+            Ok(GroupTotals {
+                counts: counts.collect(),
+                values,
+            })
+        });
+        Ok(Self {
+            count: parts.iter().map(|part| part.count).sum(),
+            totals: totals.collect::<Result<_>>()?,
+            keys: keys.collect::<Result<_>>()?,
+        })
+    }
+
     /// Keeps the groups for which `mask` is true.
     ///
     /// # Errors

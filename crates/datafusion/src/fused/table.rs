@@ -144,6 +144,25 @@ impl Table {
         are_values.then(|| Arc::clone(&payload.of_codes))
     }
 
+    /// Returns true if the values for several parts of codes take no more than those for all of them. Columns on the device
+    /// are copied back for that. False if rows of files are read, of which parts may have the same ones. Blocks.
+    pub(crate) fn may_be_divided(&self, number: usize) -> Result<bool> {
+        let payload = self.payload.get(number);
+        let payload = payload.ok_or_else(|| internal_datafusion_err!("no payload"))?;
+        if payload.values.is_some() {
+            return Ok(true);
+        }
+        if payload.of_codes.is_taken_by_code() {
+            return Ok(false);
+        }
+        payload.of_codes.values().map_err(error::gpu)?;
+        match &payload.meaning {
+            PayloadMeaning::Values => Ok(true),
+            PayloadMeaning::KeyTable(table, number) => table.may_be_divided(*number),
+            PayloadMeaning::Rows(..) => Ok(false),
+        }
+    }
+
     /// The values of a payload column for `codes`. A null code gets the missing value. Blocks: columns on the device
     /// are copied back, and rows of files are read.
     pub(crate) fn values(&self, number: usize, codes: &ArrayRef) -> Result<ArrayRef> {

@@ -27,9 +27,9 @@ const MOST_PARTITIONS: usize = 1 << 16;
 /// Most order keys in all heaps.
 const MOST_KEYS: usize = 1 << 22;
 
-/// With more order keys than this, as many rows have to have been dropped: otherwise most partitions have no more rows
-/// than are needed of them, and keeping their keys takes time for nothing.
-const MOST_IDLE_KEYS: usize = 1 << 17;
+/// If, after so many rows, less than one in so many was dropped, the others pass as they are.
+const FEW_ROWS: usize = 1 << 17;
+const LEAST_SHARE: usize = 4;
 
 /// Bytes of an order key beside the key: its place in a heap that has as many free ones, and the allocator's share.
 const KEY_BYTES: usize = 2 * size_of::<Box<[u8]>>() + 16;
@@ -64,6 +64,7 @@ pub(super) struct FirstRows {
 struct Heaps {
     by_partition: HashMap<Vec<u8>, Heap>,
     num_keys: usize,
+    num_rows: usize,
     num_dropped: usize,
     num_bytes: usize,
 }
@@ -108,6 +109,7 @@ impl FirstRows {
         });
         let is_kept: BooleanArray = is_kept.collect();
         let num_kept = is_kept.true_count();
+        heaps.num_rows += rows;
         heaps.num_dropped += rows - num_kept;
         if heaps.are_too_many() || self.memory.try_resize(heaps.num_bytes).is_err() {
             self.heaps = None;
@@ -151,7 +153,8 @@ impl Heaps {
 
     /// True if so many keys are kept that it takes too much memory, or more time than dropping rows saves.
     fn are_too_many(&self) -> bool {
-        let is_idle = self.num_keys > MOST_IDLE_KEYS && self.num_dropped < self.num_keys;
+        // rows that come in the order of the keys, or are equal, are kept one after the other
+        let is_idle = self.num_rows > FEW_ROWS && self.num_dropped < self.num_rows / LEAST_SHARE;
         is_idle || self.num_keys > MOST_KEYS || self.by_partition.len() > MOST_PARTITIONS
     }
 }
@@ -319,7 +322,7 @@ mod tests {
     fn keys_for_nothing_are_given_up() {
         let pool = unbounded();
         let mut rows = first_rows(10_000, ASCENDING, &pool);
-        let end = MOST_IDLE_KEYS as i64;
+        let end = FEW_ROWS as i64;
         let names = [
             "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n",
         ];
@@ -333,7 +336,7 @@ mod tests {
             }
             num_kept += values(rows.add(batch(&next)).unwrap()).len();
         }
-        assert_eq!(num_kept, MOST_IDLE_KEYS + 1);
+        assert_eq!(num_kept, FEW_ROWS + 1);
         assert!(rows.heaps.is_none());
         assert_eq!(pool.reserved(), 0);
     }

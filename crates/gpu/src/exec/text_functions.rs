@@ -285,16 +285,23 @@ fn mapped(
         let starts = (0..of.len()).step_by(VALUES_AT_ONCE);
         starts.map(|start| of.slice(start, VALUES_AT_ONCE.min(of.len() - start)))
     });
-    let bytes = AtomicUsize::new(0);
+    let (bytes, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
     let evaluated = parallel::map(threads, pieces.collect(), |piece: ArrayRef| {
         if cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);
         }
-        let evaluated = evaluated(function, &piece)?;
+        if has_failed.load(Ordering::Relaxed) {
+            return Err(Error::Unsupported("a function of text failed".into()));
+        }
+        let evaluated = evaluated(function, &piece);
+        let evaluated = evaluated.inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
         // most results of a piece are in others, too
         let before = bytes.fetch_add(evaluated.1.get_array_memory_size(), Ordering::Relaxed);
         match before > 4 * MOST_BYTES {
-            true => Err(too_many_bytes()),
+            true => {
+                has_failed.store(true, Ordering::Relaxed);
+                Err(too_many_bytes())
+            }
             false => Ok(evaluated),
         }
     });

@@ -167,7 +167,11 @@ fn numbered(all: &[ArrayRef]) -> Result<(Vec<Vec<Option<u32>>>, Vec<(usize, usiz
     let hashed = parallel::map(threads, all.iter().collect(), |entries: &ArrayRef| {
         let mut hashed = Vec::with_capacity(entries.len());
         for_bytes(entries, |_, bytes| {
-            hashed.push((state.hash_one(bytes) as usize % threads, bytes));
+            let owner = match threads {
+                1 => 0,
+                _ => state.hash_one(bytes) as usize % threads,
+            };
+            hashed.push((owner, bytes));
             Ok(())
         })?;
         Ok(hashed)

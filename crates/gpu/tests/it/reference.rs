@@ -2,6 +2,7 @@
 //! encodings and without regard to speed. It implements the semantics that `vectile_pipeline` documents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Date32Array, Int64Array, TimestampSecondArray};
@@ -220,7 +221,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
             let results = results_of(&**function, &data.columns[*column]);
             match Type::of(results.data_type()) {
                 Some(_) => values_of(&results),
-                None => dense_ids(&texts_of(&results), &results),
+                None => numbers_of(&texts_of(&results), &results),
             }
         }
         Expr::Values(column, test) => {
@@ -244,12 +245,12 @@ fn results_of(function: &dyn TextFunction, column: &ArrayRef) -> ArrayRef {
 }
 
 /// A number for each text that differs where texts do.
-fn dense_ids(texts: &[String], of: &ArrayRef) -> Vec<Value> {
-    let mut known = BTreeMap::new();
+fn numbers_of(texts: &[String], of: &ArrayRef) -> Vec<Value> {
     let ids = texts.iter().enumerate().map(|(row, text)| {
-        let next = known.len() as i128;
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
         match of.is_valid(row) {
-            true => Value::Int(*known.entry(text).or_insert(next)),
+            true => Value::Int(hasher.finish().into()),
             false => Value::Null,
         }
     });

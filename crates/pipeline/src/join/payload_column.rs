@@ -129,6 +129,11 @@ impl PayloadColumn {
         Ok(Arc::clone(self.values.get_or_init(|| values)))
     }
 
+    /// Returns true if the values of some codes take less than those of all.
+    pub fn is_taken_by_code(&self) -> bool {
+        self.values.get().is_none() && matches!(self.source, Some(LazyValues::Each(_)))
+    }
+
     /// The values of `codes`, null for null codes. Does not compute the values of other codes if possible.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{Result, internal_err};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::error::DataFusionError;
@@ -519,6 +520,11 @@ impl GroupCollector {
     /// Adds the batch of each part.
     fn add_groups(&mut self, mut parts: Vec<Groups>) -> Result<()> {
         parts.retain(|groups| groups.count > 0);
+        if parts.len() > 1 && !self.aggregation.keys.may_be_divided(&self.tables)? {
+            parts = vec![Groups::concat(&parts).map_err(error::gpu)?];
+        }
+        let rows = parts.iter().map(|groups| groups.count).sum();
+        let threads = parallel::threads_for(rows, self.threads);
         let (tables, are_results) = (&self.tables, self.are_results);
         let aggregation = &mut self.aggregation;
         let mut functions = aggregation.functions.iter();
@@ -534,16 +540,19 @@ impl GroupCollector {
                 aggregation.functions = functions;
                 batches
             }
-            false => parallel::map(self.threads, parts, |groups| {
+            false => parallel::map(threads, parts, |groups| {
                 let mut functions = aggregation.functions.clone();
                 aggregation.batch(&groups, &mut functions, tables, are_results)
             }),
         };
+        // batches share the text of dictionaries
+        let mut bytes = RecordBatchMemoryCounter::new();
         for batch in batches {
             let batch = batch?;
-            self.memory.try_grow(batch.get_array_memory_size())?;
+            bytes.count_batch(&batch);
             self.batches.push(batch);
         }
+        self.memory.try_grow(bytes.memory_usage())?;
         Ok(())
     }
 }

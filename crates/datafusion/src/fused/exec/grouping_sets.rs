@@ -224,7 +224,12 @@ impl Groups {
         let states = self.states.iter().map(|states| states.project(&columns));
         let states: Vec<RecordBatch> = states.collect::<Result<_, _>>()?;
         // partitions are merged at the same time, each with all rows of its groups
-        let is_divided = self.num_rows() > FEW_GROUPS && states.len() > 1;
+        // sums of floats depend on the order in which they arrive
+        let has_floats = schema
+            .fields()
+            .iter()
+            .any(|field| field.data_type().is_floating());
+        let is_divided = self.num_rows() > FEW_GROUPS && states.len() > 1 && !has_floats;
         let states: Vec<Vec<RecordBatch>> = match is_divided {
             true => {
                 let partitions = context.session_config().target_partitions();

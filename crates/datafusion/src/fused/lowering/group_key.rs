@@ -7,6 +7,7 @@ use arrow::compute::{cast, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_pipeline::{Expr, GroupKey, Groups};
 
@@ -65,7 +66,12 @@ impl Keys {
                 });
                 continue;
             }
-            let column = match ListedValues::of(&expr, &filters, lowering)? {
+            // a function of text is evaluated for all values, a test for few
+            let listed = match expr.is::<Column>() {
+                true => None,
+                false => ListedValues::of(&expr, &filters, lowering)?,
+            };
+            let column = match listed {
                 Some(ListedValues { values, number }) => KeyColumn {
                     key: keys.add(GroupKey::Value(number)),
                     payload: None,
@@ -193,6 +199,20 @@ impl Keys {
     /// Returns true if there are no keys, so that all rows are one group.
     pub(crate) fn is_empty(&self) -> bool {
         self.columns.is_empty()
+    }
+
+    /// Returns true if the columns of several parts of groups take no more than those of all groups. Blocks.
+    pub(crate) fn may_be_divided(&self, tables: &Tables) -> Result<bool> {
+        for column in self.columns.iter().chain(&self.strings) {
+            if let Some((lookup, payload)) = column.payload {
+                let table = tables.get(lookup);
+                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
+                if !table.may_be_divided(payload)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// The GROUP BY columns of `groups`, of the types of the first fields of `schema`.

@@ -6,9 +6,7 @@ use arrow::array::ArrayRef;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{
-    BinaryExpr, Column, InListExpr, Literal as PhysicalLiteral,
-};
+use datafusion::physical_expr::expressions::{BinaryExpr, InListExpr, Literal as PhysicalLiteral};
 use vectile_pipeline::{Expr, Literal, Type};
 
 use super::expression::Lowering;
@@ -34,7 +32,7 @@ impl ListedValues {
         filters: &[Arc<dyn PhysicalExpr>],
         lowering: &mut Lowering<'_>,
     ) -> Result<Option<Self>, FallbackReason> {
-        if !is_text(&lowering.type_of(expr)?) || expr.is::<Column>() {
+        if !is_text(&lowering.type_of(expr)?) {
             return Ok(None);
         }
         let lists = filters.iter().filter_map(|filter| list_of(filter, expr));
