@@ -16,7 +16,7 @@ use vectile_pipeline::parallel;
 /// Results of a code test for the codes of each row group.
 pub(super) struct CodeTestResults {
     /// One for each dictionary.
-    unique: Arc<[DictionaryResult]>,
+    unique: Arc<Vec<DictionaryResult>>,
     /// For each row group, its index in `unique`.
     of_group: Arc<[usize]>,
     /// Tests of strings in splits, for row groups without a dictionary.
@@ -25,7 +25,7 @@ pub(super) struct CodeTestResults {
 
 /// The passing codes of one dictionary.
 #[derive(Clone, Debug)]
-pub(crate) struct DictionaryResult {
+struct DictionaryResult {
     /// Codes are below this bound.
     codes: usize,
     passing: Passing,
@@ -96,8 +96,7 @@ impl CodeTestResults {
 
     /// Turns ranges into bits: a kernel supports one kind.
     pub fn make_bits(&mut self) {
-        let mut unique = self.unique.to_vec();
-        for DictionaryResult { codes, passing } in &mut unique {
+        for DictionaryResult { codes, passing } in Arc::make_mut(&mut self.unique) {
             // kernels read up to 1024 codes beyond the last one; none of these words may be past the end
             let words = codes.div_ceil(32) + 33;
             match passing {
@@ -110,7 +109,6 @@ impl CodeTestResults {
                 Passing::Text => {}
             }
         }
-        self.unique = unique.into();
     }
 
     /// Appends the bits that some groups need, each once. Returns the offset of each result's bits.

@@ -29,9 +29,7 @@ mod text_functions;
 mod tokens;
 mod totals;
 
-pub(crate) use code_tests::DictionaryResult;
 pub use compress::Compressed;
 pub use decode::Assembled;
 pub use execution::{CancelGuard, Execution, Statistics};
 pub use join_build::{Build, BuildBy, Built};
-pub(crate) use text_functions::MappedText;

@@ -31,7 +31,7 @@ const MOST_BYTES: usize = 1 << 28;
 
 /// The results of a function for the values of a column.
 #[derive(Debug)]
-pub(crate) struct MappedText {
+pub(super) struct MappedText {
     /// The code of each dictionary value's result; none for null.
     key_table: Arc<KeyTable>,
     /// The result of each code.

@@ -13,7 +13,6 @@ use super::chunks::{Copies, Group, Resident};
 use super::entries::Entries;
 use super::memory::{DeviceBuffer, Pool, lock};
 use crate::error::{Error, Result};
-use crate::exec::{DictionaryResult, MappedText};
 use crate::kernel::DictionaryTest;
 use vectile_kernels::{ColumnTraits, Symbols, Transform};
 use vectile_pipeline::{Automaton, TextFunction};
@@ -65,7 +64,7 @@ pub(crate) struct ColumnBatch {
     text_tests: Mutex<VecDeque<(Automaton, Arc<TextTests>)>>,
     text_functions: Mutex<VecDeque<TextResults>>,
     /// Results of tests for many dictionary values.
-    code_tests: Mutex<VecDeque<(DictionaryTest, Arc<[DictionaryResult]>)>>,
+    code_tests: Mutex<VecDeque<TestResults>>,
     /// True if all chunks share a dictionary whose entries are distinct.
     is_distinct: bool,
     /// Time of the last use, by the engine's clock.
@@ -95,8 +94,14 @@ pub(crate) struct TextTests {
     pub _memory: DeviceBuffer,
 }
 
+/// What the module that computes it knows the type of.
+type Computed = Arc<dyn Any + Send + Sync>;
+
 /// A function of text, and its results for the dictionaries of a column.
-type TextResults = (Arc<dyn TextFunction>, Arc<MappedText>);
+type TextResults = (Arc<dyn TextFunction>, Computed);
+
+/// A test of dictionary values, and its results for each dictionary.
+type TestResults = (DictionaryTest, Computed);
 
 /// A dictionary shared by chunks.
 #[derive(Debug)]
@@ -210,6 +215,10 @@ fn get_or_make<T>(of: &Mutex<Option<Arc<T>>>, make: impl FnOnce() -> Result<T>) 
 
 fn into_inner<T>(mutex: Mutex<T>) -> T {
     mutex.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn other_results() -> Error {
+    Error::Internal("results of another type".into())
 }
 
 fn mismatch(reason: String) -> Error {
@@ -335,22 +344,22 @@ impl ColumnBatch {
     }
 
     /// The results of a function of its values; `make` computes them unless they are kept.
-    pub fn mapped(
+    pub fn mapped<T: Any + Send + Sync>(
         &self,
         function: &Arc<dyn TextFunction>,
-        make: impl FnOnce() -> Result<MappedText>,
-    ) -> Result<Arc<MappedText>> {
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
         let known = |known: &VecDeque<TextResults>| {
             let known = known.iter().find(|(of, _)| **of == **function);
             known.map(|(_, results)| Arc::clone(results))
         };
         if let Some(known) = known(&lock(&self.text_functions)) {
-            return Ok(known);
+            return known.downcast().map_err(|_| other_results());
         }
         let computed = Arc::new(make()?);
         let mut known = lock(&self.text_functions);
         known.truncate(TEXT_FUNCTIONS - 1);
-        known.push_front((Arc::clone(function), Arc::clone(&computed)));
+        known.push_front((Arc::clone(function), Arc::clone(&computed) as Computed));
         Ok(computed)
     }
 
@@ -408,28 +417,28 @@ impl ColumnBatch {
 
     /// The results of a test for each dictionary; `make` computes them, of so many values, unless they are kept. Those of
     /// few values are not, and those of keys of tables.
-    pub fn tested(
+    pub fn tested<T: Any + Send + Sync>(
         &self,
         test: &DictionaryTest,
-        make: impl FnOnce(&[Option<Dictionary>], usize) -> Result<Arc<[DictionaryResult]>>,
-    ) -> Result<Arc<[DictionaryResult]>> {
+        make: impl FnOnce(&[Option<Dictionary>], usize) -> Result<T>,
+    ) -> Result<Arc<T>> {
         let dictionaries = self.dictionaries.iter().flatten();
         let values = dictionaries.map(|of| of.entries.len()).sum();
         // a key table is kept elsewhere, if at all: the column would keep it alive
         if values < TESTED_VALUES || matches!(test, DictionaryTest::Matched(_)) {
-            return make(&self.dictionaries, values);
+            return Ok(Arc::new(make(&self.dictionaries, values)?));
         }
-        let known = |known: &VecDeque<(DictionaryTest, Arc<[DictionaryResult]>)>| {
+        let known = |known: &VecDeque<TestResults>| {
             let known = known.iter().find(|(of, _)| of == test);
             known.map(|(_, results)| Arc::clone(results))
         };
         if let Some(known) = known(&lock(&self.code_tests)) {
-            return Ok(known);
+            return known.downcast().map_err(|_| other_results());
         }
-        let computed = make(&self.dictionaries, values)?;
+        let computed = Arc::new(make(&self.dictionaries, values)?);
         let mut known = lock(&self.code_tests);
         known.truncate(CODE_TESTS - 1);
-        known.push_front((test.clone(), Arc::clone(&computed)));
+        known.push_front((test.clone(), Arc::clone(&computed) as Computed));
         Ok(computed)
     }
 

@@ -17,8 +17,8 @@ use vectile_pipeline::{KeyTable, parallel};
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
     dictionaries: Vec<ArrayRef>,
-    /// Dictionary and index of each entry; `None` for those of one dictionary, in its order.
-    locations: Option<Vec<(usize, usize)>>,
+    /// Where each entry is; `None` for those of one dictionary, in its order.
+    locations: Option<Locations>,
     count: u32,
     are_codes: bool,
     /// For each dictionary, the number of each entry.
@@ -142,6 +142,9 @@ impl Entries {
     }
 }
 
+/// Dictionary and index of each entry.
+type Locations = Vec<(usize, usize)>;
+
 /// Fewer entries are numbered by one thread.
 const FEW_ENTRIES: usize = 1 << 16;
 
@@ -150,13 +153,13 @@ const FEW_ENTRIES: usize = 1 << 16;
 struct Found {
     /// The number of each of its entries.
     numbers: Vec<u32>,
-    /// Dictionary and index of each number.
-    locations: Vec<(usize, usize)>,
+    /// Where each number is first.
+    locations: Locations,
 }
 
 /// The number of each entry of each dictionary, and where each number is first: a thread numbers the entries whose hash
 /// falls to it. One thread does so in their order.
-fn numbered(all: &[ArrayRef]) -> Result<(Vec<Vec<Option<u32>>>, Vec<(usize, usize)>)> {
+fn numbered(all: &[ArrayRef]) -> Result<(Vec<Vec<Option<u32>>>, Locations)> {
     let count: usize = all.iter().map(|entries| entries.len()).sum();
     let threads = match all.len() < 2 || count < FEW_ENTRIES {
         true => 1,

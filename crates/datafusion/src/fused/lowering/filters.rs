@@ -230,10 +230,10 @@ impl Lowering<'_> {
     /// Lowers a test of one text column to functions of text, if they decide it and no automaton does.
     fn filter_of_text(&mut self, test: &Test) -> Result<Option<Filter>> {
         let expr = expression_of(test)?;
-        if self.text_argument(&expr).is_none() || test.automaton().is_some() {
+        if self.text_argument(expr).is_none() || test.automaton().is_some() {
             return Ok(None);
         }
-        Ok(self.try_lower(|trial| trial.value(&expr)).map(Filter::Expr))
+        Ok(self.try_lower(|trial| trial.value(expr)).map(Filter::Expr))
     }
 
     /// Lowers `test` to one that is evaluated once for each value of a text column.

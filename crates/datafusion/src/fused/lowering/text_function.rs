@@ -154,18 +154,14 @@ impl Lowering<'_> {
     /// Lowers a function of text that results in text, or the column itself, to codes that differ where values do; `None`
     /// if it is none.
     pub(super) fn codes_of_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
-        Ok(match self.function_to_text(expr)? {
-            Some((column, of)) => Some(Expr::Mapped(column, of)),
-            None => None,
-        })
+        let function = self.function_to_text(expr)?;
+        Ok(function.map(|(column, of)| Expr::Mapped(column, of)))
     }
 
     /// Lowers a key that is a function of text and results in text; `None` if it is none.
     pub(super) fn key_of_text(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<GroupKey>> {
-        Ok(match self.function_to_text(expr)? {
-            Some((column, of)) => Some(GroupKey::Mapped(column, of)),
-            None => None,
-        })
+        let function = self.function_to_text(expr)?;
+        Ok(function.map(|(column, of)| GroupKey::Mapped(column, of)))
     }
 
     fn function_to_text(
