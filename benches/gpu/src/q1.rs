@@ -161,7 +161,9 @@ fn run_once(execution: &mut Execution, groups: &[Group]) -> Result<Answer> {
                 values.push(i128::from(total.counts[group]));
                 match &total.values {
                     Numbers::Int(sums) => values.extend(sums.get(group)),
-                    Numbers::Float(_) | Numbers::Text(_) => return Err("a sum of no integers".into()),
+                    Numbers::Float(_) | Numbers::Text(_) => {
+                        return Err("a sum of no integers".into());
+                    }
                 }
             }
             answer.push((keys, values));
