@@ -27,8 +27,8 @@ pub enum Expr {
     /// True if a column's value passes a test; null for null. Restricted like
     /// [`Filter::Values`](crate::Filter::Values).
     Values(usize, ValueTest),
-    /// What a function makes of the values of a text column; null for null. A kernel looks it up by dictionary codes:
-    /// text itself is read only as a group key, and in a test for null or a count. No program is generated.
+    /// The result of a function for the value of a text column; null for null. A kernel looks it up by dictionary codes:
+    /// text is only counted, compared and tested for null. No program is generated.
     Mapped(usize, Arc<dyn TextFunction>),
     /// The value that a payload column has for a code. Null if the row has no code.
     Payload(Code, Arc<PayloadColumn>),

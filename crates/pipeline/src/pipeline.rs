@@ -51,8 +51,8 @@ pub enum GroupKey {
     /// A column that is stored as a dictionary in every row group (else no kernel is generated),
     /// usually text. The result is an array of the column's type.
     DictionaryValue(usize),
-    /// What a function makes of the values of a text column: text as well; see [`Expr::Mapped`]. The result is an array of
-    /// the function's type.
+    /// The text that is the result of a function for the value of a text column; see [`Expr::Mapped`]. The result is an
+    /// array of the function's type.
     Mapped(usize, Arc<dyn TextFunction>),
     /// The row's code in the table of this index in [`Pipeline::lookups`]; null if the key is not in it. The result is
     /// a `UInt32` array.

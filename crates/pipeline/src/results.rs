@@ -44,54 +44,31 @@ impl Groups {
     pub fn concat(parts: &[Self]) -> Result<Self> {
         let other = || Error::Internal("parts with other aggregates".into());
         let of = |error| Error::from(vectile_encodings::Error::from(error));
-        let all = |arrays: Vec<Option<&ArrayRef>>| {
-            let arrays: Option<Vec<&dyn Array>> = arrays
-                .into_iter()
-                .map(|array| Some(array?.as_ref()))
-                .collect();
-            concat(&arrays.ok_or_else(other)?).map_err(of)
-        };
         let first = parts.first().ok_or_else(other)?;
-        let keys = (0..first.keys.len())
-            .map(|key| all(parts.iter().map(|part| part.keys.get(key)).collect()));
-        let totals = first.totals.iter().enumerate().map(|(number, like)| {
+        let keys = (0..first.keys.len()).map(|key| {
+            let keys = parts.iter().map(|part| Some(part.keys.get(key)?.as_ref()));
+            let keys: Vec<&dyn Array> = keys.collect::<Option<_>>().ok_or_else(other)?;
+            concat(&keys).map_err(of)
+        });
+        let totals = (0..first.totals.len()).map(|number| {
             let totals = parts.iter().map(|part| part.totals.get(number));
             let totals: Vec<&GroupTotals> = totals.collect::<Option<_>>().ok_or_else(other)?;
             let counts = totals.iter().flat_map(|totals| &totals.counts).copied();
-            let values = match &like.values {
-                Numbers::Int(_) => Numbers::Int(
-                    totals
-                        .iter()
-                        .filter_map(|totals| match &totals.values {
-                            Numbers::Int(values) => Some(values),
-                            _ => None,
-                        })
-                        .flatten()
-                        .copied()
-                        .collect(),
-                ),
-                Numbers::Float(_) => Numbers::Float(
-                    totals
-                        .iter()
-                        .filter_map(|totals| match &totals.values {
-                            Numbers::Float(values) => Some(values),
-                            _ => None,
-                        })
-                        .flatten()
-                        .copied()
-                        .collect(),
-                ),
-                Numbers::Text(_) => {
-                    let values = totals.iter().map(|totals| match &totals.values {
-                        Numbers::Text(values) => Some(values),
-                        _ => None,
-                    });
-                    Numbers::Text(all(values.collect())?)
+            let mut values = totals.iter().map(|totals| &totals.values);
+            let mut all_values = values.next().cloned().ok_or_else(other)?;
+            for values in values {
+                match (&mut all_values, values) {
+                    (Numbers::Int(all), Numbers::Int(more)) => all.extend(more),
+                    (Numbers::Float(all), Numbers::Float(more)) => all.extend(more),
+                    (Numbers::Text(text), Numbers::Text(more)) => {
+                        *text = concat(&[text.as_ref(), more.as_ref()]).map_err(of)?;
+                    }
+                    _ => return Err(other()),
                 }
-            };
+            }
             Ok(GroupTotals {
                 counts: counts.collect(),
-                values,
+                values: all_values,
             })
         });
         Ok(Self {

@@ -28,6 +28,9 @@ const MOST_KEPT: usize = 1 << 14;
 /// If fewer than one in so many rows are read, their numbers are sorted.
 const FEW_SHARE: usize = 16;
 
+/// The index of a row that is not read.
+const NO_INDEX: u32 = u32::MAX;
+
 /// A row group of a file.
 #[derive(Clone)]
 pub(crate) struct FileRowGroup {
@@ -99,9 +102,10 @@ impl FileRows {
     /// Returns errors of reading files.
     pub(crate) fn values(&self, column: usize, rows: &Int64Array) -> Result<ArrayRef> {
         let all = self.firsts.last().copied().unwrap_or_default();
-        let (row_numbers, indices) = match rows.len() < all / FEW_SHARE {
-            true => sorted(rows),
-            false => marked(rows, all),
+        let are_many = rows.len() >= all / FEW_SHARE && all < NO_INDEX as usize;
+        let (row_numbers, indices) = match are_many {
+            true => marked(rows, all),
+            false => sorted(rows),
         };
         let name = self.names.get(column);
         let name = name.ok_or_else(|| internal_datafusion_err!("no such column"))?;
@@ -168,24 +172,23 @@ fn sorted(rows: &Int64Array) -> (Vec<usize>, UInt64Array) {
     (numbers, indices)
 }
 
-/// As [`sorted`], for numbers of so many rows: without a sort, if most of them occur.
+/// As [`sorted`], for numbers below `all`, fewer than [`NO_INDEX`]: without a sort.
 fn marked(rows: &Int64Array, all: usize) -> (Vec<usize>, UInt64Array) {
-    let mut indices: Vec<Option<u64>> = vec![None; all];
+    let mut indices = vec![NO_INDEX; all];
     for row in rows.iter().flatten() {
         if let Some(index) = indices.get_mut(row as usize) {
-            *index = Some(0);
+            *index = 0;
         }
     }
     let mut numbers = vec![];
     for (number, index) in indices.iter_mut().enumerate() {
-        if let Some(index) = index {
-            *index = numbers.len() as u64;
+        if *index != NO_INDEX {
+            *index = numbers.len() as u32;
             numbers.push(number);
         }
     }
-    let own = rows
-        .iter()
-        .map(|row| indices.get(row? as usize).copied().flatten());
+    let index = |row: i64| indices.get(row as usize).copied();
+    let own = rows.iter().map(|row| index(row?).map(u64::from));
     let own = own.collect();
     (numbers, own)
 }

@@ -8,10 +8,11 @@
 //!
 //! ```text
 //!  rule ──┬──▶ exec ────▶ rows ──▶ function
-//!         └──▶ ranked ──▶ top_k ──▶ first_rows
+//!         └──▶ ranked ──▶ first_ranks ──▶ first_rows
 //! ```
 
 mod exec;
+mod first_ranks;
 mod first_rows;
 mod function;
 mod ranked;
@@ -19,7 +20,6 @@ mod rows;
 mod rule;
 #[cfg(test)]
 mod tests;
-mod top_k;
 
+pub(crate) use first_ranks::FirstRanksExec;
 pub(crate) use rule::insert_rule;
-pub(crate) use top_k::FirstRanksExec;

@@ -31,9 +31,9 @@ use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use super::exec::PositionWindowExec;
+use super::first_ranks::FirstRanksExec;
 use super::first_rows::Need;
 use super::function::Function;
-use super::top_k::FirstRanksExec;
 
 type Plan = Arc<dyn ExecutionPlan>;
 

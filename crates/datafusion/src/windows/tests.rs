@@ -122,7 +122,7 @@ async fn ranks_of_groups_are_those_of_all_groups() -> Result<()> {
     Ok(())
 }
 
-/// What counts rows, or keeps others than the first ones, gets all of them.
+/// Queries that count rows, or keep others than the first ones, get all of them.
 #[tokio::test]
 async fn other_queries_get_all_rows() -> Result<()> {
     let ctx = session().await?;

@@ -94,7 +94,7 @@ pub(crate) struct TextTests {
     pub _memory: DeviceBuffer,
 }
 
-/// What the module that computes it knows the type of.
+/// Results whose type is known to the module that computes them.
 type Computed = Arc<dyn Any + Send + Sync>;
 
 /// A function of text, and its results for the dictionaries of a column.

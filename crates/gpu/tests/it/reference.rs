@@ -237,7 +237,7 @@ pub fn evaluate(expr: &Expr, data: &Data) -> Vec<Value> {
     }
 }
 
-/// What a function makes of text, and null of null.
+/// The results of a function of text; null for null.
 fn results_of(function: &dyn TextFunction, column: &ArrayRef) -> ArrayRef {
     let results = function.evaluate(column).unwrap();
     let nulls = arrow::compute::is_null(column).unwrap();

@@ -172,7 +172,8 @@ impl BatchStream {
         loop {
             if let Some(loading) = &mut self.loading {
                 if let Some(batch) = loading.loads.next().await? {
-                    self.keep(&batch);
+                    // codes and results that are computed for all row groups are there for the next query
+                    keep(&self.engine, &self.row_groups, &batch);
                     return Ok(Some(batch));
                 }
                 self.record_loaded();
@@ -205,11 +206,6 @@ impl BatchStream {
                 return Ok(Some(lookup.batch));
             }
         }
-    }
-
-    /// Keeps a batch with all row groups: what is computed for it need not be computed again for the next query.
-    fn keep(&self, batch: &Batch) {
-        keep(&self.engine, &self.row_groups, batch);
     }
 
     fn look_up(&self, window: Vec<TableRowGroup>) -> SpawnedTask<Result<WindowLookup>> {

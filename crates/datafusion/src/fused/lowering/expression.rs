@@ -50,7 +50,7 @@ pub(crate) struct Lowering<'a> {
     /// Constants that are known when the query runs.
     parameters: Vec<Arc<dyn PhysicalExpr>>,
     /// True if expressions may test text.
-    pub(super) tests_text: bool,
+    tests_text: bool,
     /// True if functions of text may be looked up: the columns that they read are kept together between queries.
     pub(super) maps_text: bool,
     /// The tests of text so far, which equal expressions share.
@@ -277,6 +277,17 @@ impl<'a> Lowering<'a> {
         is_text(field.data_type()).then_some(field)
     }
 
+    /// The text column of the table that is the only column of `expr`; `None` for other expressions, and over groups.
+    pub(super) fn only_text(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
+        let columns = collect_columns(expr);
+        let mut columns = columns.iter().map(Column::index);
+        let (Some(column), None) = (columns.next(), columns.next()) else {
+            return None;
+        };
+        let is_of_table = self.tests_text && column < self.table.file_schema().fields().len();
+        (is_of_table && is_text(self.data_type(column).ok()?)).then_some(column)
+    }
+
     /// The pipeline column of a join key.
     pub(crate) fn key_column(&mut self, index: usize) -> Result<usize> {
         self.number(index)
@@ -341,7 +352,7 @@ impl<'a> Lowering<'a> {
                     expr.is::<CaseExpr>() && lowered.as_ref().is_ok_and(|of| of.any(&is_mapped));
                 let whole = match &lowered {
                     Ok(_) if !is_lazy => None,
-                    _ => self.value_of_text(expr)?,
+                    _ => self.try_lower(|trial| trial.value_of_text(expr)).flatten(),
                 };
                 match (whole, lowered) {
                     (Some(whole), _) => whole,
@@ -426,15 +437,10 @@ impl<'a> Lowering<'a> {
     /// Lowers a predicate over one text column to an automaton; `None` if it has none. Automata test strings that are
     /// not null, so a `CASE` adds the result for null unless that is null.
     fn text_test(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Option<Expr>> {
-        let columns = collect_columns(expr);
-        let mut columns = columns.iter().map(Column::index);
-        let (Some(column), None) = (columns.next(), columns.next()) else {
+        let Some(column) = self.only_text(expr) else {
             return Ok(None);
         };
-        let is_of_text = column < self.table.table_schema().fields().len()
-            && is_text(self.data_type(column)?)
-            && self.type_of(expr)? == DataType::Boolean;
-        if !self.tests_text || !is_of_text || is_volatile(expr) {
+        if self.type_of(expr)? != DataType::Boolean || is_volatile(expr) {
             return Ok(None);
         }
         let known = self.tests.iter().find(|(known, _)| known == expr);

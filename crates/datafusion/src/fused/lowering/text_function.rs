@@ -12,7 +12,6 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::Volatility;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
-use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use vectile_pipeline::{Expr, GroupKey, TextFunction, Type};
@@ -84,23 +83,17 @@ impl Lowering<'_> {
     /// The text column of the table that is the only one in `expr`, if a device can look up the results: each depends on
     /// the value alone.
     pub(super) fn text_argument(&self, expr: &Arc<dyn PhysicalExpr>) -> Option<usize> {
-        if self.is_for_program() || !self.tests_text || !self.maps_text {
+        if self.is_for_program() || !self.maps_text {
             return None;
         }
-        let columns = collect_columns(expr);
-        let mut columns = columns.iter().map(Column::index);
-        let (Some(column), None) = (columns.next(), columns.next()) else {
-            return None;
-        };
-        let is_of_table = column < self.table.file_schema().fields().len();
-        let is_of_text = is_of_table && is_text(self.data_type(column).ok()?);
+        let column = self.only_text(expr)?;
         let is_other = |part: &Arc<dyn PhysicalExpr>| {
             let function = part.downcast_ref::<ScalarFunctionExpr>();
             let volatility = function.map(|of| of.fun().signature().volatility);
             Ok(volatility.is_some_and(|of| of != Volatility::Immutable)
                 || part.is::<ScalarSubqueryExpr>())
         };
-        let is_pure = is_of_text && !is_volatile(expr) && !expr.exists(is_other).ok()?;
+        let is_pure = !is_volatile(expr) && !expr.exists(is_other).ok()?;
         is_pure.then_some(column)
     }
 

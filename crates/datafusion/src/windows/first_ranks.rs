@@ -28,7 +28,7 @@ type Plan = Arc<dyn ExecutionPlan>;
 /// Drops rows of each partition of its input that have enough rows of their window partition before them.
 ///
 /// It may keep more rows than the first ones: it puts out a row before it has seen all, and what it keeps track of is
-/// limited. DataFusion's operator of this name takes the place of a sort, and this one shortens its input.
+/// limited. DataFusion's `PartitionedTopKExec` takes the place of a sort, and this one shortens its input.
 #[derive(Debug)]
 pub(crate) struct FirstRanksExec {
     input: Plan,
