@@ -55,6 +55,7 @@ mod selector;
 #[cfg(feature = "gpu")]
 mod shared;
 mod sink;
+mod sort;
 mod source;
 mod stack;
 mod statistics;

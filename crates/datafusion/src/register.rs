@@ -29,7 +29,7 @@ use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
-use crate::{limits, nullable, plan_cache, pushdown, sanity, windows};
+use crate::{limits, nullable, plan_cache, pushdown, sanity, sort, windows};
 
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
@@ -104,6 +104,7 @@ fn change_rules(
     sanity::replace_rules(rules);
     plan_cache::insert_rule(rules);
     windows::insert_rule(rules);
+    sort::insert_rule(rules);
     PlanCache::new(insert(rules))
 }
 

@@ -31,8 +31,9 @@ use crate::fused;
 use crate::nullable::NullableSideExec;
 #[cfg(feature = "gpu")]
 use crate::shared::SharedExec;
+use crate::sort::PackedSortExec;
 use crate::source::VectileSource;
-use crate::windows::FirstRanksExec;
+use crate::windows::{FirstRanksExec, PositionWindowExec};
 
 /// True if [`fresh`](crate::fresh::fresh) copies of `plan` share no state that changes when one of them runs.
 ///
@@ -65,6 +66,8 @@ pub(crate) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<UnionExec>()
         || plan.is::<WindowAggExec>()
         || plan.is::<FirstRanksExec>()
+        || plan.is::<PackedSortExec>()
+        || plan.is::<PositionWindowExec>()
         || is_scan(plan)
         || is_on_gpu(plan);
     is_known && plan.children().into_iter().all(can_be_copied)

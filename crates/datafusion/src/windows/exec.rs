@@ -28,7 +28,7 @@ type Plan = Arc<dyn ExecutionPlan>;
 
 /// Evaluates window functions that depend on the position of a row alone, over sorted rows.
 #[derive(Debug)]
-pub(super) struct PositionWindowExec {
+pub(crate) struct PositionWindowExec {
     /// The operator that would do the same.
     window: Arc<BoundedWindowAggExec>,
     functions: Functions,

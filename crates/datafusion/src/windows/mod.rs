@@ -21,5 +21,6 @@ mod rule;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use exec::PositionWindowExec;
 pub(crate) use first_ranks::FirstRanksExec;
 pub(crate) use rule::insert_rule;
