@@ -33,7 +33,7 @@ use crate::nullable::NullableSideExec;
 use crate::shared::SharedExec;
 use crate::sort::PackedSortExec;
 use crate::source::VectileSource;
-use crate::windows::{FirstRanksExec, PositionWindowExec};
+use crate::windows::{FirstRanksExec, SortedWindowExec};
 
 /// True if [`fresh`](crate::fresh::fresh) copies of `plan` share no state that changes when one of them runs.
 ///
@@ -67,7 +67,7 @@ pub(crate) fn can_be_copied(plan: &Arc<dyn ExecutionPlan>) -> bool {
         || plan.is::<WindowAggExec>()
         || plan.is::<FirstRanksExec>()
         || plan.is::<PackedSortExec>()
-        || plan.is::<PositionWindowExec>()
+        || plan.is::<SortedWindowExec>()
         || is_scan(plan)
         || is_on_gpu(plan);
     is_known && plan.children().into_iter().all(can_be_copied)

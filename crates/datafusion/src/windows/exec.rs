@@ -28,14 +28,14 @@ type Plan = Arc<dyn ExecutionPlan>;
 
 /// Evaluates window functions that depend on the position of a row alone, over sorted rows.
 #[derive(Debug)]
-pub(crate) struct PositionWindowExec {
+pub(crate) struct SortedWindowExec {
     /// The operator that would do the same.
     window: Arc<BoundedWindowAggExec>,
     functions: Functions,
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl PositionWindowExec {
+impl SortedWindowExec {
     /// The node that does what `plan` does; `None` if it is another operator, or has other functions.
     pub(super) fn instead_of(plan: &Plan) -> Result<Option<Self>> {
         let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() else {
@@ -59,22 +59,22 @@ impl PositionWindowExec {
     }
 }
 
-impl DisplayAs for PositionWindowExec {
+impl DisplayAs for SortedWindowExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.window.window_expr().iter().map(|window| window.name());
         let names = names.collect::<Vec<_>>().join(", ");
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "PositionWindowExec: wdw=[{names}]")
+                write!(f, "SortedWindowExec: wdw=[{names}]")
             }
             DisplayFormatType::TreeRender => writeln!(f, "select_list={names}"),
         }
     }
 }
 
-impl ExecutionPlan for PositionWindowExec {
+impl ExecutionPlan for SortedWindowExec {
     fn name(&self) -> &str {
-        "PositionWindowExec"
+        "SortedWindowExec"
     }
 
     fn properties(&self) -> &Arc<PlanProperties> {

@@ -1,4 +1,4 @@
-//! Functions of a row's position in its partition.
+//! Functions of a row's position in its partition, and of the rows up to it.
 
 use std::sync::Arc;
 
@@ -14,10 +14,12 @@ use datafusion::physical_expr::window::{
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
+use super::running::Running;
+
 /// Most rows between a row and the one whose value it gets: so many are kept in memory.
 const MOST_ROWS: usize = 1024;
 
-/// A function of a row's position in its partition.
+/// A function of a row's position in its partition, or of the rows up to it.
 #[derive(Clone, Debug)]
 pub(super) enum Function {
     /// The number of the row, from 1.
@@ -28,6 +30,8 @@ pub(super) enum Function {
     DenseRank,
     /// The value of the row so many rows before (`lag`) or after (`lead`), or null.
     Shift(Shift),
+    /// An aggregate of the rows up to this one.
+    Running(Running),
 }
 
 /// A row's distance to the row whose value it gets.
@@ -44,6 +48,9 @@ pub(super) struct Shift {
 impl Function {
     /// `None` if `window` is another function, or one with another value than null where there is no row.
     pub(super) fn of(window: &dyn WindowExpr) -> Option<Self> {
+        if let Some(running) = Running::of(window) {
+            return Some(Self::Running(running));
+        }
         let window: &StandardWindowExpr = window.as_any().downcast_ref()?;
         let function = window.get_standard_func_expr();
         let function: &WindowUDFExpr = function.as_any().downcast_ref()?;
@@ -61,6 +68,24 @@ impl Function {
         match of.is::<WindowShift>() {
             true => Shift::of(function).map(Self::Shift),
             false => None,
+        }
+    }
+
+    /// The column that it reads of each row, if any.
+    pub(super) fn value(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        match self {
+            Self::RowNumber | Self::Rank | Self::DenseRank => None,
+            Self::Shift(shift) => Some(&shift.value),
+            Self::Running(running) => Some(&running.value),
+        }
+    }
+
+    /// True if it needs to know which rows are equal in order.
+    pub(super) fn has_peers(&self) -> bool {
+        match self {
+            Self::Rank | Self::DenseRank => true,
+            Self::Running(running) => running.has_peers,
+            Self::RowNumber | Self::Shift(_) => false,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Window functions that depend on the position of a row alone: `row_number`, `rank`, `dense_rank`, `lag` and `lead`.
 //!
 //! DataFusion's `BoundedWindowAggExec` evaluates them one partition and one row after the other, which takes most of a
-//! query's time if partitions have few rows. Its input is sorted, so a [`PositionWindowExec`] finds the ends of all
+//! query's time if partitions have few rows. Its input is sorted, so a [`SortedWindowExec`] finds the ends of all
 //! partitions of a batch at once, and takes whole columns from there.
 //!
 //! If a filter keeps the first ranks, a [`FirstRanksExec`] drops other rows before they are sorted.
@@ -18,9 +18,10 @@ mod function;
 mod ranked;
 mod rows;
 mod rule;
+mod running;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use exec::PositionWindowExec;
+pub(crate) use exec::SortedWindowExec;
 pub(crate) use first_ranks::FirstRanksExec;
 pub(crate) use rule::insert_rule;

@@ -30,7 +30,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-use super::exec::PositionWindowExec;
+use super::exec::SortedWindowExec;
 use super::first_ranks::FirstRanksExec;
 use super::first_rows::Need;
 use super::function::Function;
@@ -113,7 +113,7 @@ fn below_filter(plan: &Plan, bound: Bound) -> Result<Option<Plan>> {
 
 /// The functions of a window operator, and its input.
 fn window(plan: &Plan) -> Option<(&[Arc<dyn WindowExpr>], &Plan)> {
-    if let Some(window) = plan.downcast_ref::<PositionWindowExec>() {
+    if let Some(window) = plan.downcast_ref::<SortedWindowExec>() {
         let window = window.window();
         return Some((window.window_expr(), window.input()));
     }

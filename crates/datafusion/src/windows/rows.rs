@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Rows *before* were put out, and are kept for `lag` and to see where partitions begin. *Pending* rows wait for later
-//! ones, which `lead` needs. Only the columns that functions read are kept of rows before; other columns of pending rows
+//! ones, which `lead` needs, and aggregates over all rows that are equal in order. Only the columns that functions read are kept of rows before; other columns of pending rows
 //! are slices of their batches.
 
 use std::ops::Range;
@@ -20,12 +20,13 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
 use super::function::{Function, Shift};
+use super::running::of_last_peers;
 
 /// What is evaluated over rows.
 #[derive(Clone, Debug)]
 pub(super) struct Functions {
     functions: Vec<Function>,
-    /// Keys of partitions, keys of the order, values of shifts.
+    /// Keys of partitions, keys of the order, values that functions read.
     columns: Vec<Arc<dyn PhysicalExpr>>,
     num_partition_keys: usize,
     num_order_keys: usize,
@@ -39,6 +40,13 @@ struct Position {
     dense_rank: u64,
 }
 
+/// What is known of the first row that is kept.
+struct First {
+    position: Position,
+    /// Results of each running aggregate.
+    running: Vec<ArrayRef>,
+}
+
 /// Rows that are kept between batches.
 pub(super) struct Rows {
     functions: Functions,
@@ -50,6 +58,8 @@ pub(super) struct Rows {
     pending: Vec<RecordBatch>,
     /// Position of the first row of `columns`.
     first: Position,
+    /// Results of the first row of `columns`, of each running aggregate; empty before the first batch.
+    running: Vec<ArrayRef>,
 }
 
 impl Functions {
@@ -67,16 +77,19 @@ impl Functions {
             return Ok(None);
         };
         let order = first.order_by().iter().map(|key| &key.expr);
-        let values = functions.iter().filter_map(|function| match function {
-            Function::Shift(shift) => Some(&shift.value),
-            _ => None,
-        });
+        let values = functions.iter().filter_map(Function::value);
         let columns = first.partition_by().iter().chain(order).chain(values);
         let columns: Vec<_> = columns.cloned().collect();
         let mut can_keep = windows.iter().all(is_alike);
         for column in &columns {
             let data_type = column.data_type(input)?;
             can_keep &= !data_type.is_nested() && !matches!(data_type, DataType::Dictionary(..));
+        }
+        if functions.iter().any(needs_all_peers) {
+            // DataFusion does not compare floats of a frame as it compares those of ranks
+            for key in first.order_by() {
+                can_keep &= !key.expr.data_type(input)?.is_floating();
+            }
         }
         Ok(can_keep.then_some(Self {
             functions,
@@ -104,10 +117,25 @@ impl Functions {
     }
 
     /// True if a function needs to know which rows are equal in order.
-    fn have_ranks(&self) -> bool {
-        let is_rank = |of: &Function| matches!(of, Function::Rank | Function::DenseRank);
-        self.functions.iter().any(is_rank)
+    fn have_peers(&self) -> bool {
+        self.functions.iter().any(Function::has_peers)
     }
+
+    /// True if a function needs all rows that are equal in order.
+    fn need_all_peers(&self) -> bool {
+        self.functions.iter().any(needs_all_peers)
+    }
+
+    /// Ranges of rows that are equal in order.
+    fn peers(&self, columns: &[ArrayRef], rows: usize) -> Result<Ranges> {
+        let keys = self.num_partition_keys + self.num_order_keys;
+        self.equal_rows(columns, keys, rows)
+    }
+}
+
+/// True if `function` needs all rows that are equal in order.
+fn needs_all_peers(function: &Function) -> bool {
+    matches!(function, Function::Running(running) if running.has_peers)
 }
 
 /// Ranges of rows that follow each other.
@@ -126,6 +154,7 @@ impl Rows {
                 rank: 1,
                 dense_rank: 1,
             },
+            running: Vec::new(),
         }
     }
 
@@ -139,24 +168,36 @@ impl Rows {
             self.pending.push(batch);
         }
         let num_pending: usize = self.pending.iter().map(RecordBatch::num_rows).sum();
+        let all = self.num_before + num_pending;
         let kept = match is_last {
             true => 0,
-            false => self.functions.most_rows(false),
+            false => self.num_waiting(all)?,
         };
         let num_known = num_pending.saturating_sub(kept);
         if num_known == 0 {
             return Ok(Vec::new());
         }
-        let all = self.num_before + num_pending;
         let known = self.num_before..self.num_before + num_known;
         let before = known.end.min(self.functions.most_rows(true).max(1));
         let (results, first) = self.evaluate(all, known.clone(), known.end - before)?;
-        self.first = first;
+        self.first = first.position;
+        self.running = first.running;
         self.num_before = before;
         let columns = self.columns.take().unwrap_or_default();
         let rest = |column: ArrayRef| column.slice(known.end - before, all - known.end + before);
         self.columns = Some(columns.into_iter().map(rest).map(without_others).collect());
         self.put_out(num_known, &results)
+    }
+
+    /// Number of rows, of `rows` that are kept, that wait for later ones.
+    fn num_waiting(&self, rows: usize) -> Result<usize> {
+        let shifted = self.functions.most_rows(false);
+        if !self.functions.need_all_peers() {
+            return Ok(shifted);
+        }
+        let columns = self.columns.as_deref().unwrap_or_default();
+        let peers = self.functions.peers(columns, rows)?;
+        Ok(peers.last().map_or(0, Range::len).max(shifted))
     }
 
     /// Appends columns of further rows to those that are kept.
@@ -178,22 +219,20 @@ impl Rows {
         rows: usize,
         known: Range<usize>,
         next: usize,
-    ) -> Result<(Vec<ArrayRef>, Position)> {
+    ) -> Result<(Vec<ArrayRef>, First)> {
         let functions = &self.functions;
         let columns = self.columns.as_deref().unwrap_or_default();
         let partition_keys = functions.num_partition_keys;
         let partitions = functions.equal_rows(columns, partition_keys, rows)?;
         let numbers = numbers(&partitions, self.first.number, rows);
         let keys = partition_keys + functions.num_order_keys;
-        let (ranks, dense_ranks) = match functions.have_ranks() {
-            true => {
-                let peers = functions.equal_rows(columns, keys, rows)?;
-                ranks(&peers, &numbers, self.first)
-            }
-            false => (vec![], vec![]),
+        let peers = match functions.have_peers() {
+            true => functions.peers(columns, rows)?,
+            false => vec![],
         };
+        let (ranks, dense_ranks) = ranks(&peers, &numbers, self.first);
         let number_at = |numbers: &[u64]| numbers.get(next).copied().unwrap_or(1);
-        let first = Position {
+        let position = Position {
             number: number_at(&numbers),
             rank: number_at(&ranks),
             dense_rank: number_at(&dense_ranks),
@@ -203,18 +242,32 @@ impl Rows {
             Arc::new(UInt64Array::from_iter_values(known.iter().copied()))
         };
         let mut values = columns.get(keys..).unwrap_or_default().iter();
+        let mut values = || {
+            let values = values.next();
+            values.ok_or_else(|| internal_datafusion_err!("too few columns"))
+        };
+        let mut before = self.running.iter();
+        let mut running = Vec::new();
         let results = functions.functions.iter().map(|function| match function {
             Function::RowNumber => Ok(of_known(&numbers)),
             Function::Rank => Ok(of_known(&ranks)),
             Function::DenseRank => Ok(of_known(&dense_ranks)),
             Function::Shift(shift) => {
-                let values = values.next();
-                let values = values.ok_or_else(|| internal_datafusion_err!("too few columns"))?;
                 let sources = shift.sources(&partitions, known.clone());
-                Ok(take(values, &sources, None)?)
+                Ok(take(values()?, &sources, None)?)
+            }
+            Function::Running(aggregate) => {
+                let results = aggregate.results(values()?, &partitions, before.next())?;
+                running.push(take(&results, &UInt64Array::from(vec![next as u64]), None)?);
+                let results = match aggregate.has_peers {
+                    true => of_last_peers(&results, &peers)?,
+                    false => results,
+                };
+                Ok(results.slice(known.start, known.len()))
             }
         });
-        Ok((results.collect::<Result<_>>()?, first))
+        let results = results.collect::<Result<_>>()?;
+        Ok((results, First { position, running }))
     }
 
     /// The first `num_known` pending rows, with their results.

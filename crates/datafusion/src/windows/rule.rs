@@ -8,13 +8,13 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
-use super::exec::PositionWindowExec;
+use super::exec::SortedWindowExec;
 use super::ranked::with_fewer_rows;
 use crate::options::{FuseMode, VectileOptions};
 use crate::pushdown::Rule;
 
 /// The name of the rule.
-const RULE: &str = "position_windows";
+const RULE: &str = "sorted_windows";
 
 /// The name of DataFusion's last rule.
 const CHECK: &str = "SanityCheckPlan";
@@ -24,15 +24,15 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     let index_of = |name| rules.iter().position(|rule| rule.name() == name);
     if index_of(RULE).is_none() {
         let end = index_of(CHECK).unwrap_or(rules.len());
-        rules.insert(end, Arc::new(PositionWindows));
+        rules.insert(end, Arc::new(SortedWindows));
     }
 }
 
 /// Replaces windows of functions that depend on positions, and drops rows below those whose first ranks are kept.
 #[derive(Debug)]
-struct PositionWindows;
+struct SortedWindows;
 
-impl PhysicalOptimizerRule for PositionWindows {
+impl PhysicalOptimizerRule for SortedWindows {
     fn optimize(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for PositionWindows {
             return Ok(plan);
         }
         plan.transform_up(|node| {
-            if let Some(window) = PositionWindowExec::instead_of(&node)? {
+            if let Some(window) = SortedWindowExec::instead_of(&node)? {
                 return Ok(Transformed::yes(Arc::new(window) as _));
             }
             Ok(match with_fewer_rows(&node)? {

@@ -1,4 +1,4 @@
-//! Window functions of positions, beside DataFusion's operator over the same rows in small batches.
+//! Window functions over sorted rows, beside DataFusion's operator over the same rows in small batches.
 
 use crate::support::Fixture;
 
@@ -9,6 +9,28 @@ const FUNCTIONS: &[&str] = &[
     "lead(name, 3) OVER w, lag(name, 2) OVER w, rank() OVER w",
     "lag(float, 5) OVER w, row_number() OVER w",
     "lead(int, -2) OVER w, lag(text, -4) OVER w",
+];
+
+/// Aggregates of the rows up to each.
+const RUNNING: &[&str] = &[
+    "sum(id) OVER w, count(*) OVER w",
+    "sum(int) OVER w, count(int) OVER w, min(int) OVER w, max(int) OVER w",
+    "sum(decimal) OVER w, dense_rank() OVER w, rank() OVER w",
+    "min(byte) OVER w, max(at) OVER w",
+    "sum(u64) OVER w",
+    "max(few) OVER w, min(decimal) OVER w, count(NULL) OVER w",
+];
+
+/// Orders and frames up to the current row, with and without rows that are equal in order.
+const RUNNING_WINDOWS: &[&str] = &[
+    "PARTITION BY id / 3 ORDER BY id",
+    "PARTITION BY name ORDER BY int / 50, flag",
+    "PARTITION BY flag ORDER BY name DESC NULLS LAST RANGE UNBOUNDED PRECEDING",
+    "ORDER BY int / 100 GROUPS UNBOUNDED PRECEDING",
+    "ORDER BY flag",
+    "PARTITION BY name, flag ORDER BY float, id ROWS UNBOUNDED PRECEDING",
+    "PARTITION BY flag ORDER BY int / 50, id ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+    "ORDER BY id ROWS UNBOUNDED PRECEDING",
 ];
 
 /// Windows of many, few and one partition, and with rows that are equal in order.
@@ -23,18 +45,25 @@ const WINDOWS: &[&str] = &[
 #[tokio::test]
 async fn batches_of_any_size_have_the_same_answers() {
     let fixture = Fixture::new().await;
-    let rows = "SELECT id, int, name, flag, float, text FROM packed WHERE id < 700";
+    let rows = "SELECT id, int, name, flag, float, text, \
+        CAST(int AS DECIMAL(12, 3)) AS decimal, arrow_cast(id % 256, 'UInt8') AS byte, \
+        arrow_cast(id, 'Timestamp(Millisecond, None)') AS at, arrow_cast(id, 'UInt64') AS u64, \
+        CASE WHEN int % 3 = 0 THEN CAST(id AS INT) END AS few FROM packed WHERE id < 400";
     for size in [1, 7, 64, 8192] {
         let set = format!("SET datafusion.execution.batch_size = {size}");
         fixture.run(&set).await.unwrap();
-        for window in WINDOWS {
-            for functions in FUNCTIONS {
+        let all = [(WINDOWS, FUNCTIONS), (RUNNING_WINDOWS, RUNNING)];
+        for (windows, functions) in all {
+            for (window, functions) in windows
+                .iter()
+                .flat_map(|of| functions.iter().map(move |f| (of, f)))
+            {
                 let sql = format!(
                     "SELECT id, {functions} FROM ({rows}) t WINDOW w AS ({window}) ORDER BY id"
                 );
                 fixture.run("SET vectile.fuse = auto").await.unwrap();
                 let plan = fixture.plan(&sql).await;
-                assert!(plan.contains("PositionWindowExec"), "{sql}: {plan}");
+                assert!(plan.contains("SortedWindowExec"), "{sql}: {plan}");
                 let ours = fixture.answer(&sql).await;
                 fixture.run("SET vectile.fuse = off").await.unwrap();
                 let plan = fixture.plan(&sql).await;
@@ -55,11 +84,28 @@ async fn other_functions_are_left_alone() {
         "lead(int) IGNORE NULLS",
         "lag(list)",
         "percent_rank()",
-        "sum(id)",
+        "sum(float)",
+        "min(float)",
+        "max(name)",
+        "avg(id)",
         "first_value(id)",
+        "sum(id) FILTER (WHERE id > 3)",
+        "count(*) FILTER (WHERE int % 2 = 0)",
+        "count(DISTINCT int)",
     ] {
         let sql = format!("SELECT {function} OVER (PARTITION BY name ORDER BY id) FROM packed");
         let plan = fixture.plan(&sql).await;
-        assert!(!plan.contains("PositionWindowExec"), "{sql}: {plan}");
+        assert!(!plan.contains("SortedWindowExec"), "{sql}: {plan}");
+    }
+    for window in [
+        "ORDER BY id ROWS 3 PRECEDING",
+        "ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+        "ORDER BY id ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+        "ORDER BY float",
+        "PARTITION BY name",
+    ] {
+        let sql = format!("SELECT sum(id) OVER ({window}) FROM packed");
+        let plan = fixture.plan(&sql).await;
+        assert!(!plan.contains("SortedWindowExec"), "{sql}: {plan}");
     }
 }
