@@ -5,7 +5,7 @@ use std::sync::Arc;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::{ExecutionPlan, StatisticsArgs, StatisticsContext};
 use vectile_pipeline::Output;
@@ -97,7 +97,11 @@ impl Fusing<'_> {
 
 /// Returns true for joins, and for filters and projections, which may be over joins.
 fn may_contain_join(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<HashJoinExec>() || plan.is::<FilterExec>() || plan.is::<ProjectionExec>()
+    plan.is::<HashJoinExec>()
+        || plan.is::<CrossJoinExec>()
+        || plan.is::<NestedLoopJoinExec>()
+        || plan.is::<FilterExec>()
+        || plan.is::<ProjectionExec>()
 }
 
 /// Estimated bytes of a join's rows.

@@ -8,7 +8,6 @@ use datafusion::common::{JoinType, NullEquality, Result, ScalarValue};
 use datafusion::datasource::listing::{FileRange, PartitionedFile};
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{AggregateUDF, Volatility};
 use datafusion::physical_expr::expressions::{
@@ -21,8 +20,8 @@ use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::joins::utils::ColumnIndex;
+use datafusion::physical_plan::joins::utils::{ColumnIndex, JoinFilter};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::exchange::without_exchange;
@@ -56,13 +55,17 @@ enum PlanOperator {
         projection: Option<Arc<[usize]>>,
     },
     Projection(ProjectionExprs),
+    CrossJoin,
+    NestedLoopJoin {
+        join_type: JoinType,
+        condition: Option<JoinCondition>,
+        projection: Option<Arc<[usize]>>,
+    },
     HashJoin {
         join_type: JoinType,
         /// Pairs of left and right keys.
         keys: Vec<(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)>,
-        /// The join filter, and the sides of its columns: equal expressions over columns of other sides are different
-        /// filters.
-        condition: Option<(Arc<dyn PhysicalExpr>, Vec<ColumnIndex>)>,
+        condition: Option<JoinCondition>,
         null_equality: NullEquality,
         null_aware: bool,
         projection: Option<Arc<[usize]>>,
@@ -72,6 +75,17 @@ enum PlanOperator {
         keys: Vec<Arc<dyn PhysicalExpr>>,
         functions: Vec<AggregateCall>,
     },
+}
+
+/// A join filter, and the sides of its columns: equal expressions over columns of other sides are different filters.
+type JoinCondition = (Arc<dyn PhysicalExpr>, Vec<ColumnIndex>);
+
+fn condition(filter: Option<&JoinFilter>) -> Result<Option<JoinCondition>> {
+    let condition = filter.map(|filter| {
+        let columns = filter.column_indices().to_vec();
+        Ok((with_default_settings(filter.expression())?, columns))
+    });
+    condition.transpose()
 }
 
 /// An aggregate function with its arguments.
@@ -134,20 +148,26 @@ impl PlanOperator {
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
             return Self::of_aggregate(aggregate);
         }
+        if plan.is::<CrossJoinExec>() {
+            return Ok(Some(Self::CrossJoin));
+        }
+        if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
+            return Ok(Some(Self::NestedLoopJoin {
+                join_type: *join.join_type(),
+                condition: condition(join.filter())?,
+                projection: join.projection().clone(),
+            }));
+        }
         let Some(join) = plan.downcast_ref::<HashJoinExec>() else {
             return Ok(None);
         };
         let keys = join.on().iter();
         let keys = keys
             .map(|(left, right)| Ok((with_default_settings(left)?, with_default_settings(right)?)));
-        let condition = join.filter().map(|condition| {
-            let columns = condition.column_indices().to_vec();
-            Ok::<_, DataFusionError>((with_default_settings(condition.expression())?, columns))
-        });
         Ok(Some(Self::HashJoin {
             join_type: *join.join_type(),
             keys: keys.collect::<Result<_>>()?,
-            condition: condition.transpose()?,
+            condition: condition(join.filter())?,
             null_equality: join.null_equality(),
             null_aware: join.null_aware,
             projection: join.projection.clone(),
@@ -229,10 +249,12 @@ pub(crate) fn file_key(url: &ObjectStoreUrl, object: &ObjectMeta) -> Arc<str> {
     format!("{url}{location} {size} {modified:?} {e_tag:?} {version:?}").into()
 }
 
+/// Returns true if all expressions of an operator are fixed, but for filters that it makes for its inputs.
 fn has_fixed_expressions(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let produced = plan.dynamic_expressions_produced();
     let mut are_fixed = true;
     plan.apply_expressions(&mut |expr| {
-        are_fixed &= is_fixed(expr)?;
+        are_fixed &= produced.iter().any(|own| Arc::ptr_eq(own, expr)) || is_fixed(expr)?;
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(are_fixed)

@@ -17,7 +17,7 @@ use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::filter::FilterExec;
-use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
+use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, JoinOn, NestedLoopJoinExec};
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::exchange::{is_exchange, without_exchange};
@@ -338,10 +338,18 @@ fn probe_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
         };
     }
     let passes = plan.is::<ProjectionExec>() || plan.is::<FilterExec>() || is_exchange(plan);
-    let [input] = plan.children()[..] else {
-        return None;
-    };
-    passes.then(|| probe_rows(input)).flatten()
+    match plan.children()[..] {
+        [input] if passes => probe_rows(input),
+        [left, right] if plan.is::<CrossJoinExec>() || is_inner_loop(plan) => {
+            probe_rows(left).max(probe_rows(right))
+        }
+        _ => None,
+    }
+}
+
+fn is_inner_loop(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    let join = plan.downcast_ref::<NestedLoopJoinExec>();
+    join.is_some_and(|join| *join.join_type() == JoinType::Inner)
 }
 
 /// The key by which kernels look up rows of a build side.

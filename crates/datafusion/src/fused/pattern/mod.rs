@@ -3,6 +3,7 @@
 pub(crate) mod aggregates;
 pub(crate) mod columns;
 mod conditional;
+mod cross;
 pub(crate) mod eager;
 pub(crate) mod exchange;
 pub(crate) mod files;

@@ -14,12 +14,14 @@ use datafusion::physical_expr::{PhysicalExpr, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, JoinOn};
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 
 use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
+use super::cross::WithOneRow;
 use super::exchange::without_exchange;
 use super::join::{Join, JoinKey, JoinKind, KeptRows, KeySource, Sides};
 use super::probe_side::ProbeSide;
@@ -81,6 +83,11 @@ impl Relation {
             };
             match Self::of(sides.probe_plan, probe_side)? {
                 Some(relation) => relation.join(join, &sides)?,
+                None => return Ok(None),
+            }
+        } else if let Some(join) = WithOneRow::of(plan)? {
+            match Self::of(join.probe_plan, probe_side)? {
+                Some(relation) => relation.cross_join(&join)?,
                 None => return Ok(None),
             }
         } else if let Some(coalesce) = plan.downcast_ref::<CoalescePartitionsExec>() {
@@ -167,7 +174,7 @@ impl Relation {
             Some(index) => self.join_build_side(index, join, sides, keys)?,
             None if sides.kind.is_outer() => {
                 let added = self.join_table(sides.build_plan, sides.kind, keys)?;
-                match self.condition(join, sides, &added)? {
+                match self.condition(join.filter(), sides.probe, &added)? {
                     Some(condition) => {
                         if let Some(join) = self.joins.last_mut() {
                             join.condition = Some(Arc::clone(&condition));
@@ -192,21 +199,38 @@ impl Relation {
             },
         };
         if sides.kind.is_inner() {
-            let condition = self.condition(join, sides, &added)?;
+            let condition = self.condition(join.filter(), sides.probe, &added)?;
             self.filters.extend(condition);
         }
-        if sides.kind.properties().adds_columns || sides.is_mark {
-            let own = std::mem::take(&mut self.columns);
-            self.columns = match sides.probe {
-                _ if sides.is_mark => own.into_iter().chain(added).collect(),
-                JoinSide::Left => own.into_iter().chain(added).collect(),
-                _ => added.into_iter().chain(own).collect(),
-            };
+        if sides.is_mark {
+            self.columns.extend(added);
+        } else if sides.kind.properties().adds_columns {
+            self.add_columns(added, sides.probe);
         }
         if let Some(kept) = &join.projection {
             self.columns = selected(kept, &self.columns);
         }
         Ok(self)
+    }
+
+    fn cross_join(mut self, join: &WithOneRow<'_>) -> Result<Self, FallbackReason> {
+        let added = self.join_table(join.build_plan, JoinKind::Inner, WithOneRow::keys())?;
+        let condition = self.condition(join.filter, join.probe, &added)?;
+        self.filters.extend(condition);
+        self.add_columns(added, join.probe);
+        if let Some(kept) = join.projection {
+            self.columns = selected(kept, &self.columns);
+        }
+        Ok(self)
+    }
+
+    /// Adds the columns of a build side; `probe` is the side of the join that the other columns are of.
+    fn add_columns(&mut self, added: Vec<ProjectionExpr>, probe: JoinSide) {
+        let own = std::mem::take(&mut self.columns);
+        self.columns = match probe {
+            JoinSide::Left => own.into_iter().chain(added).collect(),
+            _ => added.into_iter().chain(own).collect(),
+        };
     }
 
     /// Makes kernels evaluate the filter of the last join, a semi or anti join, per match.
@@ -216,7 +240,7 @@ impl Relation {
         sides: &Sides<'_>,
         added: &[ProjectionExpr],
     ) -> Result<(), FallbackReason> {
-        let condition = self.condition(join, sides, added)?;
+        let condition = self.condition(join.filter(), sides.probe, added)?;
         if let Some(last) = self.joins.last_mut() {
             self.schema = Arc::new(extended(&self.schema, &last.plan.schema(), last.kind));
             last.condition = condition;
@@ -419,18 +443,18 @@ impl Relation {
         Ok(added)
     }
 
-    /// The join filter, over the relation's schema; `added` are the columns of the build side.
+    /// A join filter, over the relation's schema; `added` are the columns of the build side, and `probe` is the other one.
     fn condition(
         &self,
-        join: &HashJoinExec,
-        sides: &Sides<'_>,
+        filter: Option<&JoinFilter>,
+        probe: JoinSide,
         added: &[ProjectionExpr],
     ) -> Result<Option<Arc<dyn PhysicalExpr>>, FallbackReason> {
-        let Some(filter) = join.filter() else {
+        let Some(filter) = filter else {
             return Ok(None);
         };
         let columns = filter.column_indices().iter().map(|used| {
-            let of = match used.side == sides.probe {
+            let of = match used.side == probe {
                 true => self.columns.as_slice(),
                 false => added,
             };

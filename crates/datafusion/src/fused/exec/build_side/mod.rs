@@ -22,7 +22,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::scalar_subquery::ScalarSubqueryExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::joins::HashJoinExec;
@@ -289,6 +289,8 @@ impl BuildSide {
         let keys = self.keys.iter().map(|key| {
             let build = match key.expr.downcast_ref::<Column>() {
                 Some(column) => column.name().to_owned(),
+                // all rows of both sides have this key
+                None if key.expr.is::<Literal>() => return "one row".to_owned(),
                 None => key.expr.to_string(),
             };
             format!("{} = {build}", key.probe)
