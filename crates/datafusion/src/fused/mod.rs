@@ -46,10 +46,11 @@
 //!    relation         a chain of operators above a scan, as expressions over the table
 //!      join             the joins of a relation
 //!      conditional      joins with a condition beside their keys
+//!      cross            joins with one row
 //!    eager            eager aggregation below outer joins
 //!    fingerprint      identity of a plan: what it reads and computes
 //!    files            metadata of a scan's files
-//!  multimap, dense_ids, composite_key, table, file_rows, fallback_reason, scalar, types
+//!  multimap, dense_ids, composite_key, table, file_rows, string_id, fallback_reason, scalar, types
 //! ```
 
 mod background;
@@ -71,6 +72,7 @@ mod pattern;
 mod pins;
 mod preload;
 mod scalar;
+mod string_id;
 mod table;
 mod types;
 

@@ -28,6 +28,7 @@ use super::value_test::value_test;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::scalar::literal;
+use crate::fused::string_id::StringId;
 use crate::fused::types::{MAX_LEVELS, MAX_NODES};
 use crate::stack;
 use crate::text::{self, is_text};
@@ -582,7 +583,14 @@ impl<'a> Lowering<'a> {
         right: &Arc<dyn PhysicalExpr>,
     ) -> Result<Expr> {
         let data_type = self.type_of(left)?;
-        let (left, right) = self.operands(expr, left, right)?;
+        let (left, right) = match is_text(&data_type) && data_type == self.type_of(right)? {
+            true if matches!(comparison, Comparison::Equal | Comparison::NotEqual) => (
+                self.value(&StringId::of(left))?,
+                self.value(&StringId::of(right))?,
+            ),
+            true => return Err(unsupported(expr)),
+            false => self.operands(expr, left, right)?,
+        };
         // Compared with a number other than zero, the sign of zero makes no difference.
         let zeros = !is_nonzero(&left) && !is_nonzero(&right);
         let (left, right) = match (Type::of(&data_type), zeros) {

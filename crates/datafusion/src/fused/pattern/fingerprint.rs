@@ -25,6 +25,7 @@ use datafusion::physical_plan::joins::{CrossJoinExec, HashJoinExec, NestedLoopJo
 use datafusion::physical_plan::projection::ProjectionExec;
 
 use super::exchange::without_exchange;
+use crate::fused::string_id::StringId;
 use object_store::ObjectMeta;
 
 use crate::options::VectileOptions;
@@ -276,6 +277,7 @@ pub(crate) fn is_fixed(expr: &Arc<dyn PhysicalExpr>) -> Result<bool> {
             || expr.is::<LikeExpr>()
             || expr.is::<CaseExpr>()
             || expr.is::<CastExpr>()
+            || expr.is::<StringId>()
             || expr.downcast_ref().is_some_and(is_immutable);
         Ok(match is_fixed {
             true => TreeNodeRecursion::Continue,

@@ -408,7 +408,7 @@ fn unsupported_key(key: &Arc<dyn PhysicalExpr>) -> FallbackReason {
 }
 
 /// The column of the probe side that is `key`, or whose lossless cast it is; `None` if `key` is computed.
-fn key_column(
+pub(super) fn key_column(
     key: &Arc<dyn PhysicalExpr>,
     table: &Schema,
 ) -> Result<Option<(usize, DataType)>, FallbackReason> {

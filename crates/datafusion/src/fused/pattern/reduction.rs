@@ -40,6 +40,7 @@ use super::join::{Join, KeptRows};
 use super::probe_side::{rows_of, rows_passing};
 use super::relation::Relation;
 use crate::fresh::fresh;
+use crate::fused::string_id::StringId;
 use crate::source::{VectileSource, scan_of as scan_of_table};
 use crate::stack;
 
@@ -282,9 +283,11 @@ impl Reducer {
     ) -> Result<Option<Self>> {
         let rows = num_rows(&relation.config).unwrap_or(0);
         let table = relation.source.table_schema().table_schema().fields().len();
+        // operators may fail to number strings, and one row matches all rows or none
         let is_own = |expr: &Arc<dyn PhysicalExpr>| {
             let columns = collect_columns(expr);
-            columns.iter().all(|column| column.index() < table)
+            let is_own = columns.iter().all(|column| column.index() < table);
+            is_own && !columns.is_empty() && !expr.is::<StringId>()
         };
         let mut joins = Vec::new();
         for join in &relation.joins {

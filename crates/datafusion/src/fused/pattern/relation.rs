@@ -23,11 +23,13 @@ use super::columns::{columns_from, projected, selected, substituted};
 use super::conditional::Conditional;
 use super::cross::WithOneRow;
 use super::exchange::without_exchange;
-use super::join::{Join, JoinKey, JoinKind, KeptRows, KeySource, Sides};
+use super::join::{Join, JoinKey, JoinKind, KeptRows, KeySource, Sides, key_column};
 use super::probe_side::ProbeSide;
 use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::string_id::StringId;
 use crate::source::VectileSource;
 use crate::stack;
+use crate::text::is_text;
 
 /// The rows of a table: joined with others, filtered, projected.
 pub(crate) struct Relation {
@@ -293,8 +295,18 @@ impl Relation {
             let columns = collect_columns(key);
             columns.iter().all(|column| column.index() < own)
         };
-        let keys = keys.into_iter();
-        let keys: JoinOn = keys.map(|(key, other)| (self.as_own(key), other)).collect();
+        let keys = keys.into_iter().map(|(key, other)| {
+            let key = self.as_own(key);
+            let is_computed = is_text(&key.data_type(&self.schema)?)
+                && key_column(&key, self.source.table_schema().table_schema())?.is_none();
+            Ok(
+                match is_computed && is_text(&other.data_type(&plan.schema())?) {
+                    true => (StringId::of(&key), StringId::of(&other)),
+                    false => (key, other),
+                },
+            )
+        });
+        let keys: JoinOn = keys.collect::<Result<_, FallbackReason>>()?;
         let of_table = keys.iter().filter(|(key, _)| is_own(key)).count();
         let (looked_up, compared) = match of_table == 1 && kind.is_inner() {
             true => keys.into_iter().partition(|(key, _)| is_own(key)),
