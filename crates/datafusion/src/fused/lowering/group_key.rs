@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::{cast, take};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{ArrowNativeTypeOp, DataType, Decimal128Type, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
@@ -12,6 +12,7 @@ use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_pipeline::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
+use super::factor::without_factor;
 use super::text_in_list::ListedValues;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::files::num_values;
@@ -37,6 +38,8 @@ struct KeyColumn {
     payload: Option<(usize, usize)>,
     /// If the key is an index into a list of values: that list.
     list: Option<ArrayRef>,
+    /// If the key is a quotient of a decimal: the divisor.
+    factor: Option<i128>,
 }
 
 impl Keys {
@@ -63,6 +66,7 @@ impl Keys {
                     key,
                     payload: None,
                     list: None,
+                    factor: None,
                 });
                 continue;
             }
@@ -76,6 +80,7 @@ impl Keys {
                     key: keys.add(GroupKey::Value(number)),
                     payload: None,
                     list: Some(values),
+                    factor: None,
                 },
                 None => keys.column(&expr, lowering)?,
             };
@@ -107,10 +112,18 @@ impl Keys {
                 (GroupKey::Code(lookup), Some((lookup, column)))
             }
         };
+        let (key, factor) = match key {
+            GroupKey::Value(value) if is_decimal(expr, lowering)? => match without_factor(&value) {
+                Some((factor, quotient)) => (GroupKey::Value(quotient), Some(factor)),
+                None => (GroupKey::Value(value), None),
+            },
+            key => (key, None),
+        };
         Ok(KeyColumn {
             key: self.add(key),
             payload,
             list: None,
+            factor,
         })
     }
 
@@ -146,6 +159,7 @@ impl Keys {
                 key,
                 payload: inner.and_then(|inner| inner.payload),
                 list: inner.and_then(|inner| inner.list.clone()),
+                factor: inner.and_then(|inner| inner.factor),
             });
         }
         (nested, kept)
@@ -179,11 +193,11 @@ impl Keys {
         column.is_some_and(|column| column.payload.is_some())
     }
 
-    /// Returns true if the kernel has a code or a list index instead of the column's value.
+    /// Returns true if the kernel has a code, a list index or a quotient instead of the column's value.
     pub(super) fn is_code(&self, column: usize) -> bool {
-        self.columns
-            .get(column)
-            .is_some_and(|column| column.payload.is_some() || column.list.is_some())
+        self.columns.get(column).is_some_and(|column| {
+            column.payload.is_some() || column.list.is_some() || column.factor.is_some()
+        })
     }
 
     /// The number of GROUP BY columns.
@@ -249,6 +263,13 @@ impl KeyColumn {
         if let Some(values) = &self.list {
             return of_type(&take(values, key, None)?, data_type);
         }
+        if let Some(factor) = self.factor {
+            let quotients = reinterpret(key, data_type)?;
+            let values = quotients.as_primitive::<Decimal128Type>();
+            let values =
+                values.try_unary::<_, Decimal128Type, _>(|value| value.mul_checked(factor))?;
+            return Ok(Arc::new(values.with_data_type(data_type.clone())));
+        }
         match self.payload {
             None => of_type(key, data_type),
             Some((lookup, column)) => {
@@ -258,6 +279,13 @@ impl KeyColumn {
             }
         }
     }
+}
+
+fn is_decimal(
+    expr: &Arc<dyn PhysicalExpr>,
+    lowering: &Lowering<'_>,
+) -> Result<bool, FallbackReason> {
+    Ok(matches!(lowering.type_of(expr)?, DataType::Decimal128(..)))
 }
 
 /// Converts a key of the kernel to `data_type`.
@@ -273,7 +301,7 @@ fn of_type(key: &ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{AsArray, Int32Array, StringArray, UInt32Array};
+    use arrow::array::{Int32Array, StringArray, UInt32Array};
     use arrow::datatypes::{Field, Schema};
     use vectile_pipeline::KeyTable;
 
@@ -295,16 +323,19 @@ mod tests {
                     key: 1,
                     payload: Some((0, 1)),
                     list: None,
+                    factor: None,
                 },
                 KeyColumn {
                     key: 0,
                     payload: None,
                     list: None,
+                    factor: None,
                 },
                 KeyColumn {
                     key: 1,
                     payload: Some((0, 0)),
                     list: None,
+                    factor: None,
                 },
             ],
             ..Keys::default()

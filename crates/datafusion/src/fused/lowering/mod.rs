@@ -7,6 +7,7 @@ mod bits;
 pub(crate) mod build_output;
 mod decimal;
 pub(crate) mod expression;
+mod factor;
 pub(crate) mod filters;
 pub(crate) mod function;
 pub(crate) mod group_key;
