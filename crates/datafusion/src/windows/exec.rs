@@ -8,6 +8,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::window::WindowExpr;
 use datafusion::physical_expr::{OrderingRequirements, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
 use datafusion::physical_plan::metrics::{
@@ -15,7 +16,7 @@ use datafusion::physical_plan::metrics::{
 };
 use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::windows::BoundedWindowAggExec;
+use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, Distribution, ExecutionPlan,
     InputDistributionRequirements, InputOrderMode, PlanProperties, ReplaceChildrenOptions,
@@ -30,7 +31,9 @@ type Plan = Arc<dyn ExecutionPlan>;
 #[derive(Debug)]
 pub(crate) struct SortedWindowExec {
     /// The operator that would do the same.
-    window: Arc<BoundedWindowAggExec>,
+    window: Plan,
+    exprs: Vec<Arc<dyn WindowExpr>>,
+    input: Plan,
     functions: Functions,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -38,30 +41,41 @@ pub(crate) struct SortedWindowExec {
 impl SortedWindowExec {
     /// The node that does what `plan` does; `None` if it is another operator, or has other functions.
     pub(super) fn instead_of(plan: &Plan) -> Result<Option<Self>> {
-        let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() else {
+        let (exprs, input) = if let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() {
+            let is_sorted = matches!(window.input_order_mode, InputOrderMode::Sorted);
+            if !is_sorted || window.state_observer().is_some() {
+                return Ok(None);
+            }
+            (window.window_expr(), window.input())
+        } else if let Some(window) = plan.downcast_ref::<WindowAggExec>() {
+            (window.window_expr(), window.input())
+        } else {
             return Ok(None);
         };
-        let is_sorted = matches!(window.input_order_mode, InputOrderMode::Sorted);
-        if !is_sorted || window.state_observer().is_some() {
-            return Ok(None);
-        }
-        let functions = Functions::of(window.window_expr(), &window.input().schema())?;
+        let functions = Functions::of(exprs, &input.schema())?;
         Ok(functions.map(|functions| Self {
-            window: Arc::new(window.clone()),
+            window: Arc::clone(plan),
+            exprs: exprs.to_vec(),
+            input: Arc::clone(input),
             functions,
             metrics: ExecutionPlanMetricsSet::new(),
         }))
     }
 
-    /// The operator that would do the same.
-    pub(super) fn window(&self) -> &BoundedWindowAggExec {
-        &self.window
+    /// The windows.
+    pub(super) fn window_expr(&self) -> &[Arc<dyn WindowExpr>] {
+        &self.exprs
+    }
+
+    /// The sorted rows.
+    pub(super) fn input(&self) -> &Plan {
+        &self.input
     }
 }
 
 impl DisplayAs for SortedWindowExec {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = self.window.window_expr().iter().map(|window| window.name());
+        let names = self.exprs.iter().map(|window| window.name());
         let names = names.collect::<Vec<_>>().join(", ");
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
@@ -113,7 +127,7 @@ impl ExecutionPlan for SortedWindowExec {
         children: Vec<Plan>,
         options: ReplaceChildrenOptions,
     ) -> Result<Plan> {
-        let window: Plan = Arc::clone(&self.window).replace_children(children, options)?;
+        let window = Arc::clone(&self.window).replace_children(children, options)?;
         match Self::instead_of(&window)? {
             Some(window) => Ok(Arc::new(window)),
             None => internal_err!("another input of a window has other columns"),
@@ -130,7 +144,7 @@ impl ExecutionPlan for SortedWindowExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.window.input().execute(partition, context)?;
+        let input = self.input.execute(partition, context)?;
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let mut rows = Rows::new(self.functions.clone(), self.schema());
         let input = input.map_ok(Some).chain(stream::once(async { Ok(None) }));

@@ -1,9 +1,10 @@
-//! Functions of a row's position in its partition, and of the rows up to it.
+//! Functions of a row's position in its partition, and of the rows around it.
 
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::functions_window::lead_lag::WindowShift;
+use datafusion::functions_window::nth_value::NthValue;
 use datafusion::functions_window::rank::Rank;
 use datafusion::functions_window::row_number::RowNumber;
 use datafusion::logical_expr::PartitionEvaluator;
@@ -14,12 +15,12 @@ use datafusion::physical_expr::window::{
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
-use super::running::Running;
+use super::aggregate::{Aggregate, Extent};
 
 /// Most rows between a row and the one whose value it gets: so many are kept in memory.
-const MOST_ROWS: usize = 1024;
+pub(super) const MOST_ROWS: usize = 1024;
 
-/// A function of a row's position in its partition, or of the rows up to it.
+/// A function of a row's position in its partition, or of the rows around it.
 #[derive(Clone, Debug)]
 pub(super) enum Function {
     /// The number of the row, from 1.
@@ -30,8 +31,12 @@ pub(super) enum Function {
     DenseRank,
     /// The value of the row so many rows before (`lag`) or after (`lead`), or null.
     Shift(Shift),
-    /// An aggregate of the rows up to this one.
-    Running(Running),
+    /// The value of the first row of the partition.
+    First(Arc<dyn PhysicalExpr>),
+    /// The value of the last row of the frame.
+    Last(Arc<dyn PhysicalExpr>, Extent),
+    /// An aggregate of the rows of the frame.
+    Aggregate(Aggregate),
 }
 
 /// A row's distance to the row whose value it gets.
@@ -48,8 +53,8 @@ pub(super) struct Shift {
 impl Function {
     /// `None` if `window` is another function, or one with another value than null where there is no row.
     pub(super) fn of(window: &dyn WindowExpr) -> Option<Self> {
-        if let Some(running) = Running::of(window) {
-            return Some(Self::Running(running));
+        if let Some(aggregate) = Aggregate::of(window) {
+            return Some(Self::Aggregate(aggregate));
         }
         let window: &StandardWindowExpr = window.as_any().downcast_ref()?;
         let function = window.get_standard_func_expr();
@@ -65,9 +70,19 @@ impl Function {
                 _ => None,
             };
         }
-        match of.is::<WindowShift>() {
-            true => Shift::of(function).map(Self::Shift),
-            false => None,
+        if of.is::<WindowShift>() {
+            return Shift::of(function).map(Self::Shift);
+        }
+        if !of.is::<NthValue>() || !is_plain(function) {
+            return None;
+        }
+        let extent = Extent::of(window.get_window_frame(), !window.order_by().is_empty())?;
+        let [value] = <[_; 1]>::try_from(function.expressions()).ok()?;
+        match (function.fun().name(), extent) {
+            (_, Extent::Near { .. }) => None,
+            ("first_value", _) => Some(Self::First(value)),
+            ("last_value", extent) => Some(Self::Last(value, extent)),
+            _ => None,
         }
     }
 
@@ -76,18 +91,40 @@ impl Function {
         match self {
             Self::RowNumber | Self::Rank | Self::DenseRank => None,
             Self::Shift(shift) => Some(&shift.value),
-            Self::Running(running) => Some(&running.value),
+            Self::First(value) | Self::Last(value, _) => Some(value),
+            Self::Aggregate(aggregate) => Some(&aggregate.value),
+        }
+    }
+
+    /// The rows that it sees; `None` if these don't matter.
+    pub(super) fn extent(&self) -> Option<Extent> {
+        match self {
+            Self::Last(_, extent) => Some(*extent),
+            Self::Aggregate(aggregate) => Some(aggregate.extent),
+            _ => None,
         }
     }
 
     /// True if it needs to know which rows are equal in order.
     pub(super) fn has_peers(&self) -> bool {
-        match self {
-            Self::Rank | Self::DenseRank => true,
-            Self::Running(running) => running.has_peers,
-            Self::RowNumber | Self::Shift(_) => false,
+        matches!(self, Self::Rank | Self::DenseRank) || self.extent() == Some(Extent::Peers)
+    }
+
+    /// Numbers of rows before a row, and after it, that its result depends on.
+    pub(super) fn distances(&self) -> (usize, usize) {
+        match (self, self.extent()) {
+            (Self::Shift(shift), _) if shift.is_back => (shift.rows, 0),
+            (Self::Shift(shift), _) => (0, shift.rows),
+            (_, Some(Extent::Near { before, after })) => (before, after),
+            _ => (0, 0),
         }
     }
+}
+
+/// True if a function neither ignores nulls nor sees rows in reverse order. DataFusion 55.2 has no accessors: both are the
+/// last fields of what `Debug` shows.
+fn is_plain(function: &WindowUDFExpr) -> bool {
+    format!("{function:?}").ends_with("is_reversed: false, ignore_nulls: false }")
 }
 
 impl Shift {

@@ -11,6 +11,7 @@
 //!         └──▶ ranked ──▶ first_ranks ──▶ first_rows
 //! ```
 
+mod aggregate;
 mod exec;
 mod first_ranks;
 mod first_rows;
@@ -18,7 +19,6 @@ mod function;
 mod ranked;
 mod rows;
 mod rule;
-mod running;
 #[cfg(test)]
 mod tests;
 

@@ -114,7 +114,6 @@ fn below_filter(plan: &Plan, bound: Bound) -> Result<Option<Plan>> {
 /// The functions of a window operator, and its input.
 fn window(plan: &Plan) -> Option<(&[Arc<dyn WindowExpr>], &Plan)> {
     if let Some(window) = plan.downcast_ref::<SortedWindowExec>() {
-        let window = window.window();
         return Some((window.window_expr(), window.input()));
     }
     if let Some(window) = plan.downcast_ref::<BoundedWindowAggExec>() {

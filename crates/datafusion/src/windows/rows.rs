@@ -6,21 +6,21 @@
 //! ```
 //!
 //! Rows *before* were put out, and are kept for `lag` and to see where partitions begin. *Pending* rows wait for later
-//! ones, which `lead` needs, and aggregates over all rows that are equal in order. Only the columns that functions read are kept of rows before; other columns of pending rows
+//! ones, which `lead` needs, and functions of all rows of a partition or all that are equal in order. Only the columns that functions read are kept of rows before; other columns of pending rows
 //! are slices of their batches.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
 use arrow::compute::{concat, partition, take};
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
+use super::aggregate::{Extent, of_first, of_last};
 use super::function::{Function, Shift};
-use super::running::of_last_peers;
 
 /// What is evaluated over rows.
 #[derive(Clone, Debug)]
@@ -43,8 +43,8 @@ struct Position {
 /// What is known of the first row that is kept.
 struct First {
     position: Position,
-    /// Results of each running aggregate.
-    running: Vec<ArrayRef>,
+    /// States of each function that has some.
+    states: Vec<Vec<ArrayRef>>,
 }
 
 /// Rows that are kept between batches.
@@ -58,8 +58,12 @@ pub(super) struct Rows {
     pending: Vec<RecordBatch>,
     /// Position of the first row of `columns`.
     first: Position,
-    /// Results of the first row of `columns`, of each running aggregate; empty before the first batch.
-    running: Vec<ArrayRef>,
+    /// States of the first row of `columns`, of each function that has some; empty before the first batch.
+    states: Vec<Vec<ArrayRef>>,
+    /// Columns of rows that came after those of `columns`.
+    arrived: Vec<Vec<ArrayRef>>,
+    /// The columns of the last row that came.
+    last: Option<Vec<ArrayRef>>,
 }
 
 impl Functions {
@@ -85,7 +89,10 @@ impl Functions {
             let data_type = column.data_type(input)?;
             can_keep &= !data_type.is_nested() && !matches!(data_type, DataType::Dictionary(..));
         }
-        if functions.iter().any(needs_all_peers) {
+        if functions
+            .iter()
+            .any(|of| of.extent() == Some(Extent::Peers))
+        {
             // DataFusion does not compare floats of a frame as it compares those of ranks
             for key in first.order_by() {
                 can_keep &= !key.expr.data_type(input)?.is_floating();
@@ -99,13 +106,21 @@ impl Functions {
         }))
     }
 
-    /// The largest distance of a row to one before, or after.
+    /// The largest distance of a row to one before, or after, that its results depend on.
     fn most_rows(&self, is_back: bool) -> usize {
-        let shifts = self.functions.iter().filter_map(|function| match function {
-            Function::Shift(shift) if shift.is_back == is_back => Some(shift.rows),
-            _ => None,
-        });
-        shifts.max().unwrap_or(0)
+        let distances = self.functions.iter().map(Function::distances);
+        let distances = distances.map(|(before, after)| if is_back { before } else { after });
+        distances.max().unwrap_or(0)
+    }
+
+    /// Rows that are equal in so many first columns have results together, when all of them are known; `None` if rows
+    /// don't wait for each other.
+    fn keys_of_waiting(&self) -> Option<usize> {
+        let has = |extent| self.functions.iter().any(|of| of.extent() == Some(extent));
+        if has(Extent::Partition) {
+            return Some(self.num_partition_keys);
+        }
+        has(Extent::Peers).then_some(self.num_partition_keys + self.num_order_keys)
     }
 
     /// Ranges of rows that are equal in the first `keys` columns.
@@ -121,21 +136,11 @@ impl Functions {
         self.functions.iter().any(Function::has_peers)
     }
 
-    /// True if a function needs all rows that are equal in order.
-    fn need_all_peers(&self) -> bool {
-        self.functions.iter().any(needs_all_peers)
-    }
-
     /// Ranges of rows that are equal in order.
     fn peers(&self, columns: &[ArrayRef], rows: usize) -> Result<Ranges> {
         let keys = self.num_partition_keys + self.num_order_keys;
         self.equal_rows(columns, keys, rows)
     }
-}
-
-/// True if `function` needs all rows that are equal in order.
-fn needs_all_peers(function: &Function) -> bool {
-    matches!(function, Function::Running(running) if running.has_peers)
 }
 
 /// Ranges of rows that follow each other.
@@ -154,7 +159,9 @@ impl Rows {
                 rank: 1,
                 dense_rank: 1,
             },
-            running: Vec::new(),
+            states: Vec::new(),
+            arrived: Vec::new(),
+            last: None,
         }
     }
 
@@ -164,9 +171,15 @@ impl Rows {
         if let Some(batch) = batch.filter(|batch| batch.num_rows() > 0) {
             let exprs = self.functions.columns.iter();
             let values = exprs.map(|expr| expr.evaluate(&batch)?.into_array(batch.num_rows()));
-            self.keep_columns(values.collect::<Result<_>>()?)?;
+            let values: Vec<ArrayRef> = values.collect::<Result<_>>()?;
+            let continues = self.continues(&values, batch.num_rows())?;
+            self.arrived.push(values);
             self.pending.push(batch);
+            if continues {
+                return Ok(Vec::new());
+            }
         }
+        self.keep_columns()?;
         let num_pending: usize = self.pending.iter().map(RecordBatch::num_rows).sum();
         let all = self.num_before + num_pending;
         let kept = match is_last {
@@ -181,7 +194,7 @@ impl Rows {
         let before = known.end.min(self.functions.most_rows(true).max(1));
         let (results, first) = self.evaluate(all, known.clone(), known.end - before)?;
         self.first = first.position;
-        self.running = first.running;
+        self.states = first.states;
         self.num_before = before;
         let columns = self.columns.take().unwrap_or_default();
         let rest = |column: ArrayRef| column.slice(known.end - before, all - known.end + before);
@@ -189,27 +202,48 @@ impl Rows {
         self.put_out(num_known, &results)
     }
 
+    /// True if all of the next rows wait for the same later rows as the last one before them. `values` are their columns.
+    fn continues(&mut self, values: &[ArrayRef], rows: usize) -> Result<bool> {
+        let Some(keys) = self.functions.keys_of_waiting() else {
+            return Ok(false);
+        };
+        let last = values.iter().take(keys);
+        let last: Vec<ArrayRef> = last.map(|column| column.slice(rows - 1, 1)).collect();
+        let Some(before) = self.last.replace(last) else {
+            return Ok(false);
+        };
+        let both = before.iter().zip(self.last.iter().flatten());
+        let both = both.map(|(before, last)| concat(&[before.as_ref(), last.as_ref()]));
+        let both: Vec<ArrayRef> = both.collect::<Result<_, _>>()?;
+        Ok(self.functions.equal_rows(&both, keys, 2)?.len() == 1)
+    }
+
     /// Number of rows, of `rows` that are kept, that wait for later ones.
     fn num_waiting(&self, rows: usize) -> Result<usize> {
         let shifted = self.functions.most_rows(false);
-        if !self.functions.need_all_peers() {
+        let Some(keys) = self.functions.keys_of_waiting() else {
             return Ok(shifted);
-        }
+        };
         let columns = self.columns.as_deref().unwrap_or_default();
-        let peers = self.functions.peers(columns, rows)?;
-        Ok(peers.last().map_or(0, Range::len).max(shifted))
+        let equal = self.functions.equal_rows(columns, keys, rows)?;
+        Ok(equal.last().map_or(0, Range::len).max(shifted))
     }
 
-    /// Appends columns of further rows to those that are kept.
-    fn keep_columns(&mut self, values: Vec<ArrayRef>) -> Result<()> {
-        self.columns = Some(match self.columns.take() {
-            Some(columns) => {
-                let columns = columns.iter().zip(&values);
-                let all = columns.map(|(kept, new)| concat(&[kept.as_ref(), new.as_ref()]));
-                all.collect::<Result<_, _>>()?
-            }
-            None => values,
+    /// Appends the columns of rows that came to those that are kept.
+    fn keep_columns(&mut self) -> Result<()> {
+        let kept = self.columns.take().into_iter();
+        let all: Vec<Vec<ArrayRef>> = kept.chain(self.arrived.drain(..)).collect();
+        let num_columns = all.first().map_or(0, Vec::len);
+        let columns = (0..num_columns).map(|number| {
+            let parts = all.iter().filter_map(|columns| columns.get(number));
+            let parts: Vec<&dyn Array> = parts.map(AsRef::as_ref).collect();
+            Ok(concat(&parts)?)
         });
+        self.columns = match &all[..] {
+            [] => None,
+            [columns] => Some(columns.clone()),
+            _ => Some(columns.collect::<Result<_>>()?),
+        };
         Ok(())
     }
 
@@ -246,28 +280,49 @@ impl Rows {
             let values = values.next();
             values.ok_or_else(|| internal_datafusion_err!("too few columns"))
         };
-        let mut before = self.running.iter();
-        let mut running = Vec::new();
-        let results = functions.functions.iter().map(|function| match function {
-            Function::RowNumber => Ok(of_known(&numbers)),
-            Function::Rank => Ok(of_known(&ranks)),
-            Function::DenseRank => Ok(of_known(&dense_ranks)),
-            Function::Shift(shift) => {
-                let sources = shift.sources(&partitions, known.clone());
-                Ok(take(values()?, &sources, None)?)
-            }
-            Function::Running(aggregate) => {
-                let results = aggregate.results(values()?, &partitions, before.next())?;
-                running.push(take(&results, &UInt64Array::from(vec![next as u64]), None)?);
-                let results = match aggregate.has_peers {
-                    true => of_last_peers(&results, &peers)?,
-                    false => results,
-                };
-                Ok(results.slice(known.start, known.len()))
-            }
+        let mut before = self.states.iter();
+        let mut states = Vec::new();
+        let mut keep = |of_rows: &[ArrayRef]| -> Result<()> {
+            let next = UInt64Array::from(vec![next as u64]);
+            let of_next = of_rows.iter().map(|state| take(state, &next, None));
+            states.push(of_next.collect::<Result<_, _>>()?);
+            Ok(())
+        };
+        let results = functions.functions.iter().map(|function| {
+            let results = match function {
+                Function::RowNumber => return Ok(of_known(&numbers)),
+                Function::Rank => return Ok(of_known(&ranks)),
+                Function::DenseRank => return Ok(of_known(&dense_ranks)),
+                Function::Shift(shift) => {
+                    let sources = shift.sources(&partitions, known.clone());
+                    return Ok(take(values()?, &sources, None)?);
+                }
+                Function::First(_) => {
+                    let first = before.next().and_then(|states| states.first());
+                    let first = of_first(values()?, &partitions, first)?;
+                    keep(std::slice::from_ref(&first))?;
+                    first
+                }
+                Function::Last(_, extent) => match extent {
+                    Extent::Peers => of_last(values()?, &peers)?,
+                    Extent::Partition => of_last(values()?, &partitions)?,
+                    Extent::Rows | Extent::Near { .. } => Arc::clone(values()?),
+                },
+                Function::Aggregate(aggregate) => {
+                    let first = before.next().map(Vec::as_slice);
+                    let states = aggregate.states(values()?, &partitions, first)?;
+                    keep(&states)?;
+                    let results = aggregate.results(states)?;
+                    match aggregate.extent {
+                        Extent::Peers => of_last(&results, &peers)?,
+                        _ => results,
+                    }
+                }
+            };
+            Ok(results.slice(known.start, known.len()))
         });
         let results = results.collect::<Result<_>>()?;
-        Ok((results, First { position, running }))
+        Ok((results, First { position, states }))
     }
 
     /// The first `num_known` pending rows, with their results.
