@@ -34,13 +34,18 @@ pub(super) struct Codes {
 /// True if keys of this type may have codes.
 pub(super) fn have_codes(data_type: &DataType) -> bool {
     use DataType::*;
-    match data_type {
-        Boolean | Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 => true,
-        Float32 | Float64 | Decimal32(..) | Decimal64(..) | Decimal128(..) => true,
-        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_) => true,
-        Utf8 | LargeUtf8 | Utf8View => true,
-        _ => false,
-    }
+    let is_number = data_type.is_integer() || matches!(data_type, Boolean | Float32 | Float64);
+    let is_decimal = matches!(data_type, Decimal32(..) | Decimal64(..) | Decimal128(..));
+    let is_time = matches!(
+        data_type,
+        Date32 | Date64 | Time32(_) | Time64(_) | Timestamp(..) | Duration(_)
+    );
+    is_number || is_decimal || is_time || is_string(data_type)
+}
+
+fn is_string(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(data_type, Utf8 | LargeUtf8 | Utf8View)
 }
 
 impl Codes {
@@ -50,14 +55,15 @@ impl Codes {
     ///
     /// An internal one if a column's type has no codes.
     pub(super) fn of(columns: Vec<ArrayRef>, options: SortOptions) -> Result<Option<Self>> {
-        let columns = match columns.first().map(|column| column.data_type().clone()) {
-            Some(DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) => {
-                match ranks(&columns)? {
-                    Some(ranks) => ranks,
-                    None => return Ok(None),
-                }
-            }
-            _ => columns,
+        let are_strings = columns
+            .first()
+            .is_some_and(|column| is_string(column.data_type()));
+        let columns = match are_strings {
+            true => match ranks(&columns)? {
+                Some(ranks) => ranks,
+                None => return Ok(None),
+            },
+            false => columns,
         };
         let mut range: Option<(i128, i128)> = None;
         let mut has_nulls = false;

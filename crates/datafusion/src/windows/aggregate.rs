@@ -92,7 +92,7 @@ pub(super) struct Aggregate {
     pub(super) value: Arc<dyn PhysicalExpr>,
     pub(super) extent: Extent,
     kind: Kind,
-    function: AggregateFunctionExpr,
+    function: Arc<AggregateFunctionExpr>,
     /// The type of sums and extremes.
     data_type: DataType,
 }
@@ -136,7 +136,7 @@ impl Aggregate {
             value,
             extent,
             kind,
-            function: function.clone(),
+            function: Arc::new(function.clone()),
             data_type,
         };
         aggregate.is_known().then_some(aggregate)
