@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::RecordBatch;
-use arrow::compute::interleave_record_batch;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::compute::interleave;
 use arrow::datatypes::SchemaRef;
+use arrow::error::ArrowError;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
@@ -194,14 +195,16 @@ impl Sorter {
         mut input: SendableRecordBatchStream,
     ) -> Result<SendableRecordBatchStream> {
         let mut batches = Vec::new();
-        while let Some(batch) = input.try_next().await? {
-            let has_memory = self.add(&batch);
+        // what the operator that spills needs to begin with, so that others don't take it meanwhile
+        let mut has_memory = self.memory.try_grow(self.spill_bytes()).is_ok();
+        while has_memory && let Some(batch) = input.try_next().await? {
+            has_memory = self.add(&batch);
             if batch.num_rows() > 0 {
                 batches.push(batch);
             }
-            if !has_memory {
-                return self.in_general(batches, input);
-            }
+        }
+        if !has_memory {
+            return self.in_general(batches, input);
         }
         let order = self.order.clone();
         let timer = self.metrics.elapsed_compute().clone();
@@ -209,20 +212,22 @@ impl Sorter {
             let _timer = timer.timer();
             Order::of(&batches, &order).map(|order| (order, batches))
         });
-        match task
-            .join()
-            .await
-            .map_err(|error| DataFusionError::External(error.into()))??
-        {
+        let sorted = task.join().await;
+        match sorted.map_err(|error| DataFusionError::External(error.into()))?? {
             (Some(order), batches) => Ok(self.put_out(input.schema(), batches, order)),
             (None, batches) => self.in_general(batches, input),
         }
     }
 
-    /// Reserves memory for a batch and its order. False if there is none.
+    fn spill_bytes(&self) -> usize {
+        let options = self.context.session_config().options();
+        options.execution.sort_spill_reservation_bytes
+    }
+
+    /// Reserves memory for a batch, its order, and its sorted rows, as DataFusion's operator does. False if there is none.
     fn add(&self, batch: &RecordBatch) -> bool {
         let order = batch.num_rows() * Order::bytes_per_row(self.order.len());
-        let bytes = get_record_batch_memory_size(batch) + order;
+        let bytes = 2 * get_record_batch_memory_size(batch) + order;
         self.memory.try_grow(bytes).is_ok()
     }
 
@@ -243,7 +248,7 @@ impl Sorter {
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, sorted)))
     }
 
-    /// The rows of `batches` in order.
+    /// The rows of `batches` in order. Gives memory back as they leave.
     fn put_out(
         self,
         schema: SchemaRef,
@@ -251,14 +256,65 @@ impl Sorter {
         order: Order,
     ) -> SendableRecordBatchStream {
         let size = self.context.session_config().batch_size().max(1);
-        let firsts = (0..order.num_rows()).step_by(size);
-        let sorted = firsts.map(move |first| {
+        let rows = order.num_rows();
+        // sorted rows are the memory of those who take them
+        let each = self.memory.size() / 2 / rows.div_ceil(size).max(1);
+        self.memory.shrink(self.memory.size() / 2);
+        let columns = of_columns(&batches, schema.fields().len());
+        let of_schema = Arc::clone(&schema);
+        let sorted = (0..rows).step_by(size).map(move |first| {
             let _timer = self.metrics.elapsed_compute().timer();
-            let batches: Vec<&RecordBatch> = batches.iter().collect();
-            let rows = interleave_record_batch(&batches, &order.rows(first, size))?;
-            Ok(rows.record_output(&self.metrics))
+            let rows = order.rows(first, size);
+            let mut sorted = Vec::new();
+            interleaved(&of_schema, &columns, &rows, &mut sorted)?;
+            self.memory.shrink(each);
+            let sorted = sorted.into_iter();
+            let sorted = sorted.map(|rows| Ok(rows.record_output(&self.metrics)));
+            Ok::<_, DataFusionError>(stream::iter(sorted.collect::<Vec<_>>()))
         });
-        let sorted = RecordBatchStreamAdapter::new(schema, stream::iter(sorted));
+        let sorted = stream::iter(sorted).try_flatten();
+        let sorted = RecordBatchStreamAdapter::new(schema, sorted);
         make_cooperative(Box::pin(sorted))
+    }
+}
+
+/// The columns of `batches`, each with an array of each batch.
+fn of_columns(batches: &[RecordBatch], num_columns: usize) -> Vec<Vec<ArrayRef>> {
+    let column = |number| {
+        let arrays = batches
+            .iter()
+            .filter_map(|batch| batch.columns().get(number));
+        arrays.cloned().collect()
+    };
+    (0..num_columns).map(column).collect()
+}
+
+/// Appends `rows`, which are numbers of arrays and places in them, to `sorted`: in several batches if offsets of one
+/// would be too large.
+fn interleaved(
+    schema: &SchemaRef,
+    columns: &[Vec<ArrayRef>],
+    rows: &[(usize, usize)],
+    sorted: &mut Vec<RecordBatch>,
+) -> Result<()> {
+    let all = columns.iter().map(|arrays| {
+        let arrays: Vec<&dyn Array> = arrays.iter().map(AsRef::as_ref).collect();
+        interleave(&arrays, rows)
+    });
+    match all.collect::<Result<Vec<_>, _>>() {
+        Ok(columns) => {
+            let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            let schema = Arc::clone(schema);
+            sorted.push(RecordBatch::try_new_with_options(
+                schema, columns, &options,
+            )?);
+            Ok(())
+        }
+        Err(ArrowError::OffsetOverflowError(_)) if rows.len() > 1 => {
+            let (first, second) = rows.split_at(rows.len() / 2);
+            interleaved(schema, columns, first, sorted)?;
+            interleaved(schema, columns, second, sorted)
+        }
+        Err(error) => Err(error.into()),
     }
 }

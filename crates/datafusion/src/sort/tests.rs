@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use datafusion::error::Result;
-use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::memory_pool::{FairSpillPool, GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
@@ -60,10 +60,13 @@ const ORDERS: &[&str] = &[
 
 /// A session with `bytes` of memory.
 async fn session(bytes: usize) -> Result<SessionContext> {
+    session_of(Arc::new(FairSpillPool::new(bytes))).await
+}
+
+async fn session_of(pool: Arc<dyn MemoryPool>) -> Result<SessionContext> {
     let config = SessionConfig::new()
         .with_target_partitions(2)
         .with_sort_spill_reservation_bytes(1 << 16);
-    let pool = Arc::new(FairSpillPool::new(bytes));
     let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
     let ctx = SessionContext::new_with_config_rt(config, runtime.build_arc()?);
     register(&ctx)?;
@@ -163,5 +166,35 @@ async fn rows_that_do_not_fit_into_memory_are_spilled() -> Result<()> {
     );
     let plan = compare(&ctx, &sql).await?;
     assert!(plan.contains("general_sorts=1"), "{plan}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sort_above_another_has_memory_left() -> Result<()> {
+    let sql = "SELECT count(*), sum(n * m) FROM (SELECT *, row_number() OVER (ORDER BY name, id, other) AS m FROM \
+        (SELECT a.id, b.id AS other, b.name, b.many, row_number() OVER (ORDER BY a.v, a.id, b.id) AS n \
+        FROM t AS a JOIN t AS b ON a.v = b.v))";
+    let mut answered = 0;
+    for bytes in (1..=16).map(|quarters| quarters << 18) {
+        let ctx = session_of(Arc::new(GreedyMemoryPool::new(bytes))).await?;
+        run(&ctx, "SET datafusion.execution.batch_size = 1000").await?;
+        run(&ctx, "SET vectile.fuse = off").await?;
+        let Ok(theirs) = text(&ctx, sql).await else {
+            continue;
+        };
+        answered += 1;
+        run(&ctx, "SET vectile.fuse = auto").await?;
+        assert_eq!(text(&ctx, sql).await?, theirs, "{bytes}");
+    }
+    assert!(answered > 3, "{answered}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn rows_that_are_nullable_in_some_batches_are_sorted() -> Result<()> {
+    let ctx = session(usize::MAX).await?;
+    let sql = "SELECT id, x FROM (SELECT id, 1 AS x FROM t WHERE id % 2 = 0 UNION ALL SELECT id, v FROM t) ORDER BY x, id";
+    let plan = compare(&ctx, sql).await?;
+    assert!(plan.contains("PackedSortExec"), "{plan}");
     Ok(())
 }

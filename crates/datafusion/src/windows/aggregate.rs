@@ -27,6 +27,7 @@ use datafusion::physical_expr::window::{
 };
 
 use super::function::MOST_ROWS;
+use crate::stack;
 
 /// Most rows of a frame of floats. A sum of more is kept from row to row, which rounds differently.
 const MOST_FLOATS: usize = 64;
@@ -345,7 +346,14 @@ pub(super) fn of_first(
 /// True if an aggregate over a window has a `FILTER`. DataFusion 55.2 has no accessor for it. It is the last field of what
 /// `Debug` shows: the text of a filter ends with a parenthesis of its own.
 fn has_filter(window: &dyn WindowExpr) -> bool {
-    !format!("{window:?}").ends_with("filter: None }")
+    let arguments = window.expressions();
+    let order_by = window.order_by().iter().map(|key| &key.expr);
+    let exprs = arguments
+        .iter()
+        .chain(window.partition_by())
+        .chain(order_by);
+    let shown = stack::with_room(stack::levels(exprs), || format!("{window:?}"));
+    !shown.ends_with("filter: None }")
 }
 
 /// True for types whose values all are in one order.
