@@ -210,7 +210,14 @@ class Maker:
         else:
             src, cols = self.nested('d'); join(word, 'd', src, 'f.k = d.k', cols)
         if most > 1 and rng.random() < .2:
-            src, more = self.filtered('g', 'g'); join(rng.choice(['JOIN', 'LEFT JOIN']), 'g', src, 'f.k = g.k', more)
+            key = rng.choice(['f.k = g.k', 'f.k = g.k', 'f.k = g.k AND f.s || \'\' = g.name', 'f.k = g.k AND d.name = g.name'])
+            src, more = self.filtered('g', 'g'); join(rng.choice(['JOIN', 'LEFT JOIN']), 'g', src, key, more)
+        if rng.random() < .15:                             # one row beside each, or none
+            table = rng.choice(['d', 'g']); own = self.columns(table, 'i')
+            cols = [copy.copy(c) for c in self.columns(table, 'o') if c.ref in ('o.y', 'o.q', 'o.name')]
+            number = cols[0 if cols[0].kind == 'int' else 1].ref[2:]
+            where = ' WHERE ' + self.predicate(own, 0, False) if rng.random() < .4 else ''
+            join('JOIN', 'o', '(SELECT max(i.%s) AS %s, min(i.name) AS name FROM %s i%s) o' % (number, number, table, where), '1 = 1', cols)
         for _ in range(rng.choice([0, 0, 1, 1, 2])):
             q.where.append(self.predicate(rng.choice([scope, dims, dims, f]), rng.choice([0, 0, 0, 1])))
         if rng.random() < .2:

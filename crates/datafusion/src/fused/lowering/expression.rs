@@ -253,13 +253,16 @@ impl<'a> Lowering<'a> {
         if !expr.is::<ScalarFunctionExpr>() {
             return self.value(expr);
         }
-        let computed = self.try_lower(|trial| {
-            trial.computes_payload = true;
-            let lowered = trial.value(expr)?;
-            trial.computes_payload = false;
-            Ok(lowered)
-        });
+        let computed = self.try_lower(|trial| trial.value_of_columns(expr));
         computed.map_or_else(|| self.value(expr), Ok)
+    }
+
+    /// Lowers an expression of which build sides evaluate columns alone.
+    pub(super) fn value_of_columns(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Expr> {
+        let before = std::mem::replace(&mut self.computes_payload, true);
+        let lowered = self.value(expr);
+        self.computes_payload = before;
+        lowered
     }
 
     /// The join whose build side evaluates `expr`.

@@ -8,6 +8,7 @@ use arrow::datatypes::{ArrowNativeTypeOp, DataType, Decimal128Type, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::aggregates::PhysicalGroupBy;
 use vectile_pipeline::{Expr, GroupKey, Groups};
 
@@ -106,24 +107,25 @@ impl Keys {
         expr: &Arc<dyn PhysicalExpr>,
         lowering: &mut Lowering<'_>,
     ) -> Result<KeyColumn, FallbackReason> {
+        if let Some((factor, quotient)) = quotient(expr, lowering)? {
+            return Ok(KeyColumn {
+                key: self.add(GroupKey::Value(quotient)),
+                payload: None,
+                list: None,
+                factor: Some(factor),
+            });
+        }
         let (key, payload) = match lowering.group_key(expr)? {
             Grouping::Key(key) => (key, None),
             Grouping::PayloadColumn { lookup, column } => {
                 (GroupKey::Code(lookup), Some((lookup, column)))
             }
         };
-        let (key, factor) = match key {
-            GroupKey::Value(value) if is_decimal(expr, lowering)? => match without_factor(&value) {
-                Some((factor, quotient)) => (GroupKey::Value(quotient), Some(factor)),
-                None => (GroupKey::Value(value), None),
-            },
-            key => (key, None),
-        };
         Ok(KeyColumn {
             key: self.add(key),
             payload,
             list: None,
-            factor,
+            factor: None,
         })
     }
 
@@ -281,11 +283,21 @@ impl KeyColumn {
     }
 }
 
-fn is_decimal(
-    expr: &Arc<dyn PhysicalExpr>,
-    lowering: &Lowering<'_>,
-) -> Result<bool, FallbackReason> {
-    Ok(matches!(lowering.type_of(expr)?, DataType::Decimal128(..)))
+/// A decimal key without the factor that all its values have, and that factor; `None` for other keys.
+fn quotient(
+    key: &Arc<dyn PhysicalExpr>,
+    lowering: &mut Lowering<'_>,
+) -> Result<Option<(i128, Expr)>, FallbackReason> {
+    let is_decimal = matches!(lowering.type_of(key)?, DataType::Decimal128(..));
+    if !is_decimal || key.is::<Column>() || is_volatile(key) {
+        return Ok(None);
+    }
+    let no_factor = || FallbackReason::GroupKey(key.to_string());
+    let quotient = lowering.try_lower(|trial| {
+        let value = trial.value_of_columns(key)?;
+        without_factor(&value).ok_or_else(no_factor)
+    });
+    Ok(quotient)
 }
 
 /// Converts a key of the kernel to `data_type`.
