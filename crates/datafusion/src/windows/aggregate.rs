@@ -14,19 +14,19 @@ use arrow::datatypes::{
     Int16Type, Int32Type, Int64Type, TimeUnit, TimestampMicrosecondType, TimestampMillisecondType,
     TimestampNanosecondType, TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, internal_err};
 use datafusion::functions_aggregate::average::Avg;
 use datafusion::functions_aggregate::count::Count;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::functions_aggregate::sum::Sum;
-use datafusion::logical_expr::{EmitTo, WindowFrame, WindowFrameBound, WindowFrameUnits};
+use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::window::{
     PlainAggregateWindowExpr, SlidingAggregateWindowExpr, WindowExpr,
 };
 
-use super::function::MOST_ROWS;
+use super::frame::Extent;
 use crate::stack;
 
 /// Most rows of a frame of floats. A sum of more is kept from row to row, which rounds differently.
@@ -40,50 +40,6 @@ enum Kind {
     Min,
     Max,
     Average,
-}
-
-/// The rows that a function sees of a row's partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
-    /// Those up to the row.
-    Rows,
-    /// Those up to the last that is equal in order.
-    Peers,
-    /// All.
-    Partition,
-    /// So many before it and after it, and itself.
-    Near { before: usize, after: usize },
-}
-
-impl Extent {
-    /// `None` for other frames. Without an order, all rows are equal.
-    pub(super) fn of(frame: &WindowFrame, has_order: bool) -> Option<Self> {
-        let are_rows = frame.units == WindowFrameUnits::Rows;
-        let rows = |bound: &ScalarValue| match bound {
-            ScalarValue::UInt64(Some(rows)) if are_rows => usize::try_from(*rows)
-                .ok()
-                .filter(|rows| *rows <= MOST_ROWS),
-            _ => None,
-        };
-        let start = match &frame.start_bound {
-            WindowFrameBound::Preceding(bound) if bound.is_null() => None,
-            WindowFrameBound::Preceding(bound) => Some(rows(bound)?),
-            WindowFrameBound::CurrentRow if are_rows => Some(0),
-            _ => return None,
-        };
-        match (start, &frame.end_bound) {
-            (None, WindowFrameBound::Following(bound)) if bound.is_null() => Some(Self::Partition),
-            (None, WindowFrameBound::CurrentRow) if are_rows => Some(Self::Rows),
-            (None, WindowFrameBound::CurrentRow) if has_order => Some(Self::Peers),
-            (None, WindowFrameBound::CurrentRow) => Some(Self::Partition),
-            (Some(before), WindowFrameBound::CurrentRow) => Some(Self::Near { before, after: 0 }),
-            (Some(before), WindowFrameBound::Following(bound)) if !bound.is_null() => {
-                let after = rows(bound)?;
-                Some(Self::Near { before, after })
-            }
-            _ => None,
-        }
-    }
 }
 
 /// An aggregate over frames of rows.
@@ -191,7 +147,11 @@ impl Aggregate {
         Ok(match (self.kind, self.extent) {
             (_, Extent::Partition) => vec![self.of_partitions(values, partitions, state(0))?],
             (Kind::Count, _) => vec![counts()],
-            (Kind::Average, _) => vec![counts(), self.combined(values, partitions, state(1))?],
+            (Kind::Average, _) => {
+                // sums of decimals may be wider
+                let values = cast(values, &self.data_type)?;
+                vec![counts(), self.combined(&values, partitions, state(1))?]
+            }
             _ => vec![self.combined(values, partitions, state(0))?],
         })
     }

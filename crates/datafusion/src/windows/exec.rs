@@ -1,4 +1,4 @@
-//! The node that evaluates functions of positions.
+//! The node that evaluates window functions over sorted rows.
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use super::rows::{Functions, Rows};
 
 type Plan = Arc<dyn ExecutionPlan>;
 
-/// Evaluates window functions that depend on the position of a row alone, over sorted rows.
+/// Evaluates window functions over sorted rows, a batch at a time.
 #[derive(Debug)]
 pub(crate) struct SortedWindowExec {
     /// The operator that would do the same.

@@ -15,10 +15,9 @@ use datafusion::physical_expr::window::{
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
 
-use super::aggregate::{Aggregate, Extent};
-
-/// Most rows between a row and the one whose value it gets: so many are kept in memory.
-pub(super) const MOST_ROWS: usize = 1024;
+use super::aggregate::Aggregate;
+use super::frame::{Extent, MOST_ROWS};
+use crate::stack;
 
 /// A function of a row's position in its partition, or of the rows around it.
 #[derive(Clone, Debug)]
@@ -124,7 +123,9 @@ impl Function {
 /// True if a function neither ignores nulls nor sees rows in reverse order. DataFusion 55.2 has no accessors: both are the
 /// last fields of what `Debug` shows.
 fn is_plain(function: &WindowUDFExpr) -> bool {
-    format!("{function:?}").ends_with("is_reversed: false, ignore_nulls: false }")
+    let levels = stack::levels(function.args());
+    let shown = stack::with_room(levels, || format!("{function:?}"));
+    shown.ends_with("is_reversed: false, ignore_nulls: false }")
 }
 
 impl Shift {

@@ -1,13 +1,14 @@
-//! Window functions that depend on the position of a row alone: `row_number`, `rank`, `dense_rank`, `lag` and `lead`.
+//! Window functions over sorted rows: `row_number`, `rank`, `dense_rank`, `lag`, `lead`, `first_value`, `last_value`, and
+//! aggregates over the usual frames.
 //!
-//! DataFusion's `BoundedWindowAggExec` evaluates them one partition and one row after the other, which takes most of a
-//! query's time if partitions have few rows. Its input is sorted, so a [`SortedWindowExec`] finds the ends of all
-//! partitions of a batch at once, and takes whole columns from there.
+//! DataFusion's operators evaluate them one partition and one row after the other, which takes most of a query's time if
+//! partitions have few rows. Their input is sorted, so a [`SortedWindowExec`] finds the ends of all partitions of a batch at
+//! once, and takes whole columns from there.
 //!
 //! If a filter keeps the first ranks, a [`FirstRanksExec`] drops other rows before they are sorted.
 //!
 //! ```text
-//!  rule ──┬──▶ exec ────▶ rows ──▶ function
+//!  rule ──┬──▶ exec ────▶ rows ──▶ function ──▶ aggregate ──▶ frame
 //!         └──▶ ranked ──▶ first_ranks ──▶ first_rows
 //! ```
 
@@ -15,6 +16,7 @@ mod aggregate;
 mod exec;
 mod first_ranks;
 mod first_rows;
+mod frame;
 mod function;
 mod ranked;
 mod rows;

@@ -19,7 +19,8 @@ use datafusion::common::{Result, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::window::WindowExpr;
 
-use super::aggregate::{Extent, of_first, of_last};
+use super::aggregate::{of_first, of_last};
+use super::frame::Extent;
 use super::function::{Function, Shift};
 
 /// What is evaluated over rows.
@@ -285,7 +286,8 @@ impl Rows {
         let mut keep = |of_rows: &[ArrayRef]| -> Result<()> {
             let next = UInt64Array::from(vec![next as u64]);
             let of_next = of_rows.iter().map(|state| take(state, &next, None));
-            states.push(of_next.collect::<Result<_, _>>()?);
+            let of_next = of_next.map(|state| Ok(without_others(state?)));
+            states.push(of_next.collect::<Result<_>>()?);
             Ok(())
         };
         let results = functions.functions.iter().map(|function| {

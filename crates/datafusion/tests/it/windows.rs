@@ -17,7 +17,7 @@ const AGGREGATES: &[&str] = &[
     "sum(int) OVER w, count(int) OVER w, avg(int) OVER w, rank() OVER w",
     "sum(decimal) OVER w, avg(decimal) OVER w, dense_rank() OVER w",
     "sum(u64) OVER w, avg(few) OVER w, count(NULL) OVER w",
-    "sum(wide) OVER w, count(wide) OVER w",
+    "sum(wide) OVER w, count(wide) OVER w, avg(decimal64) OVER w",
 ];
 
 /// Extremes, and first and last values, over frames that begin with the partition.
@@ -27,6 +27,7 @@ const EXTREMES: &[&str] = &[
     "max(few) OVER w, min(decimal) OVER w, lead(id, 3) OVER w, lag(name, 2) OVER w",
     "first_value(name) OVER w, last_value(id) OVER w",
     "first_value(few) OVER w, last_value(float) OVER w, max(id) OVER w",
+    "first_value(long) OVER w, last_value(long) OVER w, lag(long) OVER w",
 ];
 
 /// Frames from the first row on.
@@ -50,6 +51,14 @@ const PEERS: &[&str] = &[
     "ORDER BY flag",
     "PARTITION BY name",
     "PARTITION BY id / 7, flag",
+    "PARTITION BY id < 0",
+];
+
+/// Whole partitions.
+const PARTITIONS: &[&str] = &[
+    "PARTITION BY name",
+    "PARTITION BY id / 7, flag",
+    "PARTITION BY flag ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING",
     "PARTITION BY id < 0",
 ];
 
@@ -78,7 +87,8 @@ async fn batches_of_any_size_have_the_same_answers() {
         CAST(int AS DECIMAL(12, 3)) AS decimal, arrow_cast(id % 256, 'UInt8') AS byte, \
         arrow_cast(id, 'Timestamp(Millisecond, None)') AS at, arrow_cast(id, 'UInt64') AS u64, \
         CASE WHEN int % 3 = 0 THEN CAST(id AS INT) END AS few, \
-        CAST(int AS DECIMAL(38, 2)) AS wide FROM packed WHERE id < 250";
+        CAST(int AS DECIMAL(38, 2)) AS wide, \
+        arrow_cast(int, 'Decimal64(10, 2)') AS decimal64, concat(name, ' and more text, ', id) AS long FROM packed WHERE id < 160";
     for size in [1, 50, 8192] {
         let set = format!("SET datafusion.execution.batch_size = {size}");
         fixture.run(&set).await.unwrap();
@@ -89,6 +99,8 @@ async fn batches_of_any_size_have_the_same_answers() {
             (PEERS, AGGREGATES),
             (NEAR, AGGREGATES),
         ];
+        let text: &[&str] = &["min(name) OVER w, max(long) OVER w, count(*) OVER w"];
+        let all = all.into_iter().chain([(PARTITIONS, text)]);
         for (windows, functions) in all {
             for (window, functions) in windows
                 .iter()
