@@ -33,7 +33,7 @@ enum Packed {
 }
 
 impl Order {
-    /// Bytes that an order of one row takes while it is made, beside the `keys` of its batch.
+    /// Bytes that the order of a row by so many keys takes while it is made.
     pub(super) fn bytes_per_row(num_keys: usize) -> usize {
         // ranks of strings twice, for each key
         size_of::<u128>() + 2 * size_of::<u32>() * num_keys

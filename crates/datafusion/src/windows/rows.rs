@@ -5,9 +5,9 @@
 //!  known:           └─ put out ───────────────┘└─ pending next
 //! ```
 //!
-//! Rows *before* were put out, and are kept for `lag` and to see where partitions begin. *Pending* rows wait for later
-//! ones, which `lead` needs, and functions of all rows of a partition or all that are equal in order. Only the columns that functions read are kept of rows before; other columns of pending rows
-//! are slices of their batches.
+//! Rows *before* were put out, and are kept for `lag`, for frames, and to see where partitions begin. *Pending* rows wait
+//! for later ones, which `lead` needs, and functions of all rows of a partition or of all that are equal in order. Only the
+//! columns that functions read are kept of rows before; other columns of pending rows are slices of their batches.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,13 +63,13 @@ pub(super) struct Rows {
     states: Vec<Vec<ArrayRef>>,
     /// Columns of rows that came after those of `columns`.
     arrived: Vec<Vec<ArrayRef>>,
-    /// The columns of the last row that came.
+    /// The last row that came, in the columns by which rows wait for each other.
     last: Option<Vec<ArrayRef>>,
 }
 
 impl Functions {
-    /// `None` if not all functions of `windows` depend on positions in the same partitions and order, or a type of their
-    /// columns is nested or a dictionary, which cannot be kept without everything beside them.
+    /// `None` if a function of `windows` is not known, their partitions or orders differ, or a type of their columns is
+    /// nested or a dictionary, which cannot be kept without everything beside them.
     pub(super) fn of(windows: &[Arc<dyn WindowExpr>], input: &SchemaRef) -> Result<Option<Self>> {
         let Some(first) = windows.first() else {
             return Ok(None);
@@ -248,7 +248,7 @@ impl Rows {
         Ok(())
     }
 
-    /// The functions of the rows `known` of the `rows` that are kept, and the position of the row `next`.
+    /// The results of the rows `known` of the `rows` that are kept, and what is known of the row `next`.
     fn evaluate(
         &self,
         rows: usize,

@@ -28,7 +28,7 @@ pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
     }
 }
 
-/// Replaces windows of functions that depend on positions, and drops rows below those whose first ranks are kept.
+/// Replaces windows over sorted rows, and drops rows below those whose first ranks are kept.
 #[derive(Debug)]
 struct SortedWindows;
 
