@@ -623,10 +623,6 @@ async fn plans_say_what_is_fused_and_what_is_not() {
             "joins=[id = id AND string_id(upper(name@",
         ),
         (
-            "SELECT count(*) FROM packed f JOIN plain d ON f.id = d.id AND f.float = d.float",
-            "not_on_gpu=join: its key is float@",
-        ),
-        (
             "SELECT f.text, d.name FROM packed f JOIN plain d ON f.id = d.id WHERE f.int > 3",
             "FusedJoinExec: rows=[text, name], joins=[id = id (inner)]",
         ),
