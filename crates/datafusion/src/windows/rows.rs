@@ -41,7 +41,7 @@ struct Position {
     dense_rank: u64,
 }
 
-/// What is known of the first row that is kept.
+/// The first row that is kept.
 struct First {
     position: Position,
     /// States of each function that has some.

@@ -1,7 +1,7 @@
 //! Factors that all values of an expression have.
 //!
 //! DataFusion aligns the scales of decimals: `price - coalesce(amount, 0.0)` is a difference of numbers that were
-//! multiplied by 10^13. As a group key, it takes more than 64 bits, and its quotient by that factor does not.
+//! multiplied by 10^13. Such a group key takes more than 64 bits; its quotient by that factor fits.
 
 use vectile_pipeline::{Arithmetic, Expr, Literal, Op};
 
