@@ -30,6 +30,15 @@ pub(crate) fn replace_rules(rules: &mut [Rule]) {
     }
 }
 
+/// Inserts a rule before the check, behind all rules that know DataFusion's operators, unless one of its name is present.
+pub(crate) fn insert_before(rules: &mut Vec<Rule>, rule: Rule) {
+    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
+    if index_of(rule.name()).is_none() {
+        let end = index_of(SanityCheckPlan::new().name()).unwrap_or(rules.len());
+        rules.insert(end, rule);
+    }
+}
+
 /// Checks that the inputs of nodes have the orders and distributions that the nodes require.
 #[derive(Debug)]
 struct CheckPlan(SanityCheckPlan);

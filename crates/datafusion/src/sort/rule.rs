@@ -11,20 +11,11 @@ use datafusion::physical_plan::ExecutionPlan;
 use super::exec::PackedSortExec;
 use crate::options::{FuseMode, VectileOptions};
 use crate::pushdown::Rule;
+use crate::sanity;
 
-/// The name of the rule.
-const RULE: &str = "packed_sorts";
-
-/// The name of DataFusion's last rule.
-const CHECK: &str = "SanityCheckPlan";
-
-/// Inserts the rule, unless it is present, behind all rules that know DataFusion's operator.
+/// Inserts the rule.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
-    if index_of(RULE).is_none() {
-        let end = index_of(CHECK).unwrap_or(rules.len());
-        rules.insert(end, Arc::new(PackedSorts));
-    }
+    sanity::insert_before(rules, Arc::new(PackedSorts));
 }
 
 /// Replaces sorts by keys that may fit into an integer.
@@ -50,7 +41,7 @@ impl PhysicalOptimizerRule for PackedSorts {
     }
 
     fn name(&self) -> &str {
-        RULE
+        "packed_sorts"
     }
 
     fn schema_check(&self) -> bool {

@@ -322,14 +322,18 @@ fn is_ordered(data_type: &DataType) -> bool {
     data_type.is_integer() || matches!(data_type, Date32 | Date64 | Timestamp(..) | Decimal128(..))
 }
 
-/// The rows of a partition from so many before `row` to so many after it.
-fn near(partition: &Range<usize>, row: usize, (before, after): (usize, usize)) -> Range<usize> {
-    let start = row.saturating_sub(before).max(partition.start);
-    let end = row
-        .saturating_add(after)
-        .saturating_add(1)
-        .min(partition.end);
-    start..end
+/// For each row of `partitions`, the rows of its partition from so many before it to so many after it.
+fn near_each(
+    partitions: &[Range<usize>],
+    (before, after): (usize, usize),
+) -> impl Iterator<Item = Range<usize>> {
+    partitions.iter().flat_map(move |of| {
+        of.clone().map(move |row| {
+            let start = row.saturating_sub(before).max(of.start);
+            let end = row.saturating_add(after).saturating_add(1).min(of.end);
+            start..end
+        })
+    })
 }
 
 /// Numbers of values that are not null, from the first row of the partition to each.
@@ -370,10 +374,7 @@ fn counts_near(
         });
         iter::once(0).chain(counts).collect::<Vec<i64>>()
     });
-    let rows = partitions.iter().flat_map(|of| {
-        let rows = of.clone();
-        rows.map(move |row| near(of, row, distances))
-    });
+    let rows = near_each(partitions, distances);
     let counts = rows.map(|rows| match &before {
         Some(before) => Some(before.get(rows.end)? - before.get(rows.start)?),
         None => Some(rows.len() as i64),
@@ -426,10 +427,7 @@ fn differences<T: ArrowPrimitiveType>(
         count += usize::from(value.is_some());
         (sum, count)
     }));
-    let rows = partitions.iter().flat_map(|of| {
-        let rows = of.clone();
-        rows.map(move |row| near(of, row, distances))
-    });
+    let rows = near_each(partitions, distances);
     let results = rows.map(|rows| {
         let (start, end) = (before.get(rows.start)?, before.get(rows.end)?);
         (end.1 > start.1).then(|| end.0.sub_wrapping(start.0))
@@ -443,10 +441,7 @@ fn sums_of_few<T: ArrowPrimitiveType>(
     partitions: &[Range<usize>],
     distances: (usize, usize),
 ) -> PrimitiveArray<T> {
-    let rows = partitions.iter().flat_map(|of| {
-        let rows = of.clone();
-        rows.map(move |row| near(of, row, distances))
-    });
+    let rows = near_each(partitions, distances);
     let results = rows.map(|rows| {
         let valid = rows.filter(|row| values.is_valid(*row));
         let valid = valid.filter_map(|row| values.values().get(row).copied());

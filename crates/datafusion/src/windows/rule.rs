@@ -12,20 +12,11 @@ use super::exec::SortedWindowExec;
 use super::ranked::with_fewer_rows;
 use crate::options::{FuseMode, VectileOptions};
 use crate::pushdown::Rule;
+use crate::sanity;
 
-/// The name of the rule.
-const RULE: &str = "sorted_windows";
-
-/// The name of DataFusion's last rule.
-const CHECK: &str = "SanityCheckPlan";
-
-/// Inserts the rule, unless it is present, behind all rules that know DataFusion's operator.
+/// Inserts the rule.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>) {
-    let index_of = |name| rules.iter().position(|rule| rule.name() == name);
-    if index_of(RULE).is_none() {
-        let end = index_of(CHECK).unwrap_or(rules.len());
-        rules.insert(end, Arc::new(SortedWindows));
-    }
+    sanity::insert_before(rules, Arc::new(SortedWindows));
 }
 
 /// Replaces windows over sorted rows, and drops rows below those whose first ranks are kept.
@@ -54,7 +45,7 @@ impl PhysicalOptimizerRule for SortedWindows {
     }
 
     fn name(&self) -> &str {
-        RULE
+        "sorted_windows"
     }
 
     fn schema_check(&self) -> bool {
