@@ -1,7 +1,7 @@
 //! Results of pipelines.
 
-use arrow::array::{Array, ArrayRef, BooleanArray};
-use arrow::compute::{concat, filter};
+use arrow::array::{ArrayRef, BooleanArray};
+use arrow::compute::filter;
 
 use crate::error::{Error, Result};
 
@@ -36,48 +36,6 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// The groups of several parts, which have the same keys and aggregates.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Internal`] if they have not.
-    pub fn concat(parts: &[Self]) -> Result<Self> {
-        let other = || Error::Internal("parts with other aggregates".into());
-        let of = |error| Error::from(vectile_encodings::Error::from(error));
-        let first = parts.first().ok_or_else(other)?;
-        let keys = (0..first.keys.len()).map(|key| {
-            let keys = parts.iter().map(|part| Some(part.keys.get(key)?.as_ref()));
-            let keys: Vec<&dyn Array> = keys.collect::<Option<_>>().ok_or_else(other)?;
-            concat(&keys).map_err(of)
-        });
-        let totals = (0..first.totals.len()).map(|number| {
-            let totals = parts.iter().map(|part| part.totals.get(number));
-            let totals: Vec<&GroupTotals> = totals.collect::<Option<_>>().ok_or_else(other)?;
-            let counts = totals.iter().flat_map(|totals| &totals.counts).copied();
-            let mut values = totals.iter().map(|totals| &totals.values);
-            let mut all_values = values.next().cloned().ok_or_else(other)?;
-            for values in values {
-                match (&mut all_values, values) {
-                    (Numbers::Int(all), Numbers::Int(more)) => all.extend(more),
-                    (Numbers::Float(all), Numbers::Float(more)) => all.extend(more),
-                    (Numbers::Text(text), Numbers::Text(more)) => {
-                        *text = concat(&[text.as_ref(), more.as_ref()]).map_err(of)?;
-                    }
-                    _ => return Err(other()),
-                }
-            }
-            Ok(GroupTotals {
-                counts: counts.collect(),
-                values: all_values,
-            })
-        });
-        Ok(Self {
-            count: parts.iter().map(|part| part.count).sum(),
-            totals: totals.collect::<Result<_>>()?,
-            keys: keys.collect::<Result<_>>()?,
-        })
-    }
-
     /// Keeps the groups for which `mask` is true.
     ///
     /// # Errors

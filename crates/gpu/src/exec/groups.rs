@@ -111,7 +111,7 @@ impl Execution {
     }
 
     /// Replaces ranks by text.
-    fn set_text(&self, groups: &mut Groups) -> Result<()> {
+    pub(super) fn set_text(&self, groups: &mut Groups) -> Result<()> {
         for (totals, values) in groups.totals.iter_mut().zip(&self.text_extremes) {
             let (Some(values), Numbers::Int(ranks)) = (values, &totals.values) else {
                 continue;

@@ -175,7 +175,7 @@ impl Execution {
         if batch.is_empty() {
             return Err(Error::Unsupported("a table of no rows".into()));
         }
-        let rows = self.rows_on_device(batch)?;
+        let rows = self.rows_on_device(batch, |_| Ok(()))?;
         self.tables_of(&rows, tables)
     }
 

@@ -14,6 +14,7 @@ mod exact;
 mod execution;
 mod expansion;
 mod group_table;
+mod grouping_sets;
 mod groups;
 mod join_build;
 mod launch;

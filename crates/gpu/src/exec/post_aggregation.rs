@@ -8,8 +8,8 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Int64Type};
 use vectile_kernels::{DeviceChunk, Unwritten, UnwrittenValues};
 
 use super::accumulator::totals_of;
@@ -17,9 +17,10 @@ use super::execution::{Execution, Prepared};
 use super::group_table::{GroupTable, GroupTableLayout, NUMBERS_BYTES};
 use super::groups::bytes_of_group;
 use super::join_build::{Build, Built};
+use super::rows::{ColumnOnDevice, width_of};
 use crate::error::{Error, Result};
 use crate::kernel::{Accumulator, Grouping, GroupsPlan, OutputPlan, Strategy};
-use crate::runtime::{Batch, Group, Resident};
+use crate::runtime::{Batch, DeviceBuffer, Engine, Group, Resident};
 use vectile_pipeline::{
     Aggregate, Arithmetic, Bounds, Comparison, Expr, Filter, GroupColumn, GroupKey, GroupTotals,
     Groups, Literal, NestedAggregation, Numbers, Output, Pipeline, PostAggregation, TopK, Type,
@@ -31,9 +32,9 @@ use vectile_pipeline::{
 const BUCKETS: [(u64, usize); 2] = [(4096, 1024), (16, 12)];
 
 /// A group table as columns.
-struct Columns<'a> {
+pub(super) struct Columns<'a> {
     prepared: &'a Prepared,
-    layout: &'a GroupTableLayout,
+    pub layout: &'a GroupTableLayout,
     types: Vec<DataType>,
     batch: Batch,
     /// The group number of a row, or the number of each part of its key; and which digits it has.
@@ -45,6 +46,17 @@ struct Declared {
     chunk: DeviceChunk,
     /// Offset of the words in the table's memory; `None` for row numbers, whose words are part of the chunk.
     words_at: Option<usize>,
+}
+
+/// Rows that are copied back and read at a time: few enough for a core's cache, and for little host memory.
+const ROWS_PER_COPY: usize = 1 << 16;
+const WORD_BYTES: usize = 8;
+
+/// Rows of columns, copied back.
+struct CopiedRows {
+    host: DeviceBuffer,
+    /// For each column, the end of its values and the width of one.
+    ends: Vec<(usize, usize)>,
 }
 
 /// Indices of columns: row numbers, then accumulators, then group numbers if they differ from row numbers.
@@ -105,14 +117,14 @@ impl Execution {
             let rows = rows.map(|row| columns.over(row, &post_aggregation.columns));
             let output = Output::Rows(rows.collect::<Result<_>>()?);
             let rows = this.then(&columns, &passing, output, |next, batch| {
-                next.rows_on_device(batch)
+                next.rows_on_device(batch, |_| Ok(()))
             })?;
             this.tables_of(&rows, tables)
         })
     }
 
     /// Declares a table's words as columns.
-    fn columns<'a>(
+    pub(super) fn columns<'a>(
         &mut self,
         prepared: &'a Prepared,
         table: &'a GroupTable,
@@ -263,7 +275,7 @@ impl Execution {
     }
 
     /// Runs a pipeline over the columns, and adds its statistics.
-    fn then<T>(
+    pub(super) fn then<T>(
         &mut self,
         columns: &Columns<'_>,
         passing: &[Expr],
@@ -310,28 +322,33 @@ impl Execution {
             false => reserve(rows.saturating_mul(group_bytes)),
         };
         let rows = self.then(columns, passing, output, |next, batch| {
-            next.selected_rows(batch.clone(), &mut allow)
+            next.rows_on_device(batch, &mut allow)
         })?;
-        let [rows] = &rows[..] else {
-            return Err(Error::Unsupported("no rows of a table".into()));
-        };
-        let split = rows.columns.split_at_checked(columns.numbers.len());
-        let Some((numbers, values)) = split else {
+        let own = rows.columns.split_at_checked(columns.numbers.len());
+        let Some((numbers, values)) = own else {
             return Err(Error::Internal("no columns of a table".into()));
         };
-        let threads = self.threads_for_parts(rows.count);
-        let each = rows.count.div_ceil(threads).max(1);
-        let starts = (0..rows.count.max(1)).step_by(each);
-        let ranges = starts.map(|start| (start, each.min(rows.count - start)));
-        let parts = parallel::map(threads, ranges.collect(), |(start, count)| {
-            let words = |of: &ArrayRef, word| words_of(&of.slice(start, count), word);
-            let numbers = numbers.iter().map(|numbers| words(numbers, 0));
+        let threads = self.threads_for_parts(rows.rows);
+        let each = match self.has_parts {
+            true => rows.rows.div_ceil(threads).clamp(1, ROWS_PER_COPY),
+            false => rows.rows.max(1),
+        };
+        let starts = (0..rows.rows.max(1)).step_by(each);
+        let ranges = starts.map(|start| start..rows.rows.min(start + each));
+        let parts = parallel::map(threads, ranges.collect(), |range| {
+            self.check_cancelled()?;
+            let copied = CopiedRows::of(&self.engine, &rows.columns, range.clone())?;
+            let numbers = 0..numbers.len();
+            let numbers = numbers.map(|column| copied.words(column, 0)).collect();
+            let first = rows.columns.len() - values.len();
             Ok(Groups {
-                count,
-                totals: totals_of(accumulators, |at, word| words(&values[at], word)),
-                keys: self.keys(columns.prepared, numbers.collect())?,
+                count: range.len(),
+                totals: totals_of(accumulators, |at, word| copied.words(first + at, word)),
+                keys: self.keys(columns.prepared, numbers)?,
             })
         });
+        let row_bytes: usize = rows.columns.iter().map(|column| width_of(column.of)).sum();
+        self.statistics.bytes_returned += (rows.rows * row_bytes) as u64;
         parts.into_iter().collect()
     }
 
@@ -368,7 +385,7 @@ impl Execution {
     }
 
     /// Converts values of [`Columns::digit`] to the key with that index.
-    fn as_key(
+    pub(super) fn as_key(
         &self,
         columns: &Columns<'_>,
         key_index: usize,
@@ -473,7 +490,7 @@ fn compare(a: Literal, b: Literal) -> Ordering {
 
 impl Columns<'_> {
     /// True if an entry has a group.
-    fn has_rows(&self) -> Expr {
+    pub(super) fn has_rows(&self) -> Expr {
         Expr::compare(Comparison::NotEqual, Expr::Column(FIRST), int(0))
     }
 
@@ -489,7 +506,7 @@ impl Columns<'_> {
         })
     }
 
-    fn column(&self, column: GroupColumn) -> Result<Expr> {
+    pub(super) fn column(&self, column: GroupColumn) -> Result<Expr> {
         match column {
             GroupColumn::Key(key_index, of) => Ok(cast(self.digit(key_index, of)?, of)),
             GroupColumn::Count(aggregate) => Ok(self.result(aggregate)?.0),
@@ -546,7 +563,7 @@ impl Columns<'_> {
     }
 
     /// Count and value of an aggregate.
-    fn result(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
+    pub(super) fn result(&self, aggregate: usize) -> Result<(Expr, Option<Expr>)> {
         let accumulators = &self.layout.accumulators;
         let result = accumulators.results.get(aggregate);
         let result = result.ok_or_else(|| Error::Internal("no such aggregate".into()))?;
@@ -614,20 +631,52 @@ fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) ->
     Expr::arithmetic(operation, value, int(constant))
 }
 
-/// The low (0) or high (1) words of values.
-fn words_of(values: &ArrayRef, word: usize) -> Vec<u64> {
-    match values.data_type() {
-        DataType::Float64 => {
-            let values = values.as_primitive::<Float64Type>().values().iter();
-            values.map(|value| value.to_bits()).collect()
+impl CopiedRows {
+    /// Copies rows of columns that are not null.
+    fn of(engine: &Engine, columns: &[ColumnOnDevice], rows: Range<usize>) -> Result<Self> {
+        let widths = columns.iter().map(|column| width_of(column.of));
+        let mut ends = vec![];
+        let mut bytes = 0;
+        for width in widths {
+            bytes += (width * rows.len()).next_multiple_of(WORD_BYTES);
+            ends.push((bytes, width));
         }
-        DataType::Decimal128(..) => {
-            let values = values.as_primitive::<Decimal128Type>().values().iter();
-            values.map(|value| (*value >> (64 * word)) as u64).collect()
-        }
-        _ => {
-            let values = values.as_primitive::<Int64Type>().values().iter();
-            values.map(|value| *value as u64).collect()
-        }
+        let mut host = engine.host_pool().take(bytes)?;
+        let mut to = host.as_mut_slice().as_mut_ptr();
+        let mut context = engine.stream_context()?;
+        context.finish(|stream| {
+            for column in columns {
+                let width = width_of(column.of);
+                let from = column.memory.address() + (rows.start * width) as u64;
+                let len = rows.len() * width;
+                if len == 0 {
+                    continue;
+                }
+                // SAFETY: the column has these rows and `host` has room for those of all columns, one after the other;
+                // both live until `finish` is done.
+                unsafe {
+                    stream.copy_out(to, from, len)?;
+                    to = to.add(len.next_multiple_of(WORD_BYTES));
+                }
+            }
+            Ok(())
+        })?;
+        engine.give_back(context);
+        Ok(Self { host, ends })
+    }
+
+    /// The low (0) or high (1) words of a column, which has values of one or two words.
+    fn words(&self, column: usize, word: usize) -> Vec<u64> {
+        let start = column
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before));
+        let start = start.map_or(0, |(end, _)| *end);
+        let Some(&(end, width)) = self.ends.get(column) else {
+            return vec![];
+        };
+        let bytes = self.host.as_slice().get(start..end).unwrap_or_default();
+        let (words, _) = bytes.as_chunks::<WORD_BYTES>();
+        let words = words.iter().skip(word).step_by((width / WORD_BYTES).max(1));
+        words.map(|word| u64::from_le_bytes(*word)).collect()
     }
 }

@@ -316,8 +316,13 @@ impl Execution {
         })
     }
 
-    /// The selected rows of a batch as columns that stay on the device. None of them may be strings.
-    pub(super) fn rows_on_device(&mut self, batch: &Batch) -> Result<RowsOnDevice> {
+    /// The selected rows of a batch as columns that stay on the device. None of them may be strings. `allow` is called
+    /// with the number of rows before they are computed.
+    pub(super) fn rows_on_device(
+        &mut self,
+        batch: &Batch,
+        allow: impl FnOnce(usize) -> Result<()>,
+    ) -> Result<RowsOnDevice> {
         let batch = self.with_codes(batch.clone())?;
         let (batch, entries) = self.with_numbers(batch)?;
         let kernels = self.kernels(&batch)?;
@@ -344,6 +349,7 @@ impl Execution {
             counts: &counts,
         };
         let rows = counts.iter().sum();
+        allow(rows)?;
         let outputs = gather.loaded.layout.outputs.iter();
         let bounds = planned_bounds(&gather.plan.output, outputs.len());
         let outputs = outputs.zip(bounds).zip(entries);

@@ -31,14 +31,15 @@ use vectile_pipeline::{
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
 use super::fused_plan::FusedPlan;
-use super::grouping_sets::GroupingSets;
-use super::operation::{CollectedRows, Collector, Operation, in_memory};
+use super::grouping_sets::{GroupingSets, SetGroups, schema_of};
+use super::operation::{CollectedRows, Collector, Operation, RowContent, in_memory};
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::lowering::function::{self, Function, Named};
 use crate::fused::lowering::group_key::Keys;
 use crate::fused::lowering::group_pruning::{GroupPruning, ResultPruning};
 use crate::fused::lowering::nested_aggregate::NestedAggregationPlan;
+use crate::fused::lowering::payload_values::PayloadValues;
 use crate::fused::pattern::aggregates::{Aggregates, of_mode};
 use crate::fused::pattern::files::{num_rows, num_values};
 use crate::fused::table::Tables;
@@ -71,6 +72,15 @@ pub(crate) struct Aggregation {
     pub(crate) sets: Option<GroupingSets>,
     /// Group pruning, if the parents need only some groups.
     pub(crate) pruning: Option<ResultPruning>,
+}
+
+/// A grouping set that a device makes of a table of finer groups.
+struct SetOfTable {
+    /// The GROUP BY columns.
+    columns: Vec<usize>,
+    keys: Keys,
+    /// The indices of the kernel's keys behind `keys`.
+    of_kernel: Vec<usize>,
 }
 
 impl Aggregation {
@@ -147,21 +157,56 @@ impl Aggregation {
         }
         Ok(CollectedRows {
             batches: vec![RecordBatch::try_new(self.schema(), columns)?],
-            are_states: false,
+            content: RowContent::Results,
             memory: None,
         })
     }
 
-    /// The rows of groups: results, or states.
+    /// The grouping sets that a device makes of a table of the finest groups, and those groups if another set needs
+    /// them.
+    fn sets_of_table(&self) -> Option<Vec<SetOfTable>> {
+        let mut functions = self.functions.iter();
+        let are_merged = functions.all(|(function, aggregate)| match function {
+            Function::Count | Function::Text => true,
+            Function::Value => !aggregate.field().data_type().is_floating(),
+            Function::Average { of_floats } => !of_floats,
+            Function::CountDistinct | Function::Variance(_) | Function::Strings(_) => false,
+        });
+        if !are_merged || !self.has_distinct_groups {
+            return None;
+        }
+        let of_columns = |columns: Vec<usize>| {
+            let (keys, of_kernel) = self.keys.some(&columns)?;
+            Some(SetOfTable {
+                columns,
+                keys,
+                of_kernel,
+            })
+        };
+        let sets = self.sets.as_ref()?;
+        let wanted = sets.fine_to_coarse();
+        let mut made: Vec<SetOfTable> = wanted.iter().cloned().filter_map(of_columns).collect();
+        let is_made = |columns: &Vec<usize>| {
+            let mut made = made.iter();
+            made.any(|set| columns.iter().all(|column| set.columns.contains(column)))
+        };
+        if !wanted.iter().all(is_made) {
+            made.push(of_columns(sets.all_keys())?);
+        }
+        (!made.is_empty()).then_some(made)
+    }
+
+    /// The rows of groups by `keys`: results, or states.
     fn batch(
         &self,
         groups: &Groups,
+        keys: &Keys,
+        schema: &SchemaRef,
         functions: &mut [Named],
-        tables: &Tables,
+        payload: &PayloadValues<'_>,
         are_results: bool,
     ) -> Result<RecordBatch> {
-        let schema = self.aggregates.partial.schema();
-        let batch = function::batch_of(groups, &self.keys, tables, functions, &schema)?;
+        let batch = function::batch_of(groups, keys, payload, functions, schema)?;
         if !are_results {
             return Ok(batch);
         }
@@ -274,9 +319,10 @@ impl Operation for Aggregation {
         }
     }
 
-    /// Pruning, nested aggregation and sets of distinct values need all groups.
+    /// Pruning, nested aggregation, grouping sets and sets of distinct values need all groups.
     fn needs_single_batch(&self) -> bool {
-        self.pruning.is_some() || self.nested.is_some() || self.needs_all_rows()
+        let is_of_groups = self.pruning.is_some() || self.nested.is_some();
+        is_of_groups || self.sets_of_table().is_some() || self.needs_all_rows()
     }
 
     /// The first groups of all in some order are among the first ones of each part.
@@ -302,6 +348,7 @@ impl Operation for Aggregation {
             are_results: false,
             pending: Vec::new(),
             pending_memory: Vec::new(),
+            sets: Vec::new(),
             threads: context.session_config().target_partitions(),
             memory: memory_of_groups(context),
         }
@@ -338,7 +385,7 @@ impl Operation for Aggregation {
         if self.has_groups() {
             return Ok(CollectedRows {
                 batches: Vec::new(),
-                are_states: true,
+                content: RowContent::States,
                 memory: None,
             });
         }
@@ -360,14 +407,30 @@ impl Operation for Aggregation {
         let Some(sets) = &self.sets else {
             return Ok(rows);
         };
-        let memory = rows.memory.unwrap_or_else(|| memory_of_groups(context));
+        let CollectedRows {
+            batches: states,
+            content,
+            memory,
+        } = rows;
+        let memory = memory.unwrap_or_else(|| memory_of_groups(context));
         let Aggregates { partial, last } = &self.aggregates;
-        let groups = (rows.batches, !rows.are_states);
+        let keys = sets.all_keys();
+        let levels = match content {
+            RowContent::Sets(levels) => levels,
+            RowContent::Results | RowContent::DistinctStates => vec![SetGroups { keys, states }],
+            RowContent::States => {
+                let states = SetGroups {
+                    keys: keys.clone(),
+                    states,
+                };
+                vec![states.by(&keys, partial, &memory, context).await?]
+            }
+        };
         let schema = last.schema();
-        let results = sets.results(partial, &self.functions, &schema, groups, &memory, context);
+        let results = sets.results(partial, &self.functions, &schema, levels, &memory, context);
         Ok(CollectedRows {
             batches: results.await?,
-            are_states: false,
+            content: RowContent::Results,
             memory: Some(memory),
         })
     }
@@ -375,13 +438,13 @@ impl Operation for Aggregation {
     fn stream(
         &self,
         batches: Vec<RecordBatch>,
-        are_states: bool,
+        content: &RowContent,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         let needs_merge = match batches.is_empty() {
             // an aggregate without keys has a row for empty input, too; states of none are merged above
             true => self.keys.is_empty() && !self.aggregates.are_states(),
-            false => are_states,
+            false => matches!(content, RowContent::States),
         };
         match needs_merge {
             true => self.merged(batches, context),
@@ -403,6 +466,8 @@ pub(crate) struct GroupCollector {
     pending: Vec<Groups>,
     /// Memory reservations for `pending`.
     pending_memory: Vec<MemoryReservation>,
+    /// States of the groups of grouping sets that the device has made.
+    sets: Vec<SetGroups>,
     /// Threads that make batches of groups.
     threads: usize,
     /// Memory reservation for `batches`.
@@ -422,8 +487,8 @@ impl Collector for GroupCollector {
     }
 
     fn compile(&self, execution: &mut Execution, batch: &Batch) -> Result<()> {
-        let is_nested = self.aggregation.nested.is_some();
-        let compiled = execution.compile_groups(batch, is_nested);
+        let stay = self.aggregation.nested.is_some() || self.aggregation.sets_of_table().is_some();
+        let compiled = execution.compile_groups(batch, stay);
         compiled.map_err(error::gpu)
     }
 
@@ -445,6 +510,17 @@ impl Collector for GroupCollector {
         if needs_all && !is_all {
             let reason = "distinct values or extremes of text of several batches";
             return Err(error::gpu(Error::Unsupported(reason.into())));
+        }
+        if is_all && let Some(sets) = self.aggregation.sets_of_table() {
+            let of_kernel: Vec<_> = sets.iter().map(|set| set.of_kernel.clone()).collect();
+            match execution
+                .group_sets(batch, &of_kernel, reserve)
+                .map_err(error::gpu)
+            {
+                // they are merged here
+                Err(reason) if error::is_unsupported(&reason) => {}
+                groups => return self.add_sets(sets, groups?),
+            }
         }
         let groups = match self.aggregation.post_aggregation(is_all)? {
             Some(computation) => execution.group_wanted(batch, &computation, reserve),
@@ -474,6 +550,14 @@ impl Collector for GroupCollector {
             };
             return Ok((self.aggregation, total));
         }
+        if !self.sets.is_empty() {
+            let collected = CollectedRows {
+                batches: Vec::new(),
+                content: RowContent::Sets(self.sets),
+                memory: Some(self.memory),
+            };
+            return Ok((self.aggregation, collected));
+        }
         let is_all = self.aggregation.has_distinct_groups && !self.pending.is_empty();
         self.finish_groups(is_all)
     }
@@ -485,16 +569,36 @@ impl GroupCollector {
         if is_all {
             self.aggregation.drop_unneeded(&mut self.pending)?;
         }
-        let are_states = self.aggregation.aggregates.are_states();
-        self.are_results = is_all && self.aggregation.sets.is_none() && !are_states;
+        let content = match self.aggregation.aggregates.are_states() {
+            // states that are put out are merged above
+            true => RowContent::Results,
+            false if !is_all => RowContent::States,
+            false if self.aggregation.sets.is_some() => RowContent::DistinctStates,
+            false => {
+                self.are_results = true;
+                RowContent::Results
+            }
+        };
         self.add_pending()?;
         let collected = CollectedRows {
             batches: self.batches,
-            // states that are put out are merged above
-            are_states: !is_all && !are_states,
+            content,
             memory: Some(self.memory),
         };
         Ok((self.aggregation, collected))
+    }
+
+    /// Adds the states of the groups of grouping sets.
+    fn add_sets(&mut self, sets: Vec<SetOfTable>, groups: Vec<Vec<Groups>>) -> Result<()> {
+        for (set, parts) in sets.into_iter().zip(groups) {
+            let schema = schema_of(&self.aggregation.aggregates.partial, &set.columns)?;
+            let states = self.batches_of(parts, &set.keys, &schema)?;
+            self.sets.push(SetGroups {
+                keys: set.columns,
+                states,
+            });
+        }
+        Ok(())
     }
 
     /// The output row of an aggregate without keys over the only group, or over no rows.
@@ -518,14 +622,26 @@ impl GroupCollector {
     }
 
     /// Adds the batch of each part.
-    fn add_groups(&mut self, mut parts: Vec<Groups>) -> Result<()> {
+    fn add_groups(&mut self, parts: Vec<Groups>) -> Result<()> {
+        let keys = self.aggregation.keys.clone();
+        let schema = self.aggregation.aggregates.partial.schema();
+        let batches = self.batches_of(parts, &keys, &schema)?;
+        self.batches.extend(batches);
+        Ok(())
+    }
+
+    /// A batch of each part of groups by `keys`, for which memory is reserved. `schema` is that of their states.
+    fn batches_of(
+        &mut self,
+        mut parts: Vec<Groups>,
+        keys: &Keys,
+        schema: &SchemaRef,
+    ) -> Result<Vec<RecordBatch>> {
         parts.retain(|groups| groups.count > 0);
-        if parts.len() > 1 && !self.aggregation.keys.may_be_divided(&self.tables)? {
-            parts = vec![Groups::concat(&parts).map_err(error::gpu)?];
-        }
         let rows = parts.iter().map(|groups| groups.count).sum();
         let threads = parallel::threads_for(rows, self.threads);
-        let (tables, are_results) = (&self.tables, self.are_results);
+        let payload = &keys.payload(&parts, &self.tables)?;
+        let are_results = self.are_results;
         let aggregation = &mut self.aggregation;
         let mut functions = aggregation.functions.iter();
         // variances note what has to be computed again
@@ -533,27 +649,26 @@ impl GroupCollector {
         let batches: Vec<Result<RecordBatch>> = match is_noted {
             true => {
                 let mut functions = std::mem::take(&mut aggregation.functions);
-                let parts = parts.iter();
-                let batches = parts
-                    .map(|groups| aggregation.batch(groups, &mut functions, tables, are_results));
+                let batches = parts.iter().map(|groups| {
+                    aggregation.batch(groups, keys, schema, &mut functions, payload, are_results)
+                });
                 let batches = batches.collect();
                 aggregation.functions = functions;
                 batches
             }
             false => parallel::map(threads, parts, |groups| {
                 let mut functions = aggregation.functions.clone();
-                aggregation.batch(&groups, &mut functions, tables, are_results)
+                aggregation.batch(&groups, keys, schema, &mut functions, payload, are_results)
             }),
         };
+        let batches: Vec<RecordBatch> = batches.into_iter().collect::<Result<_>>()?;
         // batches share the text of dictionaries
         let mut bytes = RecordBatchMemoryCounter::new();
-        for batch in batches {
-            let batch = batch?;
-            bytes.count_batch(&batch);
-            self.batches.push(batch);
+        for batch in &batches {
+            bytes.count_batch(batch);
         }
         self.memory.try_grow(bytes.memory_usage())?;
-        Ok(())
+        Ok(batches)
     }
 }
 

@@ -13,7 +13,7 @@ use vectile_pipeline::{Groups, Rows};
 
 use super::build_side::OtherExpr;
 use super::fused_exec::FusedExec;
-use super::operation::{CollectedRows, Collector, Operation, in_memory};
+use super::operation::{CollectedRows, Collector, Operation, RowContent, in_memory};
 use crate::error;
 use crate::fused::lowering::output_rows::RowColumns;
 use crate::fused::table::Tables;
@@ -73,7 +73,7 @@ impl Operation for JoinRows {
     fn of_no_rows(&self) -> Result<CollectedRows> {
         Ok(CollectedRows {
             batches: Vec::new(),
-            are_states: false,
+            content: RowContent::Results,
             memory: None,
         })
     }
@@ -81,7 +81,7 @@ impl Operation for JoinRows {
     fn stream(
         &self,
         batches: Vec<RecordBatch>,
-        _: bool,
+        _: &RowContent,
         _: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         in_memory(batches, self.schema())
@@ -125,7 +125,7 @@ impl RowCollector {
     fn collected(self) -> (JoinRows, CollectedRows) {
         let collected = CollectedRows {
             batches: self.batches,
-            are_states: false,
+            content: RowContent::Results,
             memory: Some(self.memory),
         };
         (self.rows, collected)

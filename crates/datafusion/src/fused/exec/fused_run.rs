@@ -148,12 +148,12 @@ impl<O: Operation> FusedRun<O> {
     pub(super) fn stream(&self, rows: CollectedRows) -> Result<SendableRecordBatchStream> {
         let CollectedRows {
             batches,
-            are_states,
+            content,
             memory,
         } = rows;
         let batches = in_batches(batches, self.context.session_config().batch_size());
         let operation = &self.plan.operation;
-        let rows = operation.stream(batches, are_states, Arc::clone(&self.context))?;
+        let rows = operation.stream(batches, &content, Arc::clone(&self.context))?;
         let baseline = BaselineMetrics::new(&self.metrics, 0);
         let rows = rows.inspect_ok(move |batch| {
             let _covered = &memory;

@@ -6,8 +6,9 @@
 //!                                                                 └─▶ states of () ─▶ results
 //! ```
 //!
-//! DataFusion's accumulators merge the states, as they merge those of partitions. Each set comes from the smallest set
-//! before it that has its keys. So a level of a rollup hashes the groups of the level above instead of all rows.
+//! A device makes all sets of its table of the finest groups, where it can. Elsewhere DataFusion's accumulators merge the
+//! states, as they merge those of partitions. Then each set comes from the smallest set before it that has its keys. So a
+//! level of a rollup hashes the groups of the level above instead of all rows.
 //!
 //! A sum of floats adds the sums of finer groups, in an order that depends on the rows only.
 
@@ -44,12 +45,13 @@ pub(crate) struct GroupingSets {
     num_keys: usize,
 }
 
-/// States of the groups by some of the keys, each once.
-struct Groups {
+/// States of the groups by some of the keys.
+#[derive(Debug)]
+pub(crate) struct SetGroups {
     /// The keys, in ascending order.
-    keys: Vec<usize>,
+    pub(crate) keys: Vec<usize>,
     /// Columns of those keys, then states of all functions.
-    states: Vec<RecordBatch>,
+    pub(crate) states: Vec<RecordBatch>,
 }
 
 impl GroupingSets {
@@ -76,35 +78,27 @@ impl GroupingSets {
         sets.collect::<Vec<_>>().join(", ")
     }
 
-    /// The result rows of all sets, of `schema`. `finest` are states of groups by all keys, with the columns of
-    /// `partial`'s output; each group occurs once if `are_distinct`. `memory` grows by the states of other groups.
+    /// The result rows of all sets, of `schema`. `levels` have the groups of some sets, and the keys of every set are among
+    /// those of one of them. `memory` grows by the states of other groups.
     pub(crate) async fn results(
         &self,
         partial: &AggregateExec,
         functions: &[Named],
         schema: &SchemaRef,
-        (finest, are_distinct): (Vec<RecordBatch>, bool),
+        mut levels: Vec<SetGroups>,
         memory: &MemoryReservation,
         context: &Arc<TaskContext>,
     ) -> Result<Vec<RecordBatch>> {
-        let mut finest = Groups {
-            keys: (0..self.num_keys).collect(),
-            states: finest,
-        };
-        if !are_distinct {
-            finest = finest.by(&finest.keys, partial, memory, context).await?;
-        }
-        let mut levels = vec![finest];
         for keys in self.fine_to_coarse() {
             if !levels.iter().any(|groups| groups.keys == keys) {
-                let finer = Groups::smallest(&levels, &keys)?;
+                let finer = SetGroups::smallest(&levels, &keys)?;
                 let groups = finer.by(&keys, partial, memory, context).await?;
                 levels.push(groups);
             }
         }
         let mut results = Vec::new();
         for (number, keys) in self.sets.iter().enumerate() {
-            let groups = Groups::smallest(&levels, keys)?;
+            let groups = SetGroups::smallest(&levels, keys)?;
             if keys.is_empty() {
                 let totals = groups.totals(functions)?;
                 results.push(self.rows(number, &[], totals, 1, schema)?);
@@ -120,16 +114,22 @@ impl GroupingSets {
         Ok(results)
     }
 
+    /// All keys.
+    pub(crate) fn all_keys(&self) -> Vec<usize> {
+        (0..self.num_keys).collect()
+    }
+
     /// True if one of the sets has all keys.
     pub(crate) fn have_finest(&self) -> bool {
         self.sets.iter().any(|keys| keys.len() == self.num_keys)
     }
 
-    /// The sets that have keys, those of more keys first.
-    fn fine_to_coarse(&self) -> Vec<Vec<usize>> {
+    /// The different sets that have keys, those of more keys first.
+    pub(crate) fn fine_to_coarse(&self) -> Vec<Vec<usize>> {
         let mut sets = self.sets.clone();
         sets.retain(|keys| !keys.is_empty());
-        sets.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
+        sets.sort_by(|a, b| (b.len(), a).cmp(&(a.len(), b)));
+        sets.dedup();
         sets
     }
 
@@ -169,7 +169,7 @@ impl GroupingSets {
     }
 }
 
-impl Groups {
+impl SetGroups {
     /// The fewest of the groups that have `keys`: those by just these keys, if there are any.
     fn smallest<'a>(levels: &'a [Self], keys: &[usize]) -> Result<&'a Self> {
         let have_keys = |groups: &&Self| keys.iter().all(|key| groups.keys.contains(key));
@@ -201,8 +201,8 @@ impl Groups {
         self.states.iter().map(RecordBatch::num_rows).sum()
     }
 
-    /// The coarser groups by `keys`, of which there is at least one.
-    async fn by(
+    /// The groups by `keys`, which are some of the keys, at least one. Merges states of equal groups.
+    pub(crate) async fn by(
         &self,
         keys: &[usize],
         partial: &AggregateExec,
@@ -212,14 +212,8 @@ impl Groups {
         let columns = keys
             .iter()
             .filter_map(|key| self.keys.binary_search(key).ok());
-        let of_partial = partial.schema();
-        let num_keys = partial.group_expr().expr().len();
-        let schema = keys
-            .iter()
-            .copied()
-            .chain(num_keys..of_partial.fields().len());
-        let schema = Arc::new(of_partial.project(&schema.collect::<Vec<_>>())?);
-        let num_columns = self.keys.len() + of_partial.fields().len() - num_keys;
+        let schema = schema_of(partial, keys)?;
+        let num_columns = self.keys.len() + schema.fields().len() - keys.len();
         let columns: Vec<usize> = columns.chain(self.keys.len()..num_columns).collect();
         let states = self.states.iter().map(|states| states.project(&columns));
         let states: Vec<RecordBatch> = states.collect::<Result<_, _>>()?;
@@ -271,4 +265,12 @@ impl Groups {
             states,
         })
     }
+}
+
+/// The schema of states of groups by `keys`, which are some of the keys of `partial`.
+pub(crate) fn schema_of(partial: &AggregateExec, keys: &[usize]) -> Result<SchemaRef> {
+    let all = partial.schema();
+    let states = partial.group_expr().expr().len()..all.fields().len();
+    let columns: Vec<usize> = keys.iter().copied().chain(states).collect();
+    Ok(Arc::new(all.project(&columns)?))
 }

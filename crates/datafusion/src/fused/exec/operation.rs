@@ -14,6 +14,7 @@ use vectile_gpu::{Batch, Execution};
 use vectile_pipeline::{Groups, Output};
 
 use super::build_side::OtherExpr;
+use super::grouping_sets::SetGroups;
 use crate::fused::table::Tables;
 use crate::options::GpuMode;
 
@@ -97,11 +98,11 @@ pub(crate) trait Operation: Clone + fmt::Debug + Send + Sync + 'static {
         std::future::ready(Ok(rows))
     }
 
-    /// The node's rows from collected batches, of the session's batch size; `are_states` as in [`CollectedRows`].
+    /// The node's rows from collected batches, of the session's batch size.
     fn stream(
         &self,
         batches: Vec<RecordBatch>,
-        are_states: bool,
+        content: &RowContent,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream>;
 }
@@ -128,11 +129,23 @@ pub(crate) trait Collector: Send + 'static {
 /// Rows that a kernel has computed.
 pub(crate) struct CollectedRows {
     pub(crate) batches: Vec<RecordBatch>,
-    /// True if `batches` are states of groups that have to be merged: a group may occur more than once, as each launch
-    /// of a kernel has its own.
-    pub(crate) are_states: bool,
+    pub(crate) content: RowContent,
     /// Memory reservation for `batches`.
     pub(crate) memory: Option<MemoryReservation>,
+}
+
+/// What collected rows are.
+#[derive(Debug)]
+pub(crate) enum RowContent {
+    /// The node's rows.
+    Results,
+    /// States of groups, each group once.
+    DistinctStates,
+    /// States of groups that have to be merged: a group may occur more than once, as each launch of a kernel has its
+    /// own.
+    States,
+    /// The groups of some grouping sets, and no batches. Those of all other sets can be made of them.
+    Sets(Vec<SetGroups>),
 }
 
 /// Batches as a stream, unchanged.

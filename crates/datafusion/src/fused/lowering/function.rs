@@ -25,12 +25,12 @@ use vectile_pipeline::{Aggregate, Expr, GroupTotals, Groups, Literal, Numbers, O
 use super::average::sum_of;
 use super::expression::{Lowering, is_never_null};
 use super::group_key::Keys;
+use super::payload_values::PayloadValues;
 use super::variance::Variance;
 use crate::error;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::columns::substituted;
 use crate::fused::scalar;
-use crate::fused::table::Tables;
 use crate::text::is_text;
 
 /// An aggregate function that a kernel computes.
@@ -255,17 +255,17 @@ pub(crate) type Named = (Function, Arc<AggregateFunctionExpr>);
 pub(crate) fn batch_of(
     groups: &Groups,
     keys: &Keys,
-    tables: &Tables,
+    payload: &PayloadValues<'_>,
     functions: &mut [Named],
     schema: &SchemaRef,
 ) -> Result<RecordBatch> {
     let schema = &with_results(schema, keys.len(), functions)?;
-    let mut columns = keys.columns(groups, tables, schema)?;
+    let mut columns = keys.columns(groups, payload, schema)?;
     let mut totals = groups.totals.as_slice();
     for (function, aggregate) in functions {
         if let Function::Strings(number) = function {
             let data_type = schema.field(columns.len()).data_type();
-            columns.push(keys.strings(*number, groups, tables, data_type)?);
+            columns.push(keys.strings(*number, groups, payload, data_type)?);
             continue;
         }
         let own = totals.split_off(..function.width());

@@ -14,6 +14,7 @@ use vectile_pipeline::{Expr, GroupKey, Groups};
 
 use super::expression::{Grouping, Lowering};
 use super::factor::without_factor;
+use super::payload_values::{CodedColumn, PayloadValues};
 use super::text_in_list::ListedValues;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::files::num_values;
@@ -183,6 +184,34 @@ impl Keys {
         behind.all(|column| !some.iter().any(|other| other.key == column.key) || is_among(column))
     }
 
+    /// The keys of groups by some of the columns, and the indices of the kernel's keys behind them, in ascending order.
+    /// `None` if some groups by those would have the same values.
+    pub(crate) fn some(&self, columns: &[usize]) -> Option<(Self, Vec<usize>)> {
+        let all: Vec<_> = columns.iter().copied().map(Some).collect();
+        if !self.match_kernel_groups() || !self.has_distinct_groups(&all) {
+            return None;
+        }
+        let some = columns.iter().map(|&column| self.columns.get(column));
+        let some: Vec<&KeyColumn> = some.collect::<Option<_>>()?;
+        let mut behind: Vec<usize> = some.iter().map(|column| column.key).collect();
+        behind.sort_unstable();
+        behind.dedup();
+        let columns = some.into_iter().map(|column| {
+            let key = behind.binary_search(&column.key).ok()?;
+            Some(KeyColumn {
+                key,
+                ..column.clone()
+            })
+        });
+        let kernel = behind.iter().map(|&key| self.kernel.get(key).cloned());
+        let keys = Self {
+            columns: columns.collect::<Option<_>>()?,
+            strings: Vec::new(),
+            kernel: kernel.collect::<Option<_>>()?,
+        };
+        Some((keys, behind))
+    }
+
     /// The kernel's key behind a column.
     pub(super) fn of_column(&self, column: usize) -> Option<usize> {
         self.columns.get(column).map(|column| column.key)
@@ -217,29 +246,30 @@ impl Keys {
         self.columns.is_empty()
     }
 
-    /// Returns true if the columns of several parts of groups take no more than those of all groups. Blocks.
-    pub(crate) fn may_be_divided(&self, tables: &Tables) -> Result<bool> {
-        for column in self.columns.iter().chain(&self.strings) {
-            if let Some((lookup, payload)) = column.payload {
-                let table = tables.get(lookup);
-                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                if !table.may_be_divided(payload)? {
-                    return Ok(false);
-                }
+    /// The payload of keys that are codes, for all parts of some groups. Blocks.
+    pub(crate) fn payload<'a>(
+        &self,
+        parts: &[Groups],
+        tables: &'a Tables,
+    ) -> Result<PayloadValues<'a>> {
+        match parts {
+            [] | [_] => Ok(PayloadValues::of_tables(tables)),
+            parts => {
+                let columns = self.columns.iter().chain(&self.strings);
+                PayloadValues::shared(columns.filter_map(KeyColumn::coded), parts, tables)
             }
         }
-        Ok(true)
     }
 
     /// The GROUP BY columns of `groups`, of the types of the first fields of `schema`.
     pub(super) fn columns(
         &self,
         groups: &Groups,
-        tables: &Tables,
+        payload: &PayloadValues<'_>,
         schema: &SchemaRef,
     ) -> Result<Vec<ArrayRef>> {
         let columns = self.columns.iter().zip(schema.fields());
-        let columns = columns.map(|(column, field)| column.of(groups, tables, field.data_type()));
+        let columns = columns.map(|(column, field)| column.of(groups, payload, field.data_type()));
         columns.collect()
     }
 
@@ -248,18 +278,23 @@ impl Keys {
         &self,
         index: usize,
         groups: &Groups,
-        tables: &Tables,
+        payload: &PayloadValues<'_>,
         data_type: &DataType,
     ) -> Result<ArrayRef> {
         let strings = self.strings.get(index);
         let strings = strings.ok_or_else(|| internal_datafusion_err!("no strings {index}"))?;
-        strings.of(groups, tables, data_type)
+        strings.of(groups, payload, data_type)
     }
 }
 
 impl KeyColumn {
     /// The column for `groups`, as `data_type`.
-    fn of(&self, groups: &Groups, tables: &Tables, data_type: &DataType) -> Result<ArrayRef> {
+    fn of(
+        &self,
+        groups: &Groups,
+        payload: &PayloadValues<'_>,
+        data_type: &DataType,
+    ) -> Result<ArrayRef> {
         let key = groups.keys.get(self.key);
         let key = key.ok_or_else(|| internal_datafusion_err!("no key {}", self.key))?;
         if let Some(values) = &self.list {
@@ -272,14 +307,20 @@ impl KeyColumn {
                 values.try_unary::<_, Decimal128Type, _>(|value| value.mul_checked(factor))?;
             return Ok(Arc::new(values.with_data_type(data_type.clone())));
         }
-        match self.payload {
+        match self.coded() {
             None => of_type(key, data_type),
-            Some((lookup, column)) => {
-                let table = tables.get(lookup);
-                let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-                of_type(&table.values(column, key)?, data_type)
-            }
+            Some(coded) => of_type(&payload.of(coded, key)?, data_type),
         }
+    }
+
+    /// The payload column that the key is the code of, if any.
+    fn coded(&self) -> Option<CodedColumn> {
+        let (lookup, payload) = self.payload?;
+        Some(CodedColumn {
+            key: self.key,
+            lookup,
+            payload,
+        })
     }
 }
 
@@ -365,7 +406,9 @@ mod tests {
             Field::new("date", DataType::Date32, true),
             Field::new("text", DataType::Utf8View, true),
         ]));
-        let columns = keys.columns(&groups, &tables, &schema).unwrap();
+        let columns = keys
+            .columns(&groups, &PayloadValues::of_tables(&tables), &schema)
+            .unwrap();
         let numbers: &Int32Array = columns[0].as_primitive();
         assert_eq!(numbers, &Int32Array::from(vec![None, Some(-1), Some(7)]));
         let texts: Vec<_> = columns[2].as_string_view().iter().flatten().collect();

@@ -15,6 +15,7 @@ pub(crate) mod group_pruning;
 pub(crate) mod join_filter;
 pub(crate) mod nested_aggregate;
 pub(crate) mod output_rows;
+pub(crate) mod payload_values;
 mod post_aggregation;
 pub(crate) mod probe;
 mod text_function;
