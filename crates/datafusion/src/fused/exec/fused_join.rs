@@ -54,6 +54,7 @@ impl Operation for JoinRows {
             rows: self,
             tables: tables.clone(),
             batches: Vec::new(),
+            threads: context.session_config().target_partitions(),
             memory: consumer.register(context.memory_pool()),
         }
     }
@@ -93,6 +94,8 @@ pub(crate) struct RowCollector {
     rows: JoinRows,
     tables: Tables,
     batches: Vec<RecordBatch>,
+    /// Threads that make batches of rows.
+    threads: usize,
     /// Memory reservation for `batches`.
     memory: MemoryReservation,
 }
@@ -113,7 +116,7 @@ impl Collector for RowCollector {
 impl RowCollector {
     fn add_rows(&mut self, rows: &[Rows]) -> Result<()> {
         let columns = &self.rows.columns;
-        for batch in columns.batches(rows, &self.tables, &self.rows.schema)? {
+        for batch in columns.batches(rows, &self.tables, &self.rows.schema, self.threads)? {
             // count slices: several arrays may share a buffer that the device returned
             let bytes: usize = batch.columns().iter().map(bytes_of).sum();
             self.memory.try_grow(bytes)?;

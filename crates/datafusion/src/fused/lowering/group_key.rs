@@ -252,13 +252,9 @@ impl Keys {
         parts: &[Groups],
         tables: &'a Tables,
     ) -> Result<PayloadValues<'a>> {
-        match parts {
-            [] | [_] => Ok(PayloadValues::of_tables(tables)),
-            parts => {
-                let columns = self.columns.iter().chain(&self.strings);
-                PayloadValues::shared(columns.filter_map(KeyColumn::coded), parts, tables)
-            }
-        }
+        let columns = self.columns.iter().chain(&self.strings);
+        let parts: Vec<_> = parts.iter().map(|part| part.keys.as_slice()).collect();
+        PayloadValues::shared(columns.filter_map(KeyColumn::coded), &parts, tables)
     }
 
     /// The GROUP BY columns of `groups`, of the types of the first fields of `schema`.
@@ -317,7 +313,7 @@ impl KeyColumn {
     fn coded(&self) -> Option<CodedColumn> {
         let (lookup, payload) = self.payload?;
         Some(CodedColumn {
-            key: self.key,
+            codes: self.key,
             lookup,
             payload,
         })

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, make_array};
-use arrow::compute::{cast, concat};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_pipeline::{Expr, Rows};
+use vectile_pipeline::{Expr, Rows, parallel};
 
 use super::expression::Lowering;
+use super::payload_values::{CodedColumn, PayloadValues};
 use crate::fused::fallback_reason::FallbackReason;
 use crate::fused::pattern::relation::Relation;
 use crate::fused::table::Tables;
@@ -58,50 +59,58 @@ impl RowColumns {
         &self.kernel
     }
 
-    /// Converts the rows of each row group to a batch of `schema`, leaving out row groups without rows. Values of codes
-    /// are looked up for all row groups at once, since they may have to be read.
+    /// Converts the rows of each row group to a batch of `schema`, leaving out row groups without rows. At most `threads`
+    /// threads share the row groups. Blocks.
     pub(crate) fn batches(
         &self,
         rows: &[Rows],
         tables: &Tables,
         schema: &SchemaRef,
+        threads: usize,
     ) -> Result<Vec<RecordBatch>> {
         let rows: Vec<&Rows> = rows.iter().filter(|rows| rows.count > 0).collect();
-        if rows.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut columns: Vec<Vec<ArrayRef>> = vec![Vec::new(); rows.len()];
-        for (column, field) in self.columns.iter().zip(schema.fields()) {
-            let values = rows.iter().map(|rows| {
-                let values = rows.columns.get(column.output);
-                values.ok_or_else(|| internal_datafusion_err!("no such output"))
-            });
-            let values: Vec<&ArrayRef> = values.collect::<Result<_>>()?;
-            let Some((lookup, payload)) = column.payload else {
-                for (columns, values) in columns.iter_mut().zip(values) {
-                    columns.push(as_type(values, field.data_type())?);
-                }
-                continue;
-            };
-            let table = tables.get(lookup);
-            let table = table.ok_or_else(|| internal_datafusion_err!("no lookup"))?;
-            let codes: Vec<&dyn Array> = values.iter().map(|codes| codes.as_ref()).collect();
-            let all = table.values(payload, &concat(&codes)?)?;
-            let all = cast(&all, field.data_type())?;
-            let mut first = 0;
-            for (columns, rows) in columns.iter_mut().zip(&rows) {
-                columns.push(all.slice(first, rows.count));
-                first += rows.count;
+        let coded = self.columns.iter().filter_map(RowColumn::coded);
+        let parts: Vec<_> = rows.iter().map(|rows| rows.columns.as_slice()).collect();
+        let payload = PayloadValues::shared(coded, &parts, tables)?;
+        let all = rows.iter().map(|rows| rows.count).sum();
+        let threads = parallel::threads_for(all, threads);
+        let batches = parallel::map(threads, rows, |rows| self.batch(rows, &payload, schema));
+        batches.into_iter().collect()
+    }
+
+    fn batch(
+        &self,
+        rows: &Rows,
+        payload: &PayloadValues<'_>,
+        schema: &SchemaRef,
+    ) -> Result<RecordBatch> {
+        let columns = self.columns.iter().zip(schema.fields());
+        let columns = columns.map(|(column, field)| {
+            let values = rows.columns.get(column.output);
+            let values = values.ok_or_else(|| internal_datafusion_err!("no such output"))?;
+            match column.coded() {
+                None => as_type(values, field.data_type()),
+                Some(coded) => Ok(cast(&payload.of(coded, values)?, field.data_type())?),
             }
-        }
-        let batches = columns.into_iter().zip(rows).map(|(columns, rows)| {
-            let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
-            let schema = Arc::clone(schema);
-            Ok(RecordBatch::try_new_with_options(
-                schema, columns, &options,
-            )?)
         });
-        batches.collect()
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.count));
+        let columns = columns.collect::<Result<_>>()?;
+        let schema = Arc::clone(schema);
+        Ok(RecordBatch::try_new_with_options(
+            schema, columns, &options,
+        )?)
+    }
+}
+
+impl RowColumn {
+    /// The payload column that the output is the code of, if any.
+    fn coded(&self) -> Option<CodedColumn> {
+        let (lookup, payload) = self.payload?;
+        Some(CodedColumn {
+            codes: self.output,
+            lookup,
+            payload,
+        })
     }
 }
 

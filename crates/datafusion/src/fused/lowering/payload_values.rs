@@ -1,5 +1,5 @@
-//! Values of payload columns for groups by codes: looked up in the tables for each part of the groups, or for all parts
-//! at once where a look-up of many codes costs little more than one of few.
+//! Values of payload columns for codes that kernels put out: looked up in the tables for each part of the output, or for
+//! all parts at once where a look-up of many codes costs little more than one of few.
 
 use std::sync::Arc;
 
@@ -7,21 +7,20 @@ use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::compute::take;
 use arrow::datatypes::UInt32Type;
 use datafusion::common::{Result, internal_datafusion_err};
-use vectile_pipeline::Groups;
 
-use crate::fused::table::Tables;
+use crate::fused::table::{Table, Tables};
 
-/// The payload columns of tables, and the values that parts of groups share.
+/// The payload columns of tables, and the values that parts of an output share.
 pub(crate) struct PayloadValues<'a> {
     tables: &'a Tables,
     shared: Vec<SharedValues>,
 }
 
-/// A payload column, where the codes of some groups occur.
+/// A payload column whose codes are put out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CodedColumn {
-    /// Index of the key that has the codes.
-    pub(super) key: usize,
+    /// Index of the codes in a part.
+    pub(super) codes: usize,
     /// Index of the lookup.
     pub(super) lookup: usize,
     /// Index of the payload column in it.
@@ -54,19 +53,25 @@ impl<'a> PayloadValues<'a> {
     /// Looks the codes of all parts up at once, in those `columns` where that takes less. Blocks.
     pub(super) fn shared(
         columns: impl Iterator<Item = CodedColumn>,
-        parts: &[Groups],
+        parts: &[&[ArrayRef]],
         tables: &'a Tables,
     ) -> Result<Self> {
         let mut all = Self::of_tables(tables);
+        if parts.len() < 2 {
+            return Ok(all);
+        }
         for of in columns {
             let is_known = all.shared.iter().any(|shared| shared.of == of);
             if is_known || all.table(of.lookup)?.may_be_divided(of.payload)? {
                 continue;
             }
-            let mut same = all.shared.iter().filter(|shared| shared.of.key == of.key);
+            let mut same = all
+                .shared
+                .iter()
+                .filter(|shared| shared.of.codes == of.codes);
             let positions = match same.next() {
                 Some(shared) => Arc::clone(&shared.positions),
-                None => Arc::new(Positions::of(parts, of.key)?),
+                None => Arc::new(Positions::of(parts, of.codes)?),
             };
             let values = all.table(of.lookup)?.values(of.payload, &positions.codes)?;
             all.shared.push(SharedValues {
@@ -78,7 +83,7 @@ impl<'a> PayloadValues<'a> {
         Ok(all)
     }
 
-    fn table(&self, lookup: usize) -> Result<&crate::fused::table::Table> {
+    fn table(&self, lookup: usize) -> Result<&Table> {
         let table = self.tables.get(lookup).map(Arc::as_ref);
         table.ok_or_else(|| internal_datafusion_err!("no lookup"))
     }
@@ -97,14 +102,13 @@ impl<'a> PayloadValues<'a> {
 }
 
 impl Positions {
-    /// Numbers the codes of a key.
-    fn of(parts: &[Groups], key: usize) -> Result<Self> {
+    /// Numbers the codes with this index in all parts.
+    fn of(parts: &[&[ArrayRef]], index: usize) -> Result<Self> {
         let mut occurs: Vec<bool> = Vec::new();
         let mut has_null = false;
         for part in parts {
-            let codes = part.keys.get(key);
-            let codes = codes.ok_or_else(|| internal_datafusion_err!("no key {key}"))?;
-            let codes = as_codes(codes)?;
+            let codes = part.get(index);
+            let codes = as_codes(codes.ok_or_else(|| internal_datafusion_err!("no codes"))?)?;
             has_null |= codes.null_count() > 0;
             for code in codes.iter().flatten() {
                 let code = code as usize;
@@ -147,4 +151,50 @@ impl Positions {
 fn as_codes(codes: &ArrayRef) -> Result<&UInt32Array> {
     let codes = codes.as_primitive_opt::<UInt32Type>();
     codes.ok_or_else(|| internal_datafusion_err!("codes of another type"))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int32Array, StringArray};
+    use vectile_pipeline::KeyTable;
+
+    use super::*;
+
+    #[test]
+    fn parts_share_the_values_of_their_codes() {
+        let codes = KeyTable::set(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "none"]));
+        let payload = vec![(values.slice(0, 3), values.slice(3, 1))];
+        let tables = vec![Arc::new(Table::new(codes, None, payload))];
+        let part = |codes: Vec<Option<u32>>| Arc::new(UInt32Array::from(codes)) as ArrayRef;
+        let parts = [
+            part(vec![Some(2), None, Some(0)]),
+            part(vec![]),
+            part(vec![Some(0), Some(2)]),
+        ];
+        let of = CodedColumn {
+            codes: 0,
+            lookup: 0,
+            payload: 0,
+        };
+        let slices: Vec<&[ArrayRef]> = parts.iter().map(std::slice::from_ref).collect();
+        let positions = Arc::new(Positions::of(&slices, 0).unwrap());
+        assert_eq!(positions.codes.as_primitive::<UInt32Type>().len(), 3);
+        let shared = SharedValues {
+            of,
+            values: tables[0].values(0, &positions.codes).unwrap(),
+            positions,
+        };
+        let shared = PayloadValues {
+            tables: &tables,
+            shared: vec![shared],
+        };
+        let own = PayloadValues::of_tables(&tables);
+        for part in &parts {
+            let values = shared.of(of, part).unwrap();
+            assert_eq!(&values, &own.of(of, part).unwrap());
+        }
+        let other = part(vec![Some(7)]);
+        assert!(shared.of(of, &other).is_err());
+    }
 }
