@@ -54,6 +54,9 @@ const FEW_GROUPS: usize = 1 << 16;
 /// With `auto`, the CPU takes queries with more groups, or possible groups: all its cores read results faster than one.
 const MOST_VALUES: u64 = 1 << 22;
 
+/// Of more grouping sets, each is made of a smaller one, on the CPU, instead of the finest groups.
+const MOST_SETS: usize = 32;
+
 /// With `on`, the CPU takes over above this many groups: so many results take memory of the host.
 const MOST_GROUPS: u64 = 1 << 24;
 
@@ -167,9 +170,11 @@ impl Aggregation {
     fn sets_of_table(&self) -> Option<Vec<SetOfTable>> {
         let mut functions = self.functions.iter();
         let are_merged = functions.all(|(function, aggregate)| match function {
-            Function::Count | Function::Text => true,
-            Function::Value => !aggregate.field().data_type().is_floating(),
-            Function::Average { of_floats } => !of_floats,
+            // an average of integers has a sum of floats
+            Function::Count | Function::Text | Function::Value | Function::Average { .. } => {
+                let states = aggregate.state_fields().unwrap_or_default();
+                !states.iter().any(|state| state.data_type().is_floating())
+            }
             Function::CountDistinct | Function::Variance(_) | Function::Strings(_) => false,
         });
         if !are_merged || !self.has_distinct_groups {
@@ -193,7 +198,7 @@ impl Aggregation {
         if !wanted.iter().all(is_made) {
             made.push(of_columns(sets.all_keys())?);
         }
-        (!made.is_empty()).then_some(made)
+        (1..=MOST_SETS).contains(&made.len()).then_some(made)
     }
 
     /// The rows of groups by `keys`: results, or states.
@@ -513,13 +518,10 @@ impl Collector for GroupCollector {
         }
         if is_all && let Some(sets) = self.aggregation.sets_of_table() {
             let of_kernel: Vec<_> = sets.iter().map(|set| set.of_kernel.clone()).collect();
-            match execution
-                .group_sets(batch, &of_kernel, reserve)
-                .map_err(error::gpu)
-            {
-                // they are merged here
-                Err(reason) if error::is_unsupported(&reason) => {}
-                groups => return self.add_sets(sets, groups?),
+            match execution.group_sets(batch, &of_kernel, reserve) {
+                // the finest groups take less memory, and are merged here
+                Err(Error::Unsupported(_) | Error::OutOfMemory { .. } | Error::Refused { .. }) => {}
+                groups => return self.add_sets(sets, groups.map_err(error::gpu)?),
             }
         }
         let groups = match self.aggregation.post_aggregation(is_all)? {
@@ -644,9 +646,12 @@ impl GroupCollector {
         let are_results = self.are_results;
         let aggregation = &mut self.aggregation;
         let mut functions = aggregation.functions.iter();
-        // variances note what has to be computed again
-        let is_noted = functions.any(|(function, _)| matches!(function, Function::Variance(_)));
-        let batches: Vec<Result<RecordBatch>> = match is_noted {
+        // some variances record what has to be computed again
+        let is_recorded = functions.any(|(function, _)| match function {
+            Function::Variance(variance) => variance.is_recorded(),
+            _ => false,
+        });
+        let batches: Vec<Result<RecordBatch>> = match is_recorded {
             true => {
                 let mut functions = std::mem::take(&mut aggregation.functions);
                 let batches = parts.iter().map(|groups| {

@@ -36,11 +36,17 @@ struct SharedValues {
 
 /// Numbers the codes that occur.
 struct Positions {
-    /// The position of each code; arbitrary for codes that do not occur.
-    of_codes: Vec<u32>,
+    of_codes: OfCodes,
     of_null: u32,
-    /// The code at each position.
+    /// The code at each position, in ascending order; a null comes last.
     codes: ArrayRef,
+}
+
+enum OfCodes {
+    /// The position of each code; arbitrary for codes that do not occur.
+    Dense(Vec<u32>),
+    /// The codes that occur, in ascending order.
+    Sparse(Vec<u32>),
 }
 
 impl<'a> PayloadValues<'a> {
@@ -104,33 +110,42 @@ impl<'a> PayloadValues<'a> {
 impl Positions {
     /// Numbers the codes with this index in all parts.
     fn of(parts: &[&[ArrayRef]], index: usize) -> Result<Self> {
-        let mut occurs: Vec<bool> = Vec::new();
-        let mut has_null = false;
-        for part in parts {
+        let parts = parts.iter().map(|part| {
             let codes = part.get(index);
-            let codes = as_codes(codes.ok_or_else(|| internal_datafusion_err!("no codes"))?)?;
-            has_null |= codes.null_count() > 0;
-            for code in codes.iter().flatten() {
-                let code = code as usize;
-                if code >= occurs.len() {
-                    occurs.resize((code + 1).next_power_of_two(), false);
-                }
-                occurs[code] = true;
-            }
-        }
-        let mut next = 0;
-        let of_codes = occurs.iter().map(|&occurs| {
-            let position = next;
-            next += u32::from(occurs);
-            position
+            as_codes(codes.ok_or_else(|| internal_datafusion_err!("no codes"))?)
         });
-        let of_codes = of_codes.collect();
-        let codes = (0..).zip(&occurs);
-        let codes = codes.filter_map(|(code, &occurs)| occurs.then_some(Some(code)));
+        let parts: Vec<&UInt32Array> = parts.collect::<Result<_>>()?;
+        let all = || parts.iter().flat_map(|codes| codes.iter().flatten());
+        let rows: usize = parts.iter().map(|codes| codes.len()).sum();
+        let end = all().max().map_or(0, |code| code as usize + 1);
+        let (of_codes, codes) = match end <= rows.saturating_mul(2) {
+            true => {
+                let mut occurs = vec![false; end];
+                all().for_each(|code| occurs[code as usize] = true);
+                let mut next = 0;
+                let of_codes = occurs.iter().map(|&occurs| {
+                    let position = next;
+                    next += u32::from(occurs);
+                    position
+                });
+                let of_codes = OfCodes::Dense(of_codes.collect());
+                let codes = (0..).zip(occurs).filter(|(_, occurs)| *occurs);
+                (of_codes, codes.map(|(code, _)| code).collect())
+            }
+            false => {
+                let mut codes: Vec<u32> = all().collect();
+                codes.sort_unstable();
+                codes.dedup();
+                (OfCodes::Sparse(codes.clone()), codes)
+            }
+        };
+        let of_null = codes.len() as u32;
+        let has_null = parts.iter().any(|codes| codes.null_count() > 0);
+        let codes = codes.into_iter().map(Some);
         let codes: UInt32Array = codes.chain(has_null.then_some(None)).collect();
         Ok(Self {
             of_codes,
-            of_null: next,
+            of_null,
             codes: Arc::new(codes),
         })
     }
@@ -138,7 +153,10 @@ impl Positions {
     /// The positions of a part's codes, which must be among those that were numbered.
     fn of_part(&self, codes: &ArrayRef) -> Result<UInt32Array> {
         let position = |code: Option<u32>| match code {
-            Some(code) => self.of_codes.get(code as usize).copied(),
+            Some(code) => match &self.of_codes {
+                OfCodes::Dense(positions) => positions.get(code as usize).copied(),
+                OfCodes::Sparse(codes) => codes.binary_search(&code).ok().map(|at| at as u32),
+            },
             None => Some(self.of_null),
         };
         let positions = as_codes(codes)?.iter().map(position);
@@ -160,17 +178,20 @@ mod tests {
 
     use super::*;
 
+    fn codes(codes: Vec<Option<u32>>) -> ArrayRef {
+        Arc::new(UInt32Array::from(codes))
+    }
+
     #[test]
     fn parts_share_the_values_of_their_codes() {
-        let codes = KeyTable::set(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
+        let keys = KeyTable::set(&(Arc::new(Int32Array::from(vec![1])) as _)).unwrap();
         let values: ArrayRef = Arc::new(StringArray::from(vec!["a", "b", "c", "none"]));
         let payload = vec![(values.slice(0, 3), values.slice(3, 1))];
-        let tables = vec![Arc::new(Table::new(codes, None, payload))];
-        let part = |codes: Vec<Option<u32>>| Arc::new(UInt32Array::from(codes)) as ArrayRef;
+        let tables = vec![Arc::new(Table::new(keys, None, payload))];
         let parts = [
-            part(vec![Some(2), None, Some(0)]),
-            part(vec![]),
-            part(vec![Some(0), Some(2)]),
+            codes(vec![Some(2), None, Some(0)]),
+            codes(vec![]),
+            codes(vec![Some(0), Some(2)]),
         ];
         let of = CodedColumn {
             codes: 0,
@@ -179,7 +200,6 @@ mod tests {
         };
         let slices: Vec<&[ArrayRef]> = parts.iter().map(std::slice::from_ref).collect();
         let positions = Arc::new(Positions::of(&slices, 0).unwrap());
-        assert_eq!(positions.codes.as_primitive::<UInt32Type>().len(), 3);
         let shared = SharedValues {
             of,
             values: tables[0].values(0, &positions.codes).unwrap(),
@@ -194,7 +214,22 @@ mod tests {
             let values = shared.of(of, part).unwrap();
             assert_eq!(&values, &own.of(of, part).unwrap());
         }
-        let other = part(vec![Some(7)]);
-        assert!(shared.of(of, &other).is_err());
+        assert!(shared.of(of, &codes(vec![Some(7)])).is_err());
+    }
+
+    #[test]
+    fn codes_have_positions_however_far_apart() {
+        for far in [5, 3_000_000_000] {
+            let parts = [
+                codes(vec![Some(far), Some(1)]),
+                codes(vec![None, Some(far)]),
+            ];
+            let slices: Vec<&[ArrayRef]> = parts.iter().map(std::slice::from_ref).collect();
+            let positions = Positions::of(&slices, 0).unwrap();
+            assert_eq!(&positions.codes, &codes(vec![Some(1), Some(far), None]));
+            assert_eq!(positions.of_part(&parts[0]).unwrap().values(), &[1, 0]);
+            assert_eq!(positions.of_part(&parts[1]).unwrap().values(), &[2, 1]);
+            assert!(positions.of_part(&codes(vec![Some(far + 1)])).is_err());
+        }
     }
 }

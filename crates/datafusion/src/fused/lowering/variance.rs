@@ -114,6 +114,11 @@ impl Variance {
         }
     }
 
+    /// Returns true if [`states`](Self::states) records something in it.
+    pub(crate) fn is_recorded(self) -> bool {
+        matches!(self, Self::Shifted(_))
+    }
+
     /// Returns true if some group lost too many digits.
     pub(crate) fn is_close(self) -> bool {
         matches!(self, Self::Shifted(Shifted { is_close: true, .. }))
