@@ -16,6 +16,8 @@ use std::{fs, thread};
 use datafusion::execution::TaskContext;
 use tokio::runtime::Handle;
 
+use super::fallback_reason::FallbackReason;
+
 /// The work of an aggregate or join.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
@@ -89,7 +91,7 @@ pub(crate) enum Kernels {
 /// Expected times of a query if the device is ready, for `EXPLAIN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
-    cpu: Duration,
+    pub(crate) cpu: Duration,
     generated: Duration,
     interpreted: Duration,
 }
@@ -295,6 +297,8 @@ struct Measured {
     queries: HashMap<u64, QueryTimes>,
     /// Columns that queries have read on the CPU, the last one last.
     columns: VecDeque<ReadColumn>,
+    /// Why the device was not ready for a query when it was needed, by the hash of the query's identity.
+    not_ready: HashMap<u64, FallbackReason>,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
@@ -323,6 +327,7 @@ impl Default for Costs {
                 compile: COMPILE,
                 queries: HashMap::new(),
                 columns: VecDeque::new(),
+                not_ready: HashMap::new(),
             })),
             name: None,
             storing: Arc::default(),
@@ -543,6 +548,28 @@ impl Costs {
         are_known
     }
 
+    /// Notes why the device is not ready for a query: until it is, all of the query is planned for the CPU.
+    pub(crate) fn add_not_ready(&self, query: &str, reason: &FallbackReason) {
+        let mut measured = self.measured();
+        if measured.not_ready.len() >= MOST_QUERIES {
+            measured.not_ready.clear();
+        }
+        let before = measured.not_ready.insert(hashed(query), reason.clone());
+        measured.outlook += u64::from(before.is_none());
+    }
+
+    /// Notes that the device has been prepared for a query.
+    pub(crate) fn add_ready(&self, query: &str) {
+        let mut measured = self.measured();
+        let before = measured.not_ready.remove(&hashed(query));
+        measured.outlook += u64::from(before.is_some());
+    }
+
+    /// Why the device is not ready for a query, if that is known.
+    pub(crate) fn not_ready(&self, query: &str) -> Option<FallbackReason> {
+        self.measured().not_ready.get(&hashed(query)).cloned()
+    }
+
     /// Records the time for loading columns.
     pub(crate) fn add_load(&self, bytes: u64, cores: usize, took: Duration) {
         // smaller loads measure latency rather than throughput
@@ -562,8 +589,8 @@ impl Costs {
         }
     }
 
-    /// A number that changes when queries may be planned differently: estimates changed much, or for a query that ran
-    /// on both CPU and GPU, the other one is now faster.
+    /// A number that changes when queries may be planned differently: estimates changed much, the device was not ready for
+    /// a query or is now, or for a query that ran on both CPU and GPU, the other one is now faster.
     pub(crate) fn outlook(&self) -> u64 {
         let mut measured = self.measured();
         let change = measured.cpu / measured.cpu_before;

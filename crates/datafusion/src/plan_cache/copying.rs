@@ -27,7 +27,7 @@ use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 
 #[cfg(feature = "gpu")]
-use crate::fused;
+use crate::fused::{self, PrewarmExec};
 use crate::nullable::NullableSideExec;
 #[cfg(feature = "gpu")]
 use crate::shared::SharedExec;
@@ -83,10 +83,11 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// True for shared plans, and for fused nodes whose CPU plan can be copied.
+/// True for shared plans, for nodes that prepare a device, and for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<SharedExec>() || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
+    let is_around = plan.is::<SharedExec>() || plan.is::<PrewarmExec>();
+    is_around || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
 }
 
 #[cfg(not(feature = "gpu"))]

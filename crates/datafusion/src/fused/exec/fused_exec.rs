@@ -25,6 +25,7 @@ use super::build_side::OtherExpr;
 use super::fused_plan::FusedPlan;
 use super::fused_run::{FusedRun, prepare_in_background};
 use super::operation::Operation;
+use crate::fused::fallback_reason::FallbackReason;
 
 /// Runs a scan, its joins and an operation over them in one kernel. Its children are the build sides.
 #[derive(Debug)]
@@ -45,8 +46,12 @@ pub(crate) trait FusedNode {
     /// Records the time of a CPU plan that includes this node's part.
     fn record_cpu(&self, took: Duration);
 
-    /// Prepares the device for the next run of this node, if the session has a background worker.
-    fn prepare_in_background(&self, context: Arc<TaskContext>);
+    /// The time that is expected on the CPU, in seconds.
+    fn expected_on_cpu(&self) -> f64;
+
+    /// Prepares the device for the next run of this node, which the CPU has run for this `reason`, if that helps and the
+    /// session has a background worker.
+    fn prepare_in_background(&self, reason: &FallbackReason, context: Arc<TaskContext>);
 
     /// A copy with `children`, the CPU plan `cpu`, and `other` of each expression.
     fn with_exprs(
@@ -102,8 +107,16 @@ impl<O: Operation> FusedNode for FusedExec<O> {
         self.plan.record_cpu(took);
     }
 
-    fn prepare_in_background(&self, context: Arc<TaskContext>) {
-        prepare_in_background(&self.plan, context);
+    fn expected_on_cpu(&self) -> f64 {
+        let auto = self.plan.auto.as_ref();
+        auto.map_or(0.0, |auto| auto.expected.cpu.as_secs_f64())
+    }
+
+    fn prepare_in_background(&self, reason: &FallbackReason, context: Arc<TaskContext>) {
+        let cores = context.session_config().target_partitions();
+        if self.plan.may_be_prepared(reason, cores) {
+            prepare_in_background(&self.plan, context);
+        }
     }
 
     fn with_exprs(

@@ -84,7 +84,8 @@ impl<O: Operation> FusedPlan<O> {
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<FallbackReason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
-            return auto.cpu_was_faster(&query, cores);
+            let was_faster = auto.cpu_was_faster(&query, cores);
+            return was_faster.or_else(|| auto.costs.not_ready(&query));
         }
         let builds = self.star.builds(None).unwrap_or_default();
         let bytes = self.star.build_bytes();
@@ -100,6 +101,17 @@ impl<O: Operation> FusedPlan<O> {
         let mut columns = self.input.column_ids();
         columns.extend(self.star.build_columns());
         columns
+    }
+
+    /// True if preparing the device could change the decision for the CPU, which was made for this `reason`. A kernel is
+    /// compiled once that pays, if the interpreter runs others.
+    pub(super) fn may_be_prepared(&self, reason: &FallbackReason, cores: usize) -> bool {
+        let Some(auto) = &self.auto else { return false };
+        let lacks_only_kernel = matches!(reason, FallbackReason::NotCompiled(_));
+        let is_early = lacks_only_kernel
+            && auto.costs.has_interpreter()
+            && !auto.is_worth_compiling(&self.identity(), cores);
+        reason.can_be_prepared() && !is_early
     }
 
     /// Records the time of a CPU plan that includes this node's part.

@@ -191,13 +191,11 @@ impl<O: Operation> FusedRun<O> {
                 auto.costs.add_work(work, cores, took);
             }
             auto.costs.add_cpu(&query, took);
-            let lacks_only_kernel = matches!(reason, FallbackReason::NotCompiled(_));
-            // it is compiled once that pays
-            let is_early = lacks_only_kernel
-                && auto.costs.has_interpreter()
-                && !auto.is_worth_compiling(&query, cores);
+            if reason.can_be_prepared() && auto.background.is_some() {
+                auto.costs.add_not_ready(&query, &reason);
+            }
             // only now: until here the query needs all cores
-            if reason.can_be_prepared() && !is_early {
+            if self.plan.may_be_prepared(&reason, cores) {
                 prepare_in_background(&self.plan, self.context);
             }
         }))
@@ -448,6 +446,7 @@ pub(super) fn prepare_in_background<O: Operation>(
         && auto.costs.add_read(&context, &plan.column_ids())
     {
         let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
+        let (costs_of_ready, ready) = (Arc::clone(&auto.costs), plan.identity());
         let cores = context.session_config().target_partitions();
         let may_interpret = !auto.is_worth_compiling(&query, cores);
         let (plan, name) = (Arc::clone(plan), query.clone());
@@ -458,6 +457,7 @@ pub(super) fn prepare_in_background<O: Operation>(
                 .prepare(may_interpret)
                 .await
         };
+        let work = work.inspect_ok(move |()| costs_of_ready.add_ready(&ready));
         let work = work.inspect_err(move |error| record_refused(&gpu, &costs, &query, error));
         background.start(Kind::Query, name, auto.session.clone(), work);
     }

@@ -47,20 +47,16 @@ impl PrewarmExec {
     }
 }
 
-/// The nodes that can be prepared.
-fn prepared(waiting: &[PrewarmCandidate]) -> impl Iterator<Item = &dyn FusedNode> {
+/// Nodes, and why the CPU runs them.
+fn nodes(waiting: &[PrewarmCandidate]) -> impl Iterator<Item = (&dyn FusedNode, &FallbackReason)> {
     let waiting = waiting.iter();
-    let waiting = waiting.filter(|waiting| waiting.reason.can_be_prepared());
-    waiting.filter_map(|waiting| as_fused(&waiting.node))
+    waiting.filter_map(|waiting| Some((as_fused(&waiting.node)?, &waiting.reason)))
 }
 
 impl DisplayAs for PrewarmExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "PrewarmExec: aggregates={}",
-            prepared(&self.waiting).count()
-        )
+        let prepared = nodes(&self.waiting).filter(|(_, reason)| reason.can_be_prepared());
+        write!(f, "PrewarmExec: aggregates={}", prepared.count())
     }
 }
 
@@ -123,15 +119,18 @@ impl ExecutionPlan for PrewarmExec {
         let begun = Instant::now();
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         Ok(at_end(rows, move || {
-            // The measured time is that of one node only if there are no others.
-            if let [PrewarmCandidate { node, .. }] = &waiting[..]
-                && let Some(node) = as_fused(node)
-            {
-                node.record_cpu(begun.elapsed());
-            }
-            // only now: until here the query needs all cores
-            for node in prepared(&waiting) {
-                node.prepare_in_background(Arc::clone(&context));
+            let took = begun.elapsed();
+            let expected = nodes(&waiting).map(|(node, _)| node.expected_on_cpu());
+            let expected: f64 = expected.sum();
+            for (node, reason) in nodes(&waiting) {
+                // of several nodes, each is taken to have its expected share
+                let share = node.expected_on_cpu() / expected;
+                node.record_cpu(match waiting.len() {
+                    1 => took,
+                    _ => took.mul_f64(if share.is_finite() { share } else { 0.0 }),
+                });
+                // only now: until here the query needs all cores
+                node.prepare_in_background(reason, Arc::clone(&context));
             }
         }))
     }
