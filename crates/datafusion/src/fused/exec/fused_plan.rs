@@ -85,7 +85,10 @@ impl<O: Operation> FusedPlan<O> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
             let was_faster = auto.cpu_was_faster(&query, cores);
-            return was_faster.or_else(|| auto.costs.not_ready(&query));
+            let not_ready = || auto.costs.not_ready(&query);
+            let is_pending = || auto.is_being_prepared(&query);
+            let being_prepared = || is_pending().then_some(FallbackReason::BeingPrepared);
+            return was_faster.or_else(not_ready).or_else(being_prepared);
         }
         let builds = self.star.builds(None).unwrap_or_default();
         let bytes = self.star.build_bytes();
