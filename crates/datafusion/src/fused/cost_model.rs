@@ -244,6 +244,8 @@ const NEW_SHARE: f64 = 0.3;
 /// for the query, so that they are measured anew: the GPU may have been busy, or the file on a slow disk.
 const MOST_ON_CPU: usize = 16;
 const MOST_OPENED: usize = 8;
+/// If the device is not ready for a query more often than this, although it was in between, its columns do not stay there.
+const MOST_NOT_READY: usize = 2;
 /// Ratio by which a time has to change to be stored for later processes.
 const OTHER_TIME: f64 = 1.25;
 /// Ratio by which the CPU's speed has to change for queries to be planned anew.
@@ -297,8 +299,19 @@ struct Measured {
     queries: HashMap<u64, QueryTimes>,
     /// Columns that queries have read on the CPU, the last one last.
     columns: VecDeque<ReadColumn>,
-    /// Why the device was not ready for a query when it was needed, by the hash of the query's identity.
-    not_ready: HashMap<u64, FallbackReason>,
+    /// Queries for which the device was not ready when it was needed, by the hash of the query's identity.
+    not_ready: HashMap<u64, NotReady>,
+}
+
+/// Notes about a query for which the device was not ready.
+#[derive(Debug, Default)]
+struct NotReady {
+    /// Why it is not ready; `None` if it is now.
+    reason: Option<FallbackReason>,
+    /// How often the query was planned for the CPU since.
+    planned: usize,
+    /// How often the device was not ready.
+    times: usize,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
@@ -474,6 +487,12 @@ impl Costs {
         took.is_some_and(|took| measured.is_worth_compiling(took, work, cores))
     }
 
+    /// Records a run of a query on the CPU beside others, of which this is its expected share.
+    pub(crate) fn add_cpu_share(&self, query: &str, share: Duration) {
+        let known = self.measured().queries.get(&hashed(query)).copied();
+        self.add_cpu(query, known.and_then(|known| known.cpu).unwrap_or(share));
+    }
+
     /// Records that the device is opened for a query.
     pub(crate) fn add_opened(&self, query: &str) {
         self.note(query, |known| {
@@ -551,23 +570,40 @@ impl Costs {
     /// Notes why the device is not ready for a query: until it is, all of the query is planned for the CPU.
     pub(crate) fn add_not_ready(&self, query: &str, reason: &FallbackReason) {
         let mut measured = self.measured();
-        if measured.not_ready.len() >= MOST_QUERIES {
+        let query = hashed(query);
+        if measured.not_ready.len() >= MOST_QUERIES && !measured.not_ready.contains_key(&query) {
             measured.not_ready.clear();
         }
-        let before = measured.not_ready.insert(hashed(query), reason.clone());
-        measured.outlook += u64::from(before.is_none());
+        let known = measured.not_ready.entry(query).or_default();
+        if known.times < MOST_NOT_READY && known.reason.is_none() {
+            known.times += 1;
+            known.planned = 0;
+            known.reason = Some(reason.clone());
+            measured.outlook += 1;
+        }
     }
 
-    /// Notes that the device has been prepared for a query.
+    /// Notes that the device is ready for a query. Plans for the CPU are not cached meanwhile.
     pub(crate) fn add_ready(&self, query: &str) {
-        let mut measured = self.measured();
-        let before = measured.not_ready.remove(&hashed(query));
-        measured.outlook += u64::from(before.is_some());
+        if let Some(known) = self.measured().not_ready.get_mut(&hashed(query)) {
+            known.reason = None;
+        }
     }
 
-    /// Why the device is not ready for a query, if that is known.
+    /// Why the device is not ready for a query that is planned now, if that is known. `None` if the CPU takes longer than
+    /// making it ready, and after 16 plans: the run decides then.
     pub(crate) fn not_ready(&self, query: &str) -> Option<FallbackReason> {
-        self.measured().not_ready.get(&hashed(query)).cloned()
+        let mut measured = self.measured();
+        let query = hashed(query);
+        let took = measured.queries.get(&query).and_then(|took| took.cpu);
+        let known = measured.not_ready.get_mut(&query)?;
+        known.planned += 1;
+        let until_ready = known.reason.as_ref().and_then(FallbackReason::until_ready);
+        let is_slow = took.zip(until_ready).is_some_and(|(cpu, gpu)| cpu > gpu);
+        if is_slow || known.planned > MOST_ON_CPU {
+            known.reason = None;
+        }
+        known.reason.clone()
     }
 
     /// Records the time for loading columns.
@@ -590,7 +626,7 @@ impl Costs {
     }
 
     /// A number that changes when queries may be planned differently: estimates changed much, the device was not ready for
-    /// a query or is now, or for a query that ran on both CPU and GPU, the other one is now faster.
+    /// a query, or for a query that ran on both CPU and GPU, the other one is now faster.
     pub(crate) fn outlook(&self) -> u64 {
         let mut measured = self.measured();
         let change = measured.cpu / measured.cpu_before;
@@ -988,6 +1024,33 @@ mod tests {
         // a kernel that is there and slower is known for good
         costs.add_gpu(query, Kernels::Generated, 20 * MS);
         assert!(costs.known_for_cpu(query, q6(1), 16).is_some() && !is_worth());
+    }
+
+    #[test]
+    fn a_query_is_planned_for_the_cpu_until_the_gpu_is_ready() {
+        let (costs, query) = (Costs::default(), "not loaded");
+        let (cpu, gpu) = (10 * MS, 400 * MS);
+        let reason = FallbackReason::NotLoaded(Estimate { cpu, gpu });
+        let before = costs.outlook();
+        assert_eq!(costs.not_ready(query), None);
+        costs.add_not_ready(query, &reason);
+        assert_ne!(costs.outlook(), before);
+        assert_eq!(costs.not_ready(query), Some(reason.clone()));
+        costs.add_ready(query);
+        assert_eq!(costs.not_ready(query), None);
+        // its columns may have been dropped, but not again and again
+        costs.add_not_ready(query, &reason);
+        let plans = (0..100).filter(|_| costs.not_ready(query).is_some());
+        assert_eq!(plans.count(), MOST_ON_CPU, "then a run decides");
+        costs.add_not_ready(query, &reason);
+        assert_eq!(costs.not_ready(query), None);
+
+        let slow = "slow on the CPU";
+        costs.add_not_ready(slow, &reason);
+        costs.add_cpu(slow, 2 * gpu);
+        assert_eq!(costs.not_ready(slow), None, "loading takes less time");
+        (0..2 * MOST_QUERIES).for_each(|query| costs.add_not_ready(&query.to_string(), &reason));
+        assert!(costs.measured().not_ready.len() <= MOST_QUERIES);
     }
 
     #[test]

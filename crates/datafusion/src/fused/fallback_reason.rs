@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
@@ -99,11 +100,26 @@ impl FallbackReason {
         self.is_of_cost() || *self == Self::Refused
     }
 
+    /// The time that the GPU is expected to take with what is missing, if something is.
+    pub(crate) fn until_ready(&self) -> Option<Duration> {
+        match self {
+            Self::NotOpen(estimate) | Self::NotLoaded(estimate) | Self::NotCompiled(estimate) => {
+                Some(estimate.gpu)
+            }
+            _ => None,
+        }
+    }
+
+    /// True if the decision stays until costs change: nothing is prepared.
+    pub(crate) fn is_settled(&self) -> bool {
+        matches!(self, Self::CpuIsFaster(_) | Self::Refused)
+    }
+
     /// True if preparing the device could change the decision.
     pub(crate) fn can_be_prepared(&self) -> bool {
         matches!(
             self,
-            Self::NotOpen(_) | Self::NotLoaded(_) | Self::NotCompiled(_)
+            Self::NotOpen(_) | Self::NotLoaded(_) | Self::NotCompiled(_) | Self::BeingPrepared
         )
     }
 }

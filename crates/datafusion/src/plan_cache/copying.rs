@@ -83,11 +83,13 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// True for shared plans, for nodes that prepare a device, and for fused nodes whose CPU plan can be copied.
+/// True for shared plans, for plans for the CPU that stay so, and for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let is_around = plan.is::<SharedExec>() || plan.is::<PrewarmExec>();
-    is_around || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
+    let prewarm = plan.downcast_ref::<PrewarmExec>();
+    plan.is::<SharedExec>()
+        || prewarm.is_some_and(PrewarmExec::is_settled)
+        || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -1,9 +1,8 @@
 //! Background threads: lower priority than others.
 
-/// Niceness of background threads: beside a thread of niceness 0, such a thread gets a tenth of a core. A query waits for
-/// the slowest of its threads.
+/// Niceness of background threads: beside a thread of niceness 0, such a thread gets a quarter of a core.
 #[cfg(target_os = "linux")]
-const NICENESS: libc::c_int = 10;
+const NICENESS: libc::c_int = 5;
 
 /// Lowers the priority of this thread, and of those that it starts. Does nothing where the system has no priorities of
 /// single threads.

@@ -43,8 +43,8 @@ pub(crate) trait FusedNode {
     /// The plan that computes the same rows on the CPU.
     fn cpu(&self) -> &Arc<dyn ExecutionPlan>;
 
-    /// Records the time of a CPU plan that includes this node's part.
-    fn record_cpu(&self, took: Duration);
+    /// Records the time of a CPU plan that includes this node's part, `share` of it where there are other nodes.
+    fn record_cpu(&self, took: Duration, share: Option<f64>);
 
     /// The time that is expected on the CPU, in seconds.
     fn expected_on_cpu(&self) -> f64;
@@ -103,8 +103,8 @@ impl<O: Operation> FusedNode for FusedExec<O> {
         &self.plan.cpu.plan
     }
 
-    fn record_cpu(&self, took: Duration) {
-        self.plan.record_cpu(took);
+    fn record_cpu(&self, took: Duration, share: Option<f64>) {
+        self.plan.record_cpu(took, share);
     }
 
     fn expected_on_cpu(&self) -> f64 {

@@ -84,11 +84,7 @@ impl<O: Operation> FusedPlan<O> {
     pub(crate) fn is_for_cpu(&self, cores: usize) -> Option<FallbackReason> {
         let (auto, query) = (self.auto.as_ref()?, self.identity());
         if self.gpu.opened().is_some() {
-            let was_faster = auto.cpu_was_faster(&query, cores);
-            let not_ready = || auto.costs.not_ready(&query);
-            let is_pending = || auto.is_being_prepared(&query);
-            let being_prepared = || is_pending().then_some(FallbackReason::BeingPrepared);
-            return was_faster.or_else(not_ready).or_else(being_prepared);
+            return auto.cpu_was_faster(&query, cores);
         }
         let builds = self.star.builds(None).unwrap_or_default();
         let bytes = self.star.build_bytes();
@@ -97,6 +93,14 @@ impl<O: Operation> FusedPlan<O> {
             auto.costs.add_opened(&query);
         }
         reason
+    }
+
+    /// Why the device was not ready for the query and may still not be. `None` without a background that makes it ready.
+    pub(crate) fn not_ready(&self) -> Option<FallbackReason> {
+        let auto = self.auto.as_ref()?;
+        let is_open = self.gpu.opened().is_some();
+        let costs = (is_open && auto.background.is_some()).then_some(&auto.costs)?;
+        costs.not_ready(&self.identity())
     }
 
     /// The columns that the device reads.
@@ -117,10 +121,15 @@ impl<O: Operation> FusedPlan<O> {
         reason.can_be_prepared() && !is_early
     }
 
-    /// Records the time of a CPU plan that includes this node's part.
-    pub(super) fn record_cpu(&self, took: Duration) {
-        if let Some(auto) = &self.auto {
-            auto.costs.add_cpu_within(&self.identity(), took);
+    /// Records the time of a CPU plan that includes this node's part, `share` of it where there are other nodes.
+    pub(super) fn record_cpu(&self, took: Duration, share: Option<f64>) {
+        let Some(auto) = &self.auto else { return };
+        match share {
+            None => auto.costs.add_cpu_within(&self.identity(), took),
+            Some(share) => {
+                let share = took.mul_f64(if share.is_finite() { share } else { 0.0 });
+                auto.costs.add_cpu_share(&self.identity(), share);
+            }
         }
     }
 

@@ -115,6 +115,9 @@ impl<O: Operation> FusedRun<O> {
                     0 => Kernels::Generated,
                     _ => Kernels::Interpreted,
                 };
+                if let Some(auto) = &self.plan.auto {
+                    auto.costs.add_ready(&query);
+                }
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
                     Some(auto) => at_end(rows, move || {

@@ -45,6 +45,12 @@ impl PrewarmExec {
             has_begun: AtomicBool::new(false),
         }
     }
+
+    /// True if it only records times: nothing is prepared.
+    pub(crate) fn is_settled(&self) -> bool {
+        let mut waiting = self.waiting.iter();
+        waiting.all(|waiting| waiting.reason.is_settled())
+    }
 }
 
 /// Nodes, and why the CPU runs them.
@@ -123,12 +129,8 @@ impl ExecutionPlan for PrewarmExec {
             let expected = nodes(&waiting).map(|(node, _)| node.expected_on_cpu());
             let expected: f64 = expected.sum();
             for (node, reason) in nodes(&waiting) {
-                // of several nodes, each is taken to have its expected share
                 let share = node.expected_on_cpu() / expected;
-                node.record_cpu(match waiting.len() {
-                    1 => took,
-                    _ => took.mul_f64(if share.is_finite() { share } else { 0.0 }),
-                });
+                node.record_cpu(took, (waiting.len() > 1).then_some(share));
                 // only now: until here the query needs all cores
                 node.prepare_in_background(reason, Arc::clone(&context));
             }

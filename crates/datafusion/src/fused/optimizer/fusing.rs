@@ -78,6 +78,8 @@ pub(super) struct Fusing<'a> {
     pub(super) is_opened: bool,
     /// Nodes that could run on the GPU, but are left to the CPU for now.
     pub(super) waiting: RefCell<Vec<PrewarmCandidate>>,
+    /// True if those are prepared: the nodes are of the plan itself, and not of build sides.
+    is_whole: bool,
 }
 
 /// The node that replaces an operator; `None` if it is not an operator that can be fused.
@@ -105,6 +107,7 @@ impl<'a> Fusing<'a> {
             can_be_copied: |_| false,
             is_opened: false,
             waiting: RefCell::default(),
+            is_whole: true,
         };
         if !is_off && !matches!(gpu.opened(), Some(Err(_))) {
             return Some(own);
@@ -301,7 +304,8 @@ impl<'a> Fusing<'a> {
 
     /// The fused node for `plan`, or the reason why the CPU is used.
     pub(super) fn node<O: Operation>(&self, plan: FusedPlan<O>) -> Fused {
-        let reason = plan.is_for_cpu(self.cores);
+        let not_ready = || plan.not_ready().filter(|_| self.is_whole);
+        let reason = plan.is_for_cpu(self.cores).or_else(not_ready);
         let node: Arc<dyn ExecutionPlan> = Arc::new(FusedExec::new(plan));
         match reason {
             // If the CPU answers, opening the device is part of prewarming.
@@ -352,6 +356,7 @@ impl<'a> Fusing<'a> {
             session: self.session.clone(),
             left: Arc::clone(&self.left),
             waiting: RefCell::default(),
+            is_whole: false,
             ..*self
         }
     }
