@@ -308,8 +308,8 @@ struct Measured {
 struct NotReady {
     /// Why it is not ready; `None` if it is now.
     reason: Option<FallbackReason>,
-    /// How often the query was planned for the CPU since.
-    planned: usize,
+    /// How often the query ran on the CPU since.
+    waited: usize,
     /// How often the device was not ready.
     times: usize,
 }
@@ -443,6 +443,9 @@ impl Costs {
                 (known.generated, known.interpreted) = (None, None);
             }
         });
+        if let Some(known) = self.measured().not_ready.get_mut(&hashed(query)) {
+            known.waited += 1;
+        }
     }
 
     /// Records an upper bound of the CPU's time for a query.
@@ -575,35 +578,32 @@ impl Costs {
             measured.not_ready.clear();
         }
         let known = measured.not_ready.entry(query).or_default();
-        if known.times < MOST_NOT_READY && known.reason.is_none() {
+        if known.times < MOST_NOT_READY {
             known.times += 1;
-            known.planned = 0;
+            known.waited = 0;
             known.reason = Some(reason.clone());
-            measured.outlook += 1;
         }
     }
 
-    /// Notes that the device is ready for a query. Plans for the CPU are not cached meanwhile.
+    /// Notes that the device is ready for a query.
     pub(crate) fn add_ready(&self, query: &str) {
         if let Some(known) = self.measured().not_ready.get_mut(&hashed(query)) {
             known.reason = None;
         }
     }
 
-    /// Why the device is not ready for a query that is planned now, if that is known. `None` if the CPU takes longer than
-    /// making it ready, and after 16 plans: the run decides then.
+    /// Why the device is not ready for a query, if that is known. `None` if the CPU takes longer than making it ready, and
+    /// after 16 runs on the CPU: the next run decides then.
     pub(crate) fn not_ready(&self, query: &str) -> Option<FallbackReason> {
-        let mut measured = self.measured();
+        let measured = self.measured();
         let query = hashed(query);
+        let known = measured.not_ready.get(&query)?;
+        let reason = known.reason.as_ref()?;
         let took = measured.queries.get(&query).and_then(|took| took.cpu);
-        let known = measured.not_ready.get_mut(&query)?;
-        known.planned += 1;
-        let until_ready = known.reason.as_ref().and_then(FallbackReason::until_ready);
-        let is_slow = took.zip(until_ready).is_some_and(|(cpu, gpu)| cpu > gpu);
-        if is_slow || known.planned > MOST_ON_CPU {
-            known.reason = None;
-        }
-        known.reason.clone()
+        let is_slow = |(cpu, gpu)| cpu > gpu;
+        let is_over =
+            known.waited >= MOST_ON_CPU || took.zip(reason.until_ready()).is_some_and(is_slow);
+        (!is_over).then(|| reason.clone())
     }
 
     /// Records the time for loading columns.
@@ -625,8 +625,8 @@ impl Costs {
         }
     }
 
-    /// A number that changes when queries may be planned differently: estimates changed much, the device was not ready for
-    /// a query, or for a query that ran on both CPU and GPU, the other one is now faster.
+    /// A number that changes when queries may be planned differently: estimates changed much, or for a query that ran
+    /// on both CPU and GPU, the other one is now faster.
     pub(crate) fn outlook(&self) -> u64 {
         let mut measured = self.measured();
         let change = measured.cpu / measured.cpu_before;
@@ -1031,17 +1031,19 @@ mod tests {
         let (costs, query) = (Costs::default(), "not loaded");
         let (cpu, gpu) = (10 * MS, 400 * MS);
         let reason = FallbackReason::NotLoaded(Estimate { cpu, gpu });
-        let before = costs.outlook();
         assert_eq!(costs.not_ready(query), None);
         costs.add_not_ready(query, &reason);
-        assert_ne!(costs.outlook(), before);
         assert_eq!(costs.not_ready(query), Some(reason.clone()));
         costs.add_ready(query);
         assert_eq!(costs.not_ready(query), None);
         // its columns may have been dropped, but not again and again
         costs.add_not_ready(query, &reason);
-        let plans = (0..100).filter(|_| costs.not_ready(query).is_some());
-        assert_eq!(plans.count(), MOST_ON_CPU, "then a run decides");
+        let mut runs = 0;
+        while costs.not_ready(query).is_some() {
+            costs.add_cpu(query, cpu);
+            runs += 1;
+        }
+        assert_eq!(runs, MOST_ON_CPU, "then a run decides");
         costs.add_not_ready(query, &reason);
         assert_eq!(costs.not_ready(query), None);
 

@@ -80,7 +80,7 @@ pub use compressor::compressor;
 pub(crate) use compressor::counting_compressor;
 pub use device::Gpu;
 pub(crate) use exec::fused_nodes::as_fused;
-pub(crate) use exec::prewarm::PrewarmExec;
+pub(crate) use exec::prewarm::{PrewarmExec, is_current};
 pub(crate) use functions::functions;
 pub use functions::{load_columns, unload_columns};
 pub(crate) use optimizer::insert_rules;

@@ -83,13 +83,31 @@ fn is_scan(plan: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// True for shared plans, for plans for the CPU that stay so, and for fused nodes whose CPU plan can be copied.
+/// True for shared plans, for plans for the CPU that prepare a device, and for fused nodes whose CPU plan can be copied.
 #[cfg(feature = "gpu")]
 fn is_on_gpu(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    // copies prepare the nodes of the first plan, whose subqueries never run
+    let may_prepare = |of: &PrewarmExec| of.is_settled() || !has_subqueries(plan);
     let prewarm = plan.downcast_ref::<PrewarmExec>();
     plan.is::<SharedExec>()
-        || prewarm.is_some_and(PrewarmExec::is_settled)
+        || prewarm.is_some_and(may_prepare)
         || fused::as_fused(plan).is_some_and(|node| can_be_copied(node.cpu()))
+}
+
+#[cfg(feature = "gpu")]
+fn has_subqueries(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<ScalarSubqueryExec>() || plan.children().into_iter().any(has_subqueries)
+}
+
+/// True if a cached plan would be planned again as it was, as to what a device is ready for.
+#[cfg(feature = "gpu")]
+pub(super) fn is_current(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    fused::is_current(plan)
+}
+
+#[cfg(not(feature = "gpu"))]
+pub(super) fn is_current(_: &Arc<dyn ExecutionPlan>) -> bool {
+    true
 }
 
 #[cfg(not(feature = "gpu"))]

@@ -50,6 +50,7 @@ use object_store::ObjectMeta;
 use self::cache::CachedPlan;
 pub(crate) use self::cache::{Outlook, PlanCache};
 pub(crate) use self::copying::can_be_copied;
+use self::copying::is_current;
 use self::environment::PlanningEnvironment;
 use self::query::Query;
 use self::sql_query::SqlQuery;
@@ -250,13 +251,13 @@ async fn planned(
     Ok(plan)
 }
 
-/// A copy of a cached plan, ready to run; `None` if its tables have other files now.
+/// A copy of a cached plan, ready to run; `None` if its tables have other files now, or a device is ready for other nodes.
 fn copied(
     cached: &CachedPlan,
     files: &[ObjectMeta],
     state: &SessionState,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if cached.files.as_ref() != files {
+    if cached.files.as_ref() != files || !is_current(&cached.plan) {
         return Ok(None);
     }
     let copy = with_own_subqueries(&cached.plan)?;

@@ -46,6 +46,9 @@ pub(crate) trait FusedNode {
     /// Records the time of a CPU plan that includes this node's part, `share` of it where there are other nodes.
     fn record_cpu(&self, took: Duration, share: Option<f64>);
 
+    /// Why the device was not ready for the node and may still not be.
+    fn not_ready(&self) -> Option<FallbackReason>;
+
     /// The time that is expected on the CPU, in seconds.
     fn expected_on_cpu(&self) -> f64;
 
@@ -105,6 +108,10 @@ impl<O: Operation> FusedNode for FusedExec<O> {
 
     fn record_cpu(&self, took: Duration, share: Option<f64>) {
         self.plan.record_cpu(took, share);
+    }
+
+    fn not_ready(&self) -> Option<FallbackReason> {
+        self.plan.not_ready()
     }
 
     fn expected_on_cpu(&self) -> f64 {

@@ -46,10 +46,29 @@ impl PrewarmExec {
         }
     }
 
-    /// True if it only records times: nothing is prepared.
+    /// True if the nodes wait for the same as when this was planned. Never for those that wait for a device to open: each
+    /// run decides anew.
+    fn is_current(&self) -> bool {
+        nodes(&self.waiting).all(|(node, reason)| reason.is_settled() || node.not_ready().is_some())
+    }
+
+    /// True if nothing is prepared: it only records times.
     pub(crate) fn is_settled(&self) -> bool {
         let mut waiting = self.waiting.iter();
         waiting.all(|waiting| waiting.reason.is_settled())
+    }
+}
+
+/// True if `plan` would be planned again as it was, as to what the device is ready for.
+pub(crate) fn is_current(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    if let Some(prewarm) = plan.downcast_ref::<PrewarmExec>()
+        && !prewarm.is_current()
+    {
+        return false;
+    }
+    match as_fused(plan) {
+        Some(node) => node.not_ready().is_none(),
+        None => plan.children().into_iter().all(is_current),
     }
 }
 

@@ -28,7 +28,8 @@ const LARGE_ROWS: usize = 1 << 20;
 /// Estimated bytes of a string.
 const TEXT_BYTES: usize = 32;
 
-/// Most bytes of text in rows that a node puts out: one thread makes strings of codes, where a join on the CPU has all cores.
+/// Most bytes of text in rows that a node puts out: all of them are collected, where a join on the CPU makes batches as
+/// they are read. The limit is from when one thread made strings of codes, and was not measured since.
 const MOST_TEXT: u64 = 128 << 20;
 
 /// The rows of a join. The plan has an estimate of their number.
