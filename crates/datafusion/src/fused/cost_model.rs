@@ -16,8 +16,6 @@ use std::{fs, thread};
 use datafusion::execution::TaskContext;
 use tokio::runtime::Handle;
 
-use super::fallback_reason::FallbackReason;
-
 /// The work of an aggregate or join.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Work {
@@ -244,8 +242,6 @@ const NEW_SHARE: f64 = 0.3;
 /// for the query, so that they are measured anew: the GPU may have been busy, or the file on a slow disk.
 const MOST_ON_CPU: usize = 16;
 const MOST_OPENED: usize = 8;
-/// If the device is not ready for a query more often than this, although it was in between, its columns do not stay there.
-const MOST_NOT_READY: usize = 2;
 /// Ratio by which a time has to change to be stored for later processes.
 const OTHER_TIME: f64 = 1.25;
 /// Ratio by which the CPU's speed has to change for queries to be planned anew.
@@ -299,19 +295,6 @@ struct Measured {
     queries: HashMap<u64, QueryTimes>,
     /// Columns that queries have read on the CPU, the last one last.
     columns: VecDeque<ReadColumn>,
-    /// Queries for which the device was not ready when it was needed, by the hash of the query's identity.
-    not_ready: HashMap<u64, NotReady>,
-}
-
-/// Notes about a query for which the device was not ready.
-#[derive(Debug, Default)]
-struct NotReady {
-    /// Why it is not ready; `None` if it is now.
-    reason: Option<FallbackReason>,
-    /// How often the query ran on the CPU since.
-    waited: usize,
-    /// How often the device was not ready.
-    times: usize,
 }
 
 /// Times of a query's last runs. GPU times count only if nothing had to be loaded or compiled.
@@ -340,7 +323,6 @@ impl Default for Costs {
                 compile: COMPILE,
                 queries: HashMap::new(),
                 columns: VecDeque::new(),
-                not_ready: HashMap::new(),
             })),
             name: None,
             storing: Arc::default(),
@@ -443,9 +425,6 @@ impl Costs {
                 (known.generated, known.interpreted) = (None, None);
             }
         });
-        if let Some(known) = self.measured().not_ready.get_mut(&hashed(query)) {
-            known.waited += 1;
-        }
     }
 
     /// Records an upper bound of the CPU's time for a query.
@@ -490,10 +469,15 @@ impl Costs {
         took.is_some_and(|took| measured.is_worth_compiling(took, work, cores))
     }
 
+    /// The CPU's time for a query, if it has run there.
+    pub(crate) fn cpu_time(&self, query: &str) -> Option<Duration> {
+        let measured = self.measured();
+        measured.queries.get(&hashed(query))?.cpu
+    }
+
     /// Records a run of a query on the CPU beside others, of which this is its expected share.
     pub(crate) fn add_cpu_share(&self, query: &str, share: Duration) {
-        let known = self.measured().queries.get(&hashed(query)).copied();
-        self.add_cpu(query, known.and_then(|known| known.cpu).unwrap_or(share));
+        self.add_cpu(query, self.cpu_time(query).unwrap_or(share));
     }
 
     /// Records that the device is opened for a query.
@@ -568,42 +552,6 @@ impl Costs {
             self.keep();
         }
         are_known
-    }
-
-    /// Notes why the device is not ready for a query: until it is, all of the query is planned for the CPU.
-    pub(crate) fn add_not_ready(&self, query: &str, reason: &FallbackReason) {
-        let mut measured = self.measured();
-        let query = hashed(query);
-        if measured.not_ready.len() >= MOST_QUERIES && !measured.not_ready.contains_key(&query) {
-            measured.not_ready.clear();
-        }
-        let known = measured.not_ready.entry(query).or_default();
-        if known.times < MOST_NOT_READY {
-            known.times += 1;
-            known.waited = 0;
-            known.reason = Some(reason.clone());
-        }
-    }
-
-    /// Notes that the device is ready for a query.
-    pub(crate) fn add_ready(&self, query: &str) {
-        if let Some(known) = self.measured().not_ready.get_mut(&hashed(query)) {
-            known.reason = None;
-        }
-    }
-
-    /// Why the device is not ready for a query, if that is known. `None` if the CPU takes longer than making it ready, and
-    /// after 16 runs on the CPU: the next run decides then.
-    pub(crate) fn not_ready(&self, query: &str) -> Option<FallbackReason> {
-        let measured = self.measured();
-        let query = hashed(query);
-        let known = measured.not_ready.get(&query)?;
-        let reason = known.reason.as_ref()?;
-        let took = measured.queries.get(&query).and_then(|took| took.cpu);
-        let is_slow = |(cpu, gpu)| cpu > gpu;
-        let is_over =
-            known.waited >= MOST_ON_CPU || took.zip(reason.until_ready()).is_some_and(is_slow);
-        (!is_over).then(|| reason.clone())
     }
 
     /// Records the time for loading columns.
@@ -1024,35 +972,6 @@ mod tests {
         // a kernel that is there and slower is known for good
         costs.add_gpu(query, Kernels::Generated, 20 * MS);
         assert!(costs.known_for_cpu(query, q6(1), 16).is_some() && !is_worth());
-    }
-
-    #[test]
-    fn a_query_is_planned_for_the_cpu_until_the_gpu_is_ready() {
-        let (costs, query) = (Costs::default(), "not loaded");
-        let (cpu, gpu) = (10 * MS, 400 * MS);
-        let reason = FallbackReason::NotLoaded(Estimate { cpu, gpu });
-        assert_eq!(costs.not_ready(query), None);
-        costs.add_not_ready(query, &reason);
-        assert_eq!(costs.not_ready(query), Some(reason.clone()));
-        costs.add_ready(query);
-        assert_eq!(costs.not_ready(query), None);
-        // its columns may have been dropped, but not again and again
-        costs.add_not_ready(query, &reason);
-        let mut runs = 0;
-        while costs.not_ready(query).is_some() {
-            costs.add_cpu(query, cpu);
-            runs += 1;
-        }
-        assert_eq!(runs, MOST_ON_CPU, "then a run decides");
-        costs.add_not_ready(query, &reason);
-        assert_eq!(costs.not_ready(query), None);
-
-        let slow = "slow on the CPU";
-        costs.add_not_ready(slow, &reason);
-        costs.add_cpu(slow, 2 * gpu);
-        assert_eq!(costs.not_ready(slow), None, "loading takes less time");
-        (0..2 * MOST_QUERIES).for_each(|query| costs.add_not_ready(&query.to_string(), &reason));
-        assert!(costs.measured().not_ready.len() <= MOST_QUERIES);
     }
 
     #[test]

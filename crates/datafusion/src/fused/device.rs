@@ -14,6 +14,7 @@ use super::cost_model::Costs;
 use super::defects::Defects;
 use super::key_table_cache::KeyTableCache;
 use super::pins::Pins;
+use super::readiness::Readiness;
 use crate::error;
 use crate::options::{GpuKernels, VectileOptions};
 
@@ -29,6 +30,7 @@ struct Shared {
     /// Compiles kernels ahead.
     prepare: Once,
     costs: Arc<Costs>,
+    readiness: Arc<Readiness>,
     background: Arc<Background>,
     /// Ends with the last handle.
     session: Session,
@@ -124,6 +126,7 @@ impl Gpu {
             begin: Once::new(),
             prepare: Once::new(),
             costs: Arc::new(costs),
+            readiness: Arc::default(),
             background: Arc::new(Background::new()),
             session: Session::new(),
         }))
@@ -221,6 +224,11 @@ impl Gpu {
     /// Measured costs of queries.
     pub(crate) fn costs(&self) -> &Arc<Costs> {
         &self.0.costs
+    }
+
+    /// Queries for which the device was not ready.
+    pub(crate) fn readiness(&self) -> &Arc<Readiness> {
+        &self.0.readiness
     }
 
     /// The worker that prepares the device for queries.

@@ -32,6 +32,7 @@
 //!    pins             columns pinned on the device
 //!    background       prepares the device while the CPU runs queries
 //!    cost_model       estimates times on CPU and GPU
+//!    readiness        queries for which the device was not ready
 //!    defects          handles errors that are defects of Vectile
 //!  lowering   expressions as parts of a pipeline
 //!    function         aggregate functions and their states
@@ -71,6 +72,7 @@ mod optimizer;
 mod pattern;
 mod pins;
 mod preload;
+mod readiness;
 mod scalar;
 mod string_id;
 mod table;

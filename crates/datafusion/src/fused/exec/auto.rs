@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::fused::background::{Background, SessionEnd};
 use crate::fused::cost_model::{Builds, Costs, Estimate, Expected, Missing, MissingKernel, Work};
 use crate::fused::fallback_reason::FallbackReason;
+use crate::fused::readiness::Readiness;
 
 /// Inputs of the decision: estimates, measured costs and the background worker.
 #[derive(Clone, Debug)]
@@ -14,6 +15,7 @@ pub(crate) struct Auto {
     /// The work to do, as of planning.
     pub(crate) planned: Work,
     pub(crate) costs: Arc<Costs>,
+    pub(crate) readiness: Arc<Readiness>,
     /// Worker that prepares the device; `None` if disabled.
     pub(crate) background: Option<Arc<Background>>,
     pub(crate) session: SessionEnd,
@@ -37,6 +39,21 @@ impl Auto {
     pub(crate) fn cpu_was_faster(&self, query: &str, cores: usize) -> Option<FallbackReason> {
         let estimate = self.costs.known_for_cpu(query, self.planned, cores)?;
         Some(because_of(estimate, Missing::default()))
+    }
+
+    /// Returns why the device was not ready for a query and may still not be. `None` without a background that makes it
+    /// ready.
+    pub(crate) fn not_ready(&self, query: &str) -> Option<FallbackReason> {
+        self.background.as_ref()?;
+        self.readiness
+            .not_ready(query, || self.costs.cpu_time(query))
+    }
+
+    /// Notes why the device was not ready for a query, if the background may make it ready.
+    pub(crate) fn add_not_ready(&self, query: &str, reason: &FallbackReason) {
+        if self.background.is_some() && reason.can_be_prepared() {
+            self.readiness.add_not_ready(query, reason);
+        }
     }
 
     /// True if a generated kernel is expected to have saved more by now than it takes to compile it.

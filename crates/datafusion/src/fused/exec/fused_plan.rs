@@ -95,12 +95,11 @@ impl<O: Operation> FusedPlan<O> {
         reason
     }
 
-    /// Why the device was not ready for the query and may still not be. `None` without a background that makes it ready.
+    /// Why the device was not ready for the query and may still not be.
     pub(crate) fn not_ready(&self) -> Option<FallbackReason> {
-        let auto = self.auto.as_ref()?;
         let is_open = self.gpu.opened().is_some();
-        let costs = (is_open && auto.background.is_some()).then_some(&auto.costs)?;
-        costs.not_ready(&self.identity())
+        let auto = self.auto.as_ref().filter(|_| is_open)?;
+        auto.not_ready(&self.identity())
     }
 
     /// The columns that the device reads.
@@ -124,13 +123,15 @@ impl<O: Operation> FusedPlan<O> {
     /// Records the time of a CPU plan that includes this node's part, `share` of it where there are other nodes.
     pub(super) fn record_cpu(&self, took: Duration, share: Option<f64>) {
         let Some(auto) = &self.auto else { return };
+        let query = self.identity();
         match share {
-            None => auto.costs.add_cpu_within(&self.identity(), took),
+            None => auto.costs.add_cpu_within(&query, took),
             Some(share) => {
                 let share = took.mul_f64(if share.is_finite() { share } else { 0.0 });
-                auto.costs.add_cpu_share(&self.identity(), share);
+                auto.costs.add_cpu_share(&query, share);
             }
         }
+        auto.readiness.add_run(&query);
     }
 
     /// Identifies the query: the operation and its files.

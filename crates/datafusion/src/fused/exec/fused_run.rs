@@ -116,7 +116,7 @@ impl<O: Operation> FusedRun<O> {
                     _ => Kernels::Interpreted,
                 };
                 if let Some(auto) = &self.plan.auto {
-                    auto.costs.add_ready(&query);
+                    auto.readiness.add_ready(&query);
                 }
                 let rows = self.stream(answer.rows)?;
                 return Ok(match self.plan.auto.clone().filter(|_| was_in_place) {
@@ -194,9 +194,7 @@ impl<O: Operation> FusedRun<O> {
                 auto.costs.add_work(work, cores, took);
             }
             auto.costs.add_cpu(&query, took);
-            if reason.can_be_prepared() && auto.background.is_some() {
-                auto.costs.add_not_ready(&query, &reason);
-            }
+            auto.add_not_ready(&query, &reason);
             // only now: until here the query needs all cores
             if self.plan.may_be_prepared(&reason, cores) {
                 prepare_in_background(&self.plan, self.context);
@@ -449,7 +447,7 @@ pub(super) fn prepare_in_background<O: Operation>(
         && auto.costs.add_read(&context, &plan.column_ids())
     {
         let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
-        let (costs_of_ready, ready) = (Arc::clone(&auto.costs), plan.identity());
+        let (readiness, ready) = (Arc::clone(&auto.readiness), plan.identity());
         let cores = context.session_config().target_partitions();
         let may_interpret = !auto.is_worth_compiling(&query, cores);
         let (plan, name) = (Arc::clone(plan), query.clone());
@@ -460,7 +458,7 @@ pub(super) fn prepare_in_background<O: Operation>(
                 .prepare(may_interpret)
                 .await
         };
-        let work = work.inspect_ok(move |()| costs_of_ready.add_ready(&ready));
+        let work = work.inspect_ok(move |()| readiness.add_ready(&ready));
         let work = work.inspect_err(move |error| record_refused(&gpu, &costs, &query, error));
         background.start(Kind::Query, name, auto.session.clone(), work);
     }

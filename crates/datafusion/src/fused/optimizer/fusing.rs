@@ -389,6 +389,7 @@ impl<'a> Fusing<'a> {
             expected: costs.expected(work, self.cores),
             planned: work,
             costs: Arc::clone(costs),
+            readiness: Arc::clone(self.gpu.readiness()),
             background: self.options.gpu_background.then_some(background),
             session: self.session.clone(),
         }))
