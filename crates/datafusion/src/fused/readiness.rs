@@ -1,6 +1,6 @@
 //! Queries for which the GPU was not ready, with `vectile.gpu = auto`.
 //!
-//! As fallbacks, the fused nodes of a query share nothing between them. So all of a query is planned for the CPU once the
+//! Fused nodes that fall back share nothing between them. So all of a query is planned for the CPU once the
 //! GPU was not ready for it, until it is.
 
 use std::collections::HashMap;
@@ -60,6 +60,12 @@ impl Readiness {
         }
     }
 
+    /// True if the GPU is not ready for some query.
+    pub(crate) fn is_awaited(&self) -> bool {
+        let queries = self.queries();
+        queries.values().any(|known| known.reason.is_some())
+    }
+
     /// Counts a run of a query on the CPU.
     pub(crate) fn add_run(&self, query: &str) {
         if let Some(known) = self.queries().get_mut(&self.hasher.hash_one(query)) {
@@ -100,7 +106,9 @@ mod tests {
         let reason = FallbackReason::NotLoaded(Estimate { cpu, gpu });
         let not_ready = || all.not_ready(query, || Some(cpu));
         assert_eq!(not_ready(), None);
+        assert!(!all.is_awaited());
         all.add_not_ready(query, &reason);
+        assert!(all.is_awaited());
         assert_eq!(not_ready(), Some(reason.clone()));
         assert_eq!(all.not_ready(query, || None), Some(reason.clone()));
         let is_slow = || Some(2 * gpu);

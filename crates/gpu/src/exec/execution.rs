@@ -237,7 +237,7 @@ impl Execution {
     }
 
     /// Makes [`Execution::group`] return an error if more groups, or a table of more entries, would be copied back:
-    /// one thread reads them, which takes longer than the kernel.
+    /// reading them takes memory of the host, and longer than the kernel.
     pub fn limit_groups(&mut self, most: u64) {
         self.most_groups = most;
     }

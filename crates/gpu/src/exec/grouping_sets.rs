@@ -63,8 +63,7 @@ impl Execution {
             Ok(GroupKey::Value(value))
         });
         let of_keys = of_keys.collect::<Result<_>>()?;
-        let merges = merges(&columns)?;
-        let output = Output::Groups(of_keys, merges.clone());
+        let output = Output::Groups(of_keys, merges(&columns)?);
         let (most, has_parts) = (self.most_groups, self.has_parts);
         let passing = [columns.has_rows()];
         let parts = self.then(&columns, &passing, output, |next, batch| {

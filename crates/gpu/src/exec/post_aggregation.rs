@@ -55,8 +55,8 @@ const WORD_BYTES: usize = 8;
 /// Rows of columns, copied back.
 struct CopiedRows {
     host: DeviceBuffer,
-    /// For each column, the end of its values and the width of one.
-    ends: Vec<(usize, usize)>,
+    /// For each column, the bytes of its values and the width of one.
+    columns: Vec<(Range<usize>, usize)>,
 }
 
 /// Indices of columns: row numbers, then accumulators, then group numbers if they differ from row numbers.
@@ -324,10 +324,10 @@ impl Execution {
         let rows = self.then(columns, passing, output, |next, batch| {
             next.rows_on_device(batch, &mut allow)
         })?;
-        let own = rows.columns.split_at_checked(columns.numbers.len());
-        let Some((numbers, values)) = own else {
+        let first = columns.numbers.len();
+        if rows.columns.len() < first {
             return Err(Error::Internal("no columns of a table".into()));
-        };
+        }
         let threads = self.threads_for_parts(rows.rows);
         let each = match self.has_parts {
             true => rows.rows.div_ceil(threads).clamp(1, ROWS_PER_COPY),
@@ -338,13 +338,11 @@ impl Execution {
         let parts = parallel::map(threads, ranges.collect(), |range| {
             self.check_cancelled()?;
             let copied = CopiedRows::of(&self.engine, &rows.columns, range.clone())?;
-            let numbers = 0..numbers.len();
-            let numbers = numbers.map(|column| copied.words(column, 0)).collect();
-            let first = rows.columns.len() - values.len();
+            let numbers = (0..first).map(|column| copied.words(column, 0));
             Ok(Groups {
                 count: range.len(),
                 totals: totals_of(accumulators, |at, word| copied.words(first + at, word)),
-                keys: self.keys(columns.prepared, numbers)?,
+                keys: self.keys(columns.prepared, numbers.collect())?,
             })
         });
         let row_bytes: usize = rows.columns.iter().map(|column| width_of(column.of)).sum();
@@ -634,14 +632,14 @@ fn by_constant(operation: Arithmetic, value: Expr, constant: impl Into<i128>) ->
 impl CopiedRows {
     /// Copies rows of columns that are not null.
     fn of(engine: &Engine, columns: &[ColumnOnDevice], rows: Range<usize>) -> Result<Self> {
-        let widths = columns.iter().map(|column| width_of(column.of));
-        let mut ends = vec![];
-        let mut bytes = 0;
-        for width in widths {
-            bytes += (width * rows.len()).next_multiple_of(WORD_BYTES);
-            ends.push((bytes, width));
-        }
-        let mut host = engine.host_pool().take(bytes)?;
+        let mut end = 0;
+        let copied = columns.iter().map(|column| {
+            let (start, width) = (end, width_of(column.of));
+            end += (width * rows.len()).next_multiple_of(WORD_BYTES);
+            (start..end, width)
+        });
+        let copied = copied.collect();
+        let mut host = engine.host_pool().take(end)?;
         let mut to = host.as_mut_slice().as_mut_ptr();
         let mut context = engine.stream_context()?;
         context.finish(|stream| {
@@ -662,19 +660,19 @@ impl CopiedRows {
             Ok(())
         })?;
         engine.give_back(context);
-        Ok(Self { host, ends })
+        Ok(Self {
+            host,
+            columns: copied,
+        })
     }
 
     /// The low (0) or high (1) words of a column, which has values of one or two words.
     fn words(&self, column: usize, word: usize) -> Vec<u64> {
-        let start = column
-            .checked_sub(1)
-            .and_then(|before| self.ends.get(before));
-        let start = start.map_or(0, |(end, _)| *end);
-        let Some(&(end, width)) = self.ends.get(column) else {
+        let Some((bytes, width)) = self.columns.get(column) else {
             return vec![];
         };
-        let bytes = self.host.as_slice().get(start..end).unwrap_or_default();
+        let bytes = self.host.as_slice().get(bytes.clone());
+        let bytes = bytes.unwrap_or_default();
         let (words, _) = bytes.as_chunks::<WORD_BYTES>();
         let words = words.iter().skip(word).step_by((width / WORD_BYTES).max(1));
         words.map(|word| u64::from_le_bytes(*word)).collect()

@@ -51,10 +51,11 @@ pub(crate) type FusedAggregateExec = FusedExec<Aggregation>;
 /// Up to this many groups, one core turns states into results.
 const FEW_GROUPS: usize = 1 << 16;
 
-/// With `auto`, the CPU takes queries with more groups, or possible groups: all its cores read results faster than one.
+/// With `auto`, the CPU takes queries with more groups, or possible groups. The limit is from when one core read results,
+/// and was not measured since.
 const MOST_VALUES: u64 = 1 << 22;
 
-/// Of more grouping sets, each is made of a smaller one, on the CPU, instead of the finest groups.
+/// More grouping sets than this are made of each other, on the CPU, instead of the finest groups.
 const MOST_SETS: usize = 32;
 
 /// With `on`, the CPU takes over above this many groups: so many results take memory of the host.
@@ -172,8 +173,10 @@ impl Aggregation {
         let are_merged = functions.all(|(function, aggregate)| match function {
             // an average of integers has a sum of floats
             Function::Count | Function::Text | Function::Value | Function::Average { .. } => {
-                let states = aggregate.state_fields().unwrap_or_default();
-                !states.iter().any(|state| state.data_type().is_floating())
+                aggregate.state_fields().is_ok_and(|states| {
+                    let mut states = states.iter();
+                    states.all(|state| !state.data_type().is_floating())
+                })
             }
             Function::CountDistinct | Function::Variance(_) | Function::Strings(_) => false,
         });

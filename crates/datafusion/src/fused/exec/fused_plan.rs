@@ -99,7 +99,9 @@ impl<O: Operation> FusedPlan<O> {
     pub(crate) fn not_ready(&self) -> Option<FallbackReason> {
         let is_open = self.gpu.opened().is_some();
         let auto = self.auto.as_ref().filter(|_| is_open)?;
-        auto.not_ready(&self.identity())
+        // an identity takes longer to make than a cached plan to copy
+        let is_awaited = auto.readiness.is_awaited();
+        is_awaited.then(|| auto.not_ready(&self.identity()))?
     }
 
     /// The columns that the device reads.

@@ -447,7 +447,7 @@ pub(super) fn prepare_in_background<O: Operation>(
         && auto.costs.add_read(&context, &plan.column_ids())
     {
         let (costs, gpu, query) = (Arc::clone(&auto.costs), plan.gpu.clone(), plan.identity());
-        let (readiness, ready) = (Arc::clone(&auto.readiness), plan.identity());
+        let (readiness, ready) = (Arc::clone(&auto.readiness), query.clone());
         let cores = context.session_config().target_partitions();
         let may_interpret = !auto.is_worth_compiling(&query, cores);
         let (plan, name) = (Arc::clone(plan), query.clone());

@@ -311,12 +311,7 @@ impl KeyColumn {
 
     /// The payload column that the key is the code of, if any.
     fn coded(&self) -> Option<CodedColumn> {
-        let (lookup, payload) = self.payload?;
-        Some(CodedColumn {
-            codes: self.key,
-            lookup,
-            payload,
-        })
+        CodedColumn::of(self.key, self.payload)
     }
 }
 

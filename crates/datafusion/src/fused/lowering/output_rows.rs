@@ -105,12 +105,7 @@ impl RowColumns {
 impl RowColumn {
     /// The payload column that the output is the code of, if any.
     fn coded(&self) -> Option<CodedColumn> {
-        let (lookup, payload) = self.payload?;
-        Some(CodedColumn {
-            codes: self.output,
-            lookup,
-            payload,
-        })
+        CodedColumn::of(self.output, self.payload)
     }
 }
 

@@ -27,6 +27,18 @@ pub(super) struct CodedColumn {
     pub(super) payload: usize,
 }
 
+impl CodedColumn {
+    /// The payload column that `payload` names by lookup and index, if any, of the codes with this index.
+    pub(super) fn of(codes: usize, payload: Option<(usize, usize)>) -> Option<Self> {
+        let (lookup, payload) = payload?;
+        Some(Self {
+            codes,
+            lookup,
+            payload,
+        })
+    }
+}
+
 /// The values of a payload column for the codes of all parts.
 struct SharedValues {
     of: CodedColumn,
