@@ -235,6 +235,20 @@ impl Column {
         }
     }
 
+    /// Bytes of memory that parsing took, beyond the bytes that were parsed.
+    pub fn parsed_bytes(&self) -> usize {
+        use layout::Values;
+        match self.layout().values {
+            Values::Integers { offsets, .. } => offsets.memory_size(),
+            Values::Dictionary { entries, codes } => {
+                entries.get_array_memory_size() + codes.memory_size()
+            }
+            Values::Alp { integers, .. } => integers.memory_size(),
+            Values::Strings(strings) => strings.memory_size(),
+            _ => 0,
+        }
+    }
+
     /// The largest difference of a value from the reference, if values are [`Integers`](layout::Values::Integers); else
     /// `u64::MAX`. Only the first call has to compute it, of this column or a clone.
     ///

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayData, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::buffer::Buffer;
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -21,6 +21,8 @@ use crate::memory::memory_bytes;
 use crate::metadata::Compression;
 use crate::summary::EncodeTime;
 use crate::threads::{Thread, Threads};
+use crate::writer_options::WriterOptions;
+use crate::{join, schema};
 
 /// Names of encodings are truncated here: a deeply nested column would have a long one.
 const MAX_NAME_BYTES: usize = 255;
@@ -39,9 +41,92 @@ pub(crate) struct Plan {
     pub(crate) threads: Threads,
 }
 
+impl Plan {
+    /// How `options` say to encode the columns of `schema`, for a file or table called `name`.
+    pub(crate) fn new(name: String, schema: SchemaRef, options: &WriterOptions) -> Result<Self> {
+        options.check(&schema)?;
+        schema::to_json(&schema)?;
+        Ok(Self {
+            file: name,
+            options: options.encode_options(&schema),
+            compression: options.compression,
+            blooms: options.blooms(&schema),
+            threads: options.threads.clone(),
+            schema,
+        })
+    }
+
+    /// Fails if a batch has other columns than the schema. Their names are ignored.
+    pub(crate) fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
+        let fields = self.schema.fields();
+        if batch.num_columns() != fields.len() {
+            return Err(Error::InvalidArgument(format!(
+                "a batch of {} columns for a table of {}",
+                batch.num_columns(),
+                fields.len()
+            )));
+        }
+        for (array, field) in batch.columns().iter().zip(fields) {
+            if array.data_type() != field.data_type() {
+                return Err(Error::InvalidArgument(format!(
+                    "column '{}' is of type {}, and a batch has {}",
+                    field.name(),
+                    field.data_type(),
+                    array.data_type()
+                )));
+            }
+            if !field.is_nullable() && array.null_count() > 0 {
+                let reason = format!("column '{}' has nulls but is not nullable", field.name());
+                return Err(Error::InvalidArgument(reason));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Encodes row groups as a [`Writer`](crate::Writer) does, and leaves them in memory.
+#[derive(Clone, Debug)]
+pub struct Encoder(Arc<Plan>);
+
+impl Encoder {
+    /// An encoder of rows of this schema. Errors call the table `name`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if the options name a column that the schema does not have or are out of range, or if
+    /// a type cannot be stored.
+    pub fn try_new(name: &str, schema: SchemaRef, options: &WriterOptions) -> Result<Self> {
+        Ok(Self(Arc::new(Plan::new(name.to_owned(), schema, options)?)))
+    }
+
+    /// Fails if a batch does not fit the schema: its columns must have the types of the schema, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`].
+    pub fn check(&self, batch: &RecordBatch) -> Result<()> {
+        self.0.check_batch(batch)
+    }
+
+    /// Encodes batches as one row group, or as several if their dictionaries have more values together than keys can
+    /// number, or more rows than run ends can count. It needs a Tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check), and those of encoding.
+    pub async fn encode(&self, batches: Vec<RecordBatch>) -> Result<Vec<EncodedRowGroup>> {
+        for batch in &batches {
+            self.check(batch)?;
+        }
+        let thread = self.0.threads.one().await?;
+        encode_row_group(Arc::clone(&self.0), batches, thread).await
+    }
+}
+
 /// One column of one row group.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct EncodedColumn {
+    pub(crate) data_type: DataType,
     pub(crate) data: Bytes,
     pub(crate) data_crc32: u32,
     pub(crate) compression: Compression,
@@ -58,11 +143,45 @@ pub(crate) struct EncodedColumn {
     pub(crate) time: EncodeTime,
 }
 
-/// One row group.
-#[derive(Debug)]
-pub(crate) struct EncodedRowGroup {
+/// One row group in memory, encoded: what a file has of it, but for its place there. Copies share the bytes.
+#[derive(Clone, Debug)]
+pub struct EncodedRowGroup {
     pub(crate) rows: usize,
     pub(crate) columns: Vec<EncodedColumn>,
+}
+
+impl EncodedRowGroup {
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Fails if its columns do not have the types of `schema`, or nulls where there may be none.
+    pub(crate) fn check(&self, schema: &SchemaRef) -> Result<()> {
+        let fields = schema.fields().iter();
+        let fits = |(field, column): (&FieldRef, &EncodedColumn)| {
+            let nulls = &column.statistics.null_count;
+            let has_nulls = nulls.iter().any(|nulls| nulls != Some(0));
+            field.data_type() == &column.data_type && (field.is_nullable() || !has_nulls)
+        };
+        let is_same_count = self.columns.len() == schema.fields().len();
+        match is_same_count && fields.zip(&self.columns).all(fits) {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument(
+                "an encoded row group has other columns than the table".into(),
+            )),
+        }
+    }
+
+    /// Bytes that it takes in a file: encoded values, zone maps and Bloom filters.
+    pub fn bytes(&self) -> usize {
+        let columns = self.columns.iter();
+        let columns = columns.map(|column| {
+            let bloom = column.bloom.as_ref().map_or(0, Bytes::len);
+            column.data.len() + column.zones.len() + bloom
+        });
+        columns.sum()
+    }
 }
 
 /// Encodes the batches as one row group, or as several if their dictionaries have more values together than keys can
@@ -72,15 +191,9 @@ pub(crate) async fn encode_row_group(
     batches: Vec<RecordBatch>,
     thread: Thread,
 ) -> Result<Vec<EncodedRowGroup>> {
-    let runs = if plan
-        .schema
-        .fields()
-        .iter()
-        .any(|f| has_dictionary(f.data_type()) || has_runs(f.data_type()))
-    {
-        blocking(move || mergeable_runs(batches)).await?
-    } else {
-        vec![batches]
+    let runs = match is_always_joinable(&plan.schema) {
+        true => vec![batches],
+        false => blocking(move || joinable(batches)).await?,
     };
     let mut thread = Some(thread);
     let mut encoded = Vec::with_capacity(runs.len());
@@ -188,6 +301,7 @@ fn encode_array(
         (crc32fast::hash(&values.data), crc32fast::hash(&zones))
     });
     Ok(EncodedColumn {
+        data_type: array.data_type().clone(),
         data: values.data,
         data_crc32,
         compression: values.compression,
@@ -275,33 +389,21 @@ fn has(data_type: &DataType, is_one: &dyn Fn(&DataType) -> bool) -> bool {
     within || is_one(data_type)
 }
 
-/// Returns true if run ends can count the rows of all these arrays together, which are of one type. The result of
-/// arrow-rs for more rows is wrong.
-fn runs_fit(arrays: &[ArrayData]) -> bool {
-    let Some(first) = arrays.first() else {
-        return true;
-    };
-    let most = match first.data_type() {
-        DataType::RunEndEncoded(ends, _) => match ends.data_type() {
-            DataType::Int16 => i16::MAX as usize,
-            DataType::Int32 => i32::MAX as usize,
-            _ => usize::MAX,
-        },
-        _ => usize::MAX,
-    };
-    let rows = arrays.iter().map(ArrayData::len);
-    let child = |number| {
-        let children = arrays
-            .iter()
-            .filter_map(|array| array.child_data().get(number));
-        runs_fit(&children.cloned().collect::<Vec<_>>())
-    };
-    rows.fold(0, usize::saturating_add) <= most && (0..first.child_data().len()).all(child)
+/// True if no number of rows of such columns is too large to be one batch, but for what memory holds.
+fn is_always_joinable(schema: &Schema) -> bool {
+    let mut fields = schema.fields().iter();
+    !fields.any(|field| has_dictionary(field.data_type()) || has_runs(field.data_type()))
 }
 
-/// The batches in groups whose dictionaries and run ends can be merged, halving those that cannot.
-fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
-    if batches.len() < 2 {
+/// The batches, which are of one schema, in order and in groups that can be joined to one batch each: their dictionaries
+/// have no more values than keys can number, and no more rows than run ends can count. Groups that cannot are halved.
+///
+/// # Errors
+///
+/// Errors of joining them for another reason.
+pub fn joinable(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
+    let schema = batches.first().map(RecordBatch::schema);
+    if batches.len() < 2 || schema.is_none_or(|schema| is_always_joinable(&schema)) {
         return Ok(vec![batches]);
     }
     match merges(&batches) {
@@ -309,28 +411,29 @@ fn mergeable_runs(batches: Vec<RecordBatch>) -> Result<Vec<Vec<RecordBatch>>> {
         Ok(false) | Err(ArrowError::DictionaryKeyOverflowError) => {
             let mut first = batches;
             let second = first.split_off(first.len() / 2);
-            let mut runs = mergeable_runs(first)?;
-            runs.append(&mut mergeable_runs(second)?);
+            let mut runs = joinable(first)?;
+            runs.append(&mut joinable(second)?);
             Ok(runs)
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// Returns true if run ends can count the rows of the batches. Fails if keys cannot number the values of a dictionary.
+/// Returns true if one array can have the rows of all batches. Fails if keys cannot number the values of a dictionary.
 fn merges(batches: &[RecordBatch]) -> Result<bool, ArrowError> {
     let Some(first) = batches.first() else {
         return Ok(true);
     };
     for (column, field) in first.schema_ref().fields().iter().enumerate() {
+        let (is_coded, is_run) = (
+            has_dictionary(field.data_type()),
+            has_runs(field.data_type()),
+        );
         let arrays = batches.iter().map(|batch| batch.column(column));
-        if has_runs(field.data_type()) {
-            let arrays = arrays.clone().map(|array| array.to_data());
-            if !runs_fit(&arrays.collect::<Vec<_>>()) {
-                return Ok(false);
-            }
+        if (is_coded || is_run) && !join::fits(arrays.clone()) {
+            return Ok(false);
         }
-        if has_dictionary(field.data_type()) {
+        if is_coded {
             let arrays: Vec<&dyn Array> = arrays.map(AsRef::as_ref).collect();
             concat(&arrays)?;
         }
@@ -341,8 +444,8 @@ fn merges(batches: &[RecordBatch]) -> Result<bool, ArrowError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{DictionaryArray, Int8Array, StringArray};
-    use arrow::datatypes::{Field, Int8Type, Schema};
+    use arrow::array::{DictionaryArray, Int8Array, StringArray, StringViewArray};
+    use arrow::datatypes::{Field, Int8Type};
 
     #[test]
     fn dictionaries_that_overflow_their_keys_are_kept_apart() {
@@ -354,11 +457,26 @@ mod tests {
             let schema = Arc::new(Schema::new(vec![field]));
             RecordBatch::try_new(schema, vec![Arc::new(array)]).unwrap()
         };
-        let fitting = mergeable_runs(vec![batch(0..40), batch(0..40), batch(40..80)]).unwrap();
+        let fitting = joinable(vec![batch(0..40), batch(0..40), batch(40..80)]).unwrap();
         assert_eq!(fitting.len(), 1);
         let different = vec![batch(-128..-28), batch(-28..72), batch(28..127)];
-        let different = mergeable_runs(different).unwrap();
+        let different = joinable(different).unwrap();
         assert_eq!(different.len(), 3);
+    }
+
+    #[test]
+    fn dictionaries_that_arrow_cannot_merge_are_kept_apart() {
+        let batch = |first: i32| {
+            let keys = Int8Array::from_iter_values(0..100);
+            let values = (first..first + 100).map(|i| i.to_string());
+            let values = StringViewArray::from_iter_values(values);
+            let array = DictionaryArray::<Int8Type>::new(keys, Arc::new(values));
+            let field = Field::new("d", array.data_type().clone(), true);
+            let schema = Arc::new(Schema::new(vec![field]));
+            RecordBatch::try_new(schema, vec![Arc::new(array)]).unwrap()
+        };
+        let runs = joinable(vec![batch(0), batch(100), batch(200)]).unwrap();
+        assert_eq!(runs.len(), 3);
     }
 
     #[test]

@@ -18,9 +18,9 @@ pub enum Error {
         reason: String,
     },
     /// No writer produces these bytes. Fetch the file again or restore it.
-    #[error("corrupt file {}: {reason}", position(.file, .row_group, .column.as_deref()))]
+    #[error("corrupt {}{}: {reason}", kind(.file), position(.file, .row_group, .column.as_deref()))]
     Corrupt {
-        /// Location of the file in its object store.
+        /// Location of the file in its object store; empty if the bytes are of an Arrow array.
         file: String,
         /// The row group with the damage, if it is in one.
         row_group: Option<usize>,
@@ -31,11 +31,12 @@ pub enum Error {
     },
     /// The file was written by a newer release. Upgrade.
     #[error(
-        "{file} is in Vectile format version {found}, and this release reads up to version \
-         {supported}; please use a newer release of Vectile to read it"
+        "{} is in Vectile format version {found}, and this release reads up to version \
+         {supported}; please use a newer release of Vectile to read it",
+        position(.file, &None, None)
     )]
     UnsupportedVersion {
-        /// Location of the file in its object store.
+        /// Location of the file in its object store; empty if it is the version of an Arrow array.
         file: String,
         /// The version the file names.
         found: u32,
@@ -45,11 +46,11 @@ pub enum Error {
     /// A column could not be encoded or decoded although its bytes are sound.
     #[error("{}: {source}", position(.file, .row_group, Some(.column)))]
     Encoding {
-        /// Location of the file in its object store.
+        /// Location of the file in its object store; empty for an Arrow array.
         file: String,
         /// The row group, if it is known.
         row_group: Option<usize>,
-        /// The name of the column.
+        /// The name of the column; empty for an Arrow array without one.
         column: String,
         /// The cause.
         source: vectile_encodings::Error,
@@ -127,7 +128,12 @@ impl<'a> FilePosition<'a> {
         }
     }
 
-    /// Adds the row group.
+    /// A position in the Arrow array of an encoded column, whose name is empty if it is not known.
+    pub(crate) fn array(column: &'a str) -> Self {
+        Self::file("").column(column)
+    }
+
+    /// Adds the row group, or the chunk of an array.
     pub(crate) fn row_group(self, row_group: usize) -> Self {
         Self {
             row_group: Some(row_group),
@@ -186,9 +192,23 @@ impl<'a> FilePosition<'a> {
     }
 }
 
-/// "file, row group 3, column 'x'", as far as known.
+/// What is corrupt, as far as its position does not say it.
+fn kind(file: &str) -> &'static str {
+    match file {
+        "" => "",
+        _ => "file ",
+    }
+}
+
+/// "file, row group 3, column 'x'", as far as known. Without a file, "encoded column, row group 3, column 'x'".
 fn position(file: &str, row_group: &Option<usize>, column: Option<&str>) -> impl fmt::Display {
-    let mut text = file.to_owned();
+    let (mut text, column) = match file {
+        "" => (
+            "encoded column".to_owned(),
+            column.filter(|name| !name.is_empty()),
+        ),
+        _ => (file.to_owned(), column),
+    };
     if let Some(row_group) = row_group {
         text.push_str(&format!(", row group {row_group}"));
     }
@@ -213,6 +233,15 @@ mod tests {
             FilePosition::file("t.vectile").version(7).to_string(),
             "t.vectile is in Vectile format version 7, and this release reads up to version 2; \
              please use a newer release of Vectile to read it"
+        );
+        let position = FilePosition::array("x").row_group(3);
+        assert_eq!(
+            position.corrupt("checksum").to_string(),
+            "corrupt encoded column, row group 3, column 'x': checksum"
+        );
+        assert_eq!(
+            FilePosition::array("").corrupt("checksum").to_string(),
+            "corrupt encoded column: checksum"
         );
     }
 

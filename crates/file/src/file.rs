@@ -10,9 +10,10 @@ use vectile_encodings::ZoneMap;
 use vectile_scan::object::{Handle, ReadBuffers, ReadOptions};
 use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
 
+use crate::encode::EncodedRowGroup;
 use crate::error::Result;
 use crate::metadata::{Compression, Metadata};
-use crate::reader::{read_bloom_filters, read_metadata, read_row_group_from};
+use crate::reader::{read_bloom_filters, read_encoded, read_metadata, read_row_group_from};
 
 /// One version of a file, ready to be scanned. A local file stays open once its first row group was read.
 ///
@@ -75,6 +76,17 @@ impl File {
             apart,
         );
         read.await.map_err(vectile_scan::Error::external)
+    }
+
+    /// Reads a row group as it is encoded, without parsing it. Compressed values are decompressed.
+    ///
+    /// # Errors
+    ///
+    /// As [`read_row_group`](crate::read_row_group); [`Error::InvalidArgument`](crate::Error::InvalidArgument) also if
+    /// the file is of an older format version.
+    pub async fn read_encoded(&self, row_group: usize) -> Result<EncodedRowGroup> {
+        let (handle, location) = (&self.handle, &self.location);
+        read_encoded(handle, &self.store, location, &self.metadata, row_group).await
     }
 
     /// Its footer.

@@ -5,6 +5,8 @@
 //! needs. [`vectile_scan`] scans a [`File`]. Reading never trusts the file: the worst that bytes can cause is an
 //! [`Error`] that names the file, the row group and the column.
 //!
+//! [`extension`] has encoded columns as Arrow arrays, without a file.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use arrow::array::{RecordBatch, record_batch};
@@ -36,10 +38,12 @@ mod compression;
 mod cursor;
 mod encode;
 mod error;
+pub mod extension;
 mod file;
 mod footer;
 mod format;
 mod ipc;
+mod join;
 mod memory;
 mod metadata;
 mod output;
@@ -47,19 +51,23 @@ mod parts;
 mod publish;
 mod reader;
 mod schema;
+mod segment;
 mod summary;
 mod sync;
 mod threads;
 mod writer;
 mod writer_options;
 
+pub use encode::{EncodedRowGroup, Encoder, joinable};
 pub use error::{Error, Result};
 pub use file::File;
 pub use format::{EXTENSION, Format};
+pub use memory::arrow_bytes;
 pub use metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowGroup};
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
 pub use reader::{read_metadata, read_row_group};
+pub use segment::{MemoryRowGroup, Segment};
 pub use summary::{ColumnSummary, EncodeTime, WriteSummary};
 pub use sync::sync_file;
 pub use threads::Threads;

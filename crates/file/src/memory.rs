@@ -1,8 +1,15 @@
 //! Memory that the rows of an array take, regardless of larger arrays they are slices of.
 
-use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RunArray};
+use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch, RunArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Int16Type, Int32Type, Int64Type, RunEndIndexType, UnionMode};
+
+/// Bytes of the rows of a batch as Arrow arrays, regardless of larger arrays that they are slices of.
+pub fn arrow_bytes(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    let bytes: u64 = columns.map(|array| memory_bytes(array)).sum();
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
 
 /// Bytes of the rows of `array`. Values that rows share, such as those of a dictionary, count at
 /// most as often as the rows can refer to them.

@@ -12,10 +12,13 @@ use vectile_scan::object::{Handle, ReadOptions, Version};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
+use crate::encode::{EncodedColumn, EncodedRowGroup};
 use crate::error::{Error, FilePosition, Result};
-use crate::footer;
 use crate::ipc::{self, FooterPointer, HEADER, TRAILER_BYTES};
 use crate::metadata::{Bloom, Compression, Metadata, RowGroup};
+use crate::summary::EncodeTime;
+use crate::writer::join;
+use crate::{FORMAT_VERSION, footer};
 
 /// Bytes read from the end of a file first; usually the footer is in them.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -254,6 +257,90 @@ pub(crate) async fn read_row_group_from(
         }
     }
     Ok(data)
+}
+
+/// Reads a row group as it is encoded, without parsing it. Compressed values are decompressed.
+///
+/// # Errors
+///
+/// As [`read_row_group`]; [`Error::InvalidArgument`] also if the file is of an older format version.
+pub(crate) async fn read_encoded(
+    handle: &Handle,
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    metadata: &Metadata,
+    row_group: usize,
+) -> Result<EncodedRowGroup> {
+    let chunks = metadata.try_row_group(row_group)?;
+    if metadata.version != FORMAT_VERSION {
+        let version = metadata.version;
+        return Err(Error::InvalidArgument(format!(
+            "{location} is of format version {version}, whose row groups have to be decoded"
+        )));
+    }
+    let version = Version {
+        store,
+        location,
+        e_tag: metadata.e_tag.as_deref(),
+        handle,
+        buffers: None,
+    };
+    // in file order
+    let parts = chunks.columns.iter().flat_map(|chunk| {
+        let bloom = chunk.bloom.as_ref();
+        let bloom = bloom.map_or(chunk.zones.end..chunk.zones.end, |bloom| {
+            bloom.bytes.clone()
+        });
+        [chunk.zones.clone(), bloom, chunk.data.clone()]
+    });
+    let parts: Vec<Range<u64>> = parts.collect();
+    let fetched = version.fetch(&parts, metadata.is_file).await?;
+    let columns = chunks.columns.iter().zip(fetched.as_chunks::<3>().0);
+    let columns = columns.enumerate().map(|(column, (chunk, parts))| {
+        let position = metadata.position(row_group, column);
+        let [zones, bloom, data] = parts;
+        let options = ReadOptions::default();
+        let check = |bytes: &Bytes, range: &Range<u64>, crc32, what| {
+            check_len(bytes, range.end - range.start, position)?;
+            check_crc32(bytes, crc32, what, &options, position)
+        };
+        if !zones.is_empty() || !chunk.zones.is_empty() {
+            check(zones, &chunk.zones, chunk.zones_crc32, "zone map")?;
+        }
+        if let Some(known) = &chunk.bloom {
+            check(bloom, &known.bytes, known.crc32, "Bloom filter")?;
+        }
+        check(data, &chunk.data, chunk.data_crc32, "values")?;
+        let data: Bytes = match chunk.compression {
+            // not a slice of what was fetched for several
+            Compression::None => Bytes::copy_from_slice(data),
+            Compression::Zstd => {
+                let data = decompress(data, chunk.data_bytes);
+                data.map_err(|reason| position.corrupt(reason))?.into()
+            }
+        };
+        let statistics = metadata.statistics.get(column);
+        let statistics = statistics.ok_or_else(|| position.corrupt("it has no statistics"))?;
+        Ok(EncodedColumn {
+            data_type: metadata.schema.field(column).data_type().clone(),
+            data_crc32: crc32fast::hash(&data),
+            compression: Compression::None,
+            data_bytes: data.len() as u64,
+            data,
+            zones: Bytes::copy_from_slice(zones),
+            zones_crc32: chunk.zones_crc32,
+            bloom: chunk.bloom.is_some().then(|| Bytes::copy_from_slice(bloom)),
+            // not a slice of those of all row groups
+            statistics: join(&[statistics.slice(row_group, 1), statistics.slice(0, 0)])?,
+            encoding: Arc::clone(&chunk.encoding),
+            arrow_bytes: chunk.arrow_bytes,
+            time: EncodeTime::default(),
+        })
+    });
+    Ok(EncodedRowGroup {
+        rows: chunks.rows,
+        columns: columns.collect::<Result<_>>()?,
+    })
 }
 
 /// Reads the Bloom filters of `columns`, which ascend, in one row group.

@@ -17,16 +17,12 @@ use crate::error::{Error, FilePosition, Result};
 /// Serialises the logical schema as JSON, checked to be one that [`parse`] accepts.
 pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
     for field in schema.fields() {
-        check(field.data_type(), MAX_TYPE_DEPTH).map_err(|reason| {
-            Error::InvalidArgument(format!("cannot store column '{}': {reason}", field.name()))
-        })?;
+        check_storable(field)?;
     }
     // Through a value, whose maps are sorted: equal tables give equal bytes.
     serde_json::to_value(schema)
         .and_then(|mut value| {
-            each_field(&mut value, &mut |field| {
-                field.retain(|key, value| *value != default_of(key));
-            });
+            omit_defaults(&mut value);
             if let Some(schema) = value.as_object_mut() {
                 schema.retain(|key, value| *value != default_of(key));
             }
@@ -39,11 +35,7 @@ pub(crate) fn to_json(schema: &Schema) -> Result<Vec<u8>> {
 pub(crate) fn parse(json: &[u8], position: FilePosition<'_>) -> Result<SchemaRef> {
     let schema: Schema = serde_json::from_slice(json)
         .and_then(|mut value: Value| {
-            each_field(&mut value, &mut |field| {
-                for key in DEFAULTED {
-                    field.entry(key).or_insert_with(|| default_of(key));
-                }
-            });
+            add_defaults(&mut value);
             if let Some(schema) = value.as_object_mut() {
                 schema
                     .entry("metadata")
@@ -57,6 +49,50 @@ pub(crate) fn parse(json: &[u8], position: FilePosition<'_>) -> Result<SchemaRef
             .map_err(|reason| position.column(field.name()).corrupt(reason))?;
     }
     Ok(Arc::new(schema))
+}
+
+/// One field as in the JSON of a schema, checked to be one that [`parse_field`] accepts.
+pub(crate) fn field_to_json(field: &Field) -> Result<Map<String, Value>> {
+    check_storable(field)?;
+    let mut value = serde_json::to_value(field)
+        .map_err(|error| Error::Internal(format!("cannot serialise a field: {error}")))?;
+    omit_defaults(&mut value);
+    match value {
+        Value::Object(field) => Ok(field),
+        value => Err(Error::Internal(format!("a field is {value} in JSON"))),
+    }
+}
+
+/// Parses a field from untrusted JSON.
+pub(crate) fn parse_field(json: Map<String, Value>, position: FilePosition<'_>) -> Result<Field> {
+    let mut value = Value::Object(json);
+    add_defaults(&mut value);
+    let field: Field = serde_json::from_value(value)
+        .map_err(|error| position.corrupt(format!("the type is not readable: {error}")))?;
+    check(field.data_type(), MAX_TYPE_DEPTH).map_err(|reason| position.corrupt(reason))?;
+    Ok(field)
+}
+
+/// Fails if a column cannot have the type of this field.
+fn check_storable(field: &Field) -> Result<()> {
+    check(field.data_type(), MAX_TYPE_DEPTH).map_err(|reason| {
+        Error::InvalidArgument(format!("cannot store column '{}': {reason}", field.name()))
+    })
+}
+
+/// Removes from fields, at any depth, what [`add_defaults`] adds.
+fn omit_defaults(value: &mut Value) {
+    each_field(value, &mut |field| {
+        field.retain(|key, value| *value != default_of(key));
+    });
+}
+
+fn add_defaults(value: &mut Value) {
+    each_field(value, &mut |field| {
+        for key in DEFAULTED {
+            field.entry(key).or_insert_with(|| default_of(key));
+        }
+    });
 }
 
 /// The keys that a field's JSON may omit.

@@ -32,7 +32,7 @@ use crate::publish::{Staged, publish};
 use crate::summary::{ColumnSummary, EncodeTime, WriteSummary};
 use crate::threads::Thread;
 use crate::writer_options::WriterOptions;
-use crate::{FORMAT_VERSION, footer, schema};
+use crate::{FORMAT_VERSION, footer};
 
 /// A row group ends when its rows take this many bytes as Arrow arrays, regardless of their number. Two of them, and
 /// what encoding them needs, stay well below a gigabyte.
@@ -99,19 +99,10 @@ impl Writer {
         schema: SchemaRef,
         options: WriterOptions,
     ) -> Result<Self> {
-        options.check(&schema)?;
-        schema::to_json(&schema)?;
+        let plan = Plan::new(location.to_string(), schema, &options)?;
         let header = ipc::file_header()?;
         let root = options.local_root.as_deref();
-        let output = Output::new(store, location.clone(), root, header);
-        let plan = Plan {
-            file: location.to_string(),
-            options: options.encode_options(&schema),
-            compression: options.compression,
-            blooms: options.blooms(&schema),
-            threads: options.threads,
-            schema,
-        };
+        let output = Output::new(store, location, root, header);
         let columns = plan.schema.fields().len();
         Ok(Self {
             plan: Arc::new(plan),
@@ -137,8 +128,21 @@ impl Writer {
     /// error it cannot.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check_sound()?;
-        self.check_batch(batch)?;
+        self.plan.check_batch(batch)?;
         let outcome = self.append(batch).await;
+        self.note(outcome).await
+    }
+
+    /// Appends a row group that is encoded, as it is. It begins behind the rows so far, which end their row group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] if its columns do not have the types of the writer's schema: then the writer can
+    /// continue. After any other error it cannot.
+    pub async fn write_encoded(&mut self, row_group: &EncodedRowGroup) -> Result<()> {
+        self.check_sound()?;
+        row_group.check(&self.plan.schema)?;
+        let outcome = self.append_encoded(row_group.clone()).await;
         self.note(outcome).await
     }
 
@@ -218,32 +222,6 @@ impl Writer {
         Ok(())
     }
 
-    fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
-        let fields = self.plan.schema.fields();
-        if batch.num_columns() != fields.len() {
-            return Err(Error::InvalidArgument(format!(
-                "a batch of {} columns for a table of {}",
-                batch.num_columns(),
-                fields.len()
-            )));
-        }
-        for (array, field) in batch.columns().iter().zip(fields) {
-            if array.data_type() != field.data_type() {
-                return Err(Error::InvalidArgument(format!(
-                    "column '{}' is of type {}, and a batch has {}",
-                    field.name(),
-                    field.data_type(),
-                    array.data_type()
-                )));
-            }
-            if !field.is_nullable() && array.null_count() > 0 {
-                let reason = format!("column '{}' has nulls but is not nullable", field.name());
-                return Err(Error::InvalidArgument(reason));
-            }
-        }
-        Ok(())
-    }
-
     /// After a failure, cleans up and remembers it.
     async fn note<T>(&mut self, outcome: Result<T>) -> Result<T> {
         if outcome.is_err() {
@@ -270,6 +248,13 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    async fn append_encoded(&mut self, row_group: EncodedRowGroup) -> Result<()> {
+        self.encode_filling().await?;
+        self.write_encoded_so_far().await?;
+        self.written.put(row_group, &mut self.output)?;
+        self.output.wait().await
     }
 
     /// Starts encoding the filled rows, once there is a thread for them.
@@ -312,12 +297,12 @@ impl Writer {
         if self.filling.rows >= VECTOR_LEN {
             self.encode_filling().await?;
         }
-        self.write_encoded().await?;
+        self.write_encoded_so_far().await?;
         self.output.relieve().await
     }
 
     /// Writes all row groups being encoded.
-    async fn write_encoded(&mut self) -> Result<()> {
+    async fn write_encoded_so_far(&mut self) -> Result<()> {
         while self.write_oldest().await? {}
         Ok(())
     }
@@ -355,7 +340,7 @@ impl Writer {
 
     async fn close(&mut self) -> Result<WriteSummary> {
         self.encode_filling().await?;
-        self.write_encoded().await?;
+        self.write_encoded_so_far().await?;
         let schema = &self.plan.schema;
         let statistics = self.written.statistics()?;
         let footer = footer::encode(schema, &self.written.row_groups, &statistics)?;
@@ -512,7 +497,7 @@ fn parts(column: &EncodedColumn) -> ChunkParts {
 }
 
 /// Joins the entries of several zone maps into one.
-fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
+pub(crate) fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
     let min: Vec<_> = zones.iter().map(|z| z.min.as_ref()).collect();
     let max: Vec<_> = zones.iter().map(|z| z.max.as_ref()).collect();
     Ok(ZoneMap {

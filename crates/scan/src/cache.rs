@@ -19,7 +19,6 @@ use arrow::array::Array;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::path::Path;
-use vectile_encodings::layout::Values;
 use vectile_encodings::{Column, ZoneMap};
 
 use crate::container::{Container, Fetch, RowGroupData, ValueFilter};
@@ -93,15 +92,7 @@ impl Content {
     /// Bytes of memory that parsing took, beyond the chunk's own.
     fn parsed_bytes(&self) -> usize {
         match self {
-            Self::Values(column) => match column.layout().values {
-                Values::Integers { offsets, .. } => offsets.memory_size(),
-                Values::Dictionary { entries, codes } => {
-                    entries.get_array_memory_size() + codes.memory_size()
-                }
-                Values::Alp { integers, .. } => integers.memory_size(),
-                Values::Strings(strings) => strings.memory_size(),
-                _ => 0,
-            },
+            Self::Values(column) => column.parsed_bytes(),
             Self::Zones(zones) => zones.as_ref().map_or(0, ZoneMap::memory_size),
             Self::Filter(_) => 0,
         }

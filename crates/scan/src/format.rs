@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use object_store::path::Path;
@@ -85,6 +85,11 @@ pub trait FileContainer: Container {
 
     /// A checksum of the metadata, which differs if contents differ.
     fn checksum(&self) -> u32;
+
+    /// Something that ends with the rows, if they are those of a table in memory: copies of them are then of no use.
+    fn life(&self) -> Option<Weak<()>> {
+        None
+    }
 
     /// Bytes of a column as Arrow arrays, if known.
     fn arrow_bytes(&self, _column: usize) -> Option<u64> {
