@@ -129,7 +129,7 @@ class Worker:
         if self.args.twice: stmts += [(id + k, sql, 'show') for id, sql, _ in fine for k in 'yz']
         stmts += [x for x in good if oracle[x[0]][0] != 'ok']
         t0 = time.time()
-        subject = run_many(self.args.subject, s.views(s.vec), s.settings, stmts, mk(d, 's'), self.args.hang)
+        subject = run_many(self.args.subject, *s.subject(), stmts, mk(d, 's'), self.args.hang)
         self.say('set', seed, s.fmt, [(t.name, t.rows) for t in s.tables], 'queries', len(queries), 'ok', sum(1 for i, _, _ in ids if oracle[i][0] == 'ok'), '%.1fs' % (time.time() - t0))
         while BIG:
             rss, script = BIG.pop()
@@ -229,7 +229,7 @@ class Worker:
     def rerun(self, s, q, dir, settings=None, base=None, sql=None):
         """Oracle and subject in processes of their own; the verdict."""
         o = run_many(self.args.bin, s.views(s.src), ORACLE, [('x', sql or q.sql(), 'copy')], mk(dir, 'o'), self.args.hang)['x']
-        u = run_many(self.args.subject, s.views(s.vec), settings or s.settings, [('x', sql or q.sql(), 'copy'), ('xw', sql or q.sql(), 'copy')] if self.args.mode == 'gpu' else [('x', sql or q.sql(), 'copy')], mk(dir, 's'), self.args.hang)
+        u = run_many(self.args.subject, *s.subject(settings), [('x', sql or q.sql(), 'copy'), ('xw', sql or q.sql(), 'copy')] if self.args.mode == 'gpu' else [('x', sql or q.sql(), 'copy')], mk(dir, 's'), self.args.hang)
         v = self.judge(s, q, 'x', o, u.get('x', ('missing', '')), '', dir, count=False)
         if not v and self.args.mode == 'gpu': v = self.judge(s, q, 'x', o, u.get('xw', ('missing', '')), 'w', dir, count=False)
         return v
@@ -268,7 +268,7 @@ class Worker:
         end = time.time() + 90; found = []
         for i, q in enumerate(queries):
             if time.time() > end or len(found) > 2: break
-            r = run_many(self.args.subject, s.views(s.vec), s.settings, [('x', 'EXPLAIN ANALYZE VERBOSE ' + q.sql(), 'show')], mk(d, 's'), self.args.hang)['x']
+            r = run_many(self.args.subject, *s.subject(), [('x', 'EXPLAIN ANALYZE VERBOSE ' + q.sql(), 'show')], mk(d, 's'), self.args.hang)['x']
             if r[0] in ('crash', 'hang') or (r[0] == 'ok' and re.search(r'reason=[^}]*(does not compile|CUDA_ERROR| failed)', r[1])):
                 found.append(i); self.finding('gpu-failed-alone ' + bad, s, self.seed, q, shorten(r[1], 8000) if r[0] != 'ok' else '\n'.join(x[:1500] for x in r[1].splitlines() if 'reason=' in x), ['query %d of the set, in a process of its own' % i])
         return 'queries that fail alone: %s' % found
@@ -276,7 +276,7 @@ class Worker:
         try:
             make = ["SET vectile.gpu = 'off'"] + ["CREATE TABLE %s AS SELECT * FROM v_%s" % (t.name, t.name) for t in s.tables]
             o = run_many(self.args.bin, [('v_' + n, p) for n, p in s.views(s.src)], make, [('x', q.sql(), 'copy')], mk(dir, 'o'), self.args.hang)['x']
-            u = run_many(self.args.subject, s.views(s.vec), s.settings, [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
+            u = run_many(self.args.subject, *s.subject(), [('x', q.sql(), 'copy')], mk(dir, 's'), self.args.hang)['x']
             return o[0] == 'ok' and u[0] == 'ok' and self.judge(s, q, 'x', o, u, '', dir, count=False) is None
         except Exception: return False
     def memory_oracle(self, s, q, dir):
@@ -487,6 +487,7 @@ def main():
     p.add_argument('--focus', type=lambda x: x.split(','), help='only sets of these kinds, or shapes of queries: %s; %s' % (', '.join(MIX), ', '.join(shapes.SHAPES)))
     p.add_argument('--shape-queries', type=int, default=16, help='queries of a set of shapes; each has variants')
     p.add_argument('--until', type=re.compile, help='stop at a finding whose signature this expression matches')
+    p.add_argument('--memory', action='store_true', help='copy the tables of sets of tables to tables in memory, which queries then read')
     p.add_argument('--skip', type=int, default=1, help='leave out what the oracle fails to plan')
     a = p.parse_args()
     a.plain = os.path.abspath(a.plain) if a.plain else os.path.abspath(a.subject) if a.subject and 'emulated' in os.path.basename(a.subject) else None

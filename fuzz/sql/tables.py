@@ -237,6 +237,21 @@ class Set:
         return problems
     def views(self, base):
         return [(t.name, os.path.join(base, t.name) + '/') for t in self.tables]
+    def subject(self, settings=None):
+        """The subject's tables, and the statements before its queries."""
+        settings = settings or self.settings
+        if not self.args.memory: return self.views(self.vec), settings
+        return [('v_' + n, p) for n, p in self.views(self.vec)], settings + ['SET vectile.memory_tables = true'] + [x for t in self.tables for x in self.in_memory(t)]
+    def in_memory(self, t):
+        """Statements that copy a table to memory: row groups as they are, or rows that wait for others of a row group, or both."""
+        rng = random.Random('%s %s' % (self.seed, t.name))
+        rows = 'INSERT INTO %s SELECT * FROM v_%s' % (t.name, t.name)
+        kind = rng.choice(['whole', 'rows', 'parts']) if t.cols else 'rows'
+        if kind == 'rows': return ['CREATE TABLE %s AS SELECT * FROM v_%s' % (t.name, t.name)]
+        create = ['CREATE TABLE %s AS SELECT * FROM v_%s LIMIT 0' % (t.name, t.name)]
+        if kind == 'whole': return create + [rows]
+        column = '"%s"' % rng.choice(t.cols).name
+        return create + [rows + ' WHERE %s IS NULL' % column, 'SELECT count(*) FROM %s' % t.name, rows + ' WHERE %s IS NOT NULL' % column]
 
 def write_source(table, name, fmt, chunk):
     if fmt == 'parquet':

@@ -13,6 +13,7 @@ use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion_sqllogictest::convert_batches;
 
+use crate::compressed::{CompressedTables, Layout};
 use crate::gpu::{GpuRun, register_vectile};
 use crate::package::test_dir;
 
@@ -67,6 +68,19 @@ pub async fn session_over(
         ctx.sql(&sql).await?;
     }
     Ok(ctx)
+}
+
+/// Replaces the tables of a session, which are not Vectile's, by Vectile's in memory with rows in several states.
+/// Aggregates run as programs on the CPU, where no GPU runs them.
+pub async fn move_to_memory(ctx: &SessionContext, row_group_rows: usize) -> Result<()> {
+    let layout = Layout::from_env()
+        .in_memory()
+        .with_option("row_group_rows", &row_group_rows.to_string());
+    let tables = CompressedTables::try_new(layout)?;
+    tables.replace_in_memory(ctx, "").await?;
+    tables.replace_external(ctx).await?;
+    ctx.sql("SET vectile.fuse = 'on'").await?.collect().await?;
+    Ok(())
 }
 
 /// Converts the Parquet files of a folder to ORC files in a subfolder; `None` without Python and

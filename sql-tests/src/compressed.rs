@@ -1,4 +1,4 @@
-//! Replaces the tables of a session by Vectile files with the same content.
+//! Replaces the tables of a session by Vectile's with the same content: over files, or in memory.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -19,10 +19,12 @@ use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, SortExpr};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use tempfile::TempDir;
+use vectile_datafusion::{TableOptions, VectileTable, VectileTableOptions};
 
 use crate::gpu::register_vectile;
+use crate::memory::memory_table;
 
-/// How the files of replaced tables are written.
+/// How the rows of replaced tables are kept.
 #[derive(Debug, Clone)]
 pub struct Layout {
     /// The file format: `vectile`, or another registered one, to distinguish effects of this
@@ -30,20 +32,34 @@ pub struct Layout {
     pub format: String,
     /// Options of that format, as in `OPTIONS (...)` of SQL.
     pub options: HashMap<String, String>,
+    /// True if replaced tables are in memory ([`VectileTable`]). The format is then that of the
+    /// files that a test makes itself.
+    pub in_memory: bool,
 }
 
 impl Layout {
-    /// The format under test, with its defaults. `SQL_TESTS_FORMAT` names another,
-    /// `SQL_TESTS_ROW_GROUP_ROWS` sets the size of its row groups.
+    /// Files of the format under test, with its defaults. `SQL_TESTS_FORMAT` names another format,
+    /// or is `memory`; `SQL_TESTS_ROW_GROUP_ROWS` sets the size of row groups.
     pub fn from_env() -> Self {
+        let format = std::env::var("SQL_TESTS_FORMAT").ok();
+        let in_memory = format.as_deref() == Some("memory");
         let layout = Layout {
-            format: std::env::var("SQL_TESTS_FORMAT").unwrap_or_else(|_| "vectile".into()),
+            format: format
+                .filter(|_| !in_memory)
+                .unwrap_or_else(|| "vectile".into()),
             options: HashMap::new(),
+            in_memory,
         };
         match std::env::var("SQL_TESTS_ROW_GROUP_ROWS") {
             Ok(rows) => layout.with_option("row_group_rows", &rows),
             Err(_) => layout,
         }
+    }
+
+    /// Keeps tables in memory.
+    pub fn in_memory(mut self) -> Self {
+        self.in_memory = true;
+        self
     }
 
     /// Adds an option of the format.
@@ -53,7 +69,7 @@ impl Layout {
     }
 }
 
-/// The directory and the options of replaced tables.
+/// The layout of replaced tables, and the directory of their files.
 #[derive(Debug)]
 pub struct CompressedTables {
     layout: Layout,
@@ -103,7 +119,7 @@ impl CompressedTables {
         Ok(reads_ours)
     }
 
-    /// Replaces every in-memory table.
+    /// Replaces every table in memory of DataFusion.
     ///
     /// `sql` is the statement that created them. A comment in it may pin encodings, as in `/*
     /// encoding: column=ffor, other=dict */`.
@@ -147,8 +163,8 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// Restores in-memory tables, for statements that only those support (DELETE, UPDATE,
-    /// TRUNCATE).
+    /// Restores in-memory tables of DataFusion, for statements that only those support (DELETE,
+    /// UPDATE, TRUNCATE).
     pub async fn restore_all(&self, ctx: &SessionContext) -> Result<()> {
         for (schema, name) in tables(ctx) {
             let Some(provider) = schema.table(&name).await? else {
@@ -163,17 +179,18 @@ impl CompressedTables {
         Ok(())
     }
 
-    /// Returns true if the table's files have our format, written here or by the test itself.
+    /// Returns true if the table is one of Vectile in memory, or its files have our format, written
+    /// here or by the test itself.
     fn is_ours(&self, provider: &dyn TableProvider) -> bool {
-        provider
-            .downcast_ref::<ListingTable>()
-            .is_some_and(|table| table.options().format.get_ext() == self.layout.format)
+        let files = provider.downcast_ref::<ListingTable>();
+        provider.is::<VectileTable>()
+            || files.is_some_and(|table| table.options().format.get_ext() == self.layout.format)
     }
 
     fn is_replacement(&self, provider: &dyn TableProvider) -> bool {
-        provider
-            .downcast_ref::<ListingTable>()
-            .is_some_and(|table| {
+        let files = provider.downcast_ref::<ListingTable>();
+        provider.is::<VectileTable>()
+            || files.is_some_and(|table| {
                 let directory = self.directory.path().to_string_lossy();
                 table
                     .table_paths()
@@ -189,6 +206,9 @@ impl CompressedTables {
         definition: Definition,
         options: &HashMap<String, String>,
     ) -> Result<Arc<dyn TableProvider>> {
+        if self.layout.in_memory {
+            return definition.in_vectile_memory(&batches, options).await;
+        }
         let number = self.tables.fetch_add(1, Ordering::Relaxed);
         let directory = self.directory.path().join(number.to_string());
         std::fs::create_dir(&directory)?;
@@ -280,6 +300,30 @@ impl Definition {
         let table = MemTable::try_new(self.schema, vec![batches])?
             .with_constraints(self.constraints.unwrap_or_default())
             .with_column_defaults(self.defaults);
+        Ok(Arc::new(table))
+    }
+
+    async fn in_vectile_memory(
+        self,
+        batches: &[RecordBatch],
+        options: &HashMap<String, String>,
+    ) -> Result<Arc<dyn TableProvider>> {
+        // tables in memory are sorted by columns alone
+        let are_columns = |order: &Vec<SortExpr>| {
+            order
+                .iter()
+                .all(|sort| matches!(sort.expr, Expr::Column(_)))
+        };
+        let order = self.order.into_iter().find(are_columns);
+        let options = VectileTableOptions::default()
+            .with_table(TableOptions::try_from_map(options)?)
+            .with_sort_order(order.unwrap_or_default());
+        let state = writer_context()?.state();
+        let table = memory_table(&state, self.schema, batches, options)
+            .await?
+            .with_constraints(self.constraints.unwrap_or_default())
+            .with_column_defaults(self.defaults)
+            .with_definition(self.sql);
         Ok(Arc::new(table))
     }
 }

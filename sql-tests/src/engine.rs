@@ -20,7 +20,7 @@ use vectile_datafusion::physical_plan;
 use crate::compressed::{CompressedTables, has_tables};
 use crate::gpu::{GpuRun, register_vectile};
 
-/// One session; tables are as SQL created them, or in Vectile files.
+/// One session; tables are as SQL created them, or Vectile's.
 #[derive(Clone)]
 pub struct Engine {
     ctx: SessionContext,
@@ -42,7 +42,7 @@ impl Engine {
         }
     }
 
-    /// Runs queries over Vectile files on this GPU.
+    /// Runs queries over Vectile tables on this GPU.
     pub fn with_gpu(mut self, gpu: Option<GpuRun>) -> Self {
         self.gpu = gpu;
         self
@@ -53,7 +53,7 @@ impl Engine {
         has_tables(&self.ctx)
     }
 
-    /// Replaces every table, existing and future ones, by Vectile files.
+    /// Replaces every table, existing and future ones, by Vectile's.
     pub async fn with_compressed(mut self, tables: CompressedTables) -> DataFusionResult<Self> {
         register_vectile(&self.ctx, self.gpu.as_ref())?;
         tables.replace_in_memory(&self.ctx, "").await?;

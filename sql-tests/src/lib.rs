@@ -1,12 +1,12 @@
-//! Runs the same SQL over plain Arrow tables and over Vectile files.
+//! Runs the same SQL over plain Arrow tables and over Vectile tables, in files and in memory.
 //!
 //! A sqllogictest file creates its tables in SQL. [`Engine`] runs such a file on DataFusion, either
-//! unchanged, or so that after each statement every new table is written to Vectile files and
-//! replaced by a table over them ([`CompressedTables`]): same name, schema, nullability,
+//! unchanged, or so that after each statement every new table is replaced by a Vectile table over
+//! files or in memory ([`CompressedTables`]): same rows, name, schema, nullability,
 //! constraints and column defaults. All later statements of the file read, and insert into, the
 //! Vectile table.
 //!
-//! With `VECTILE_TEST_GPU=1`, queries over Vectile files run on the machine's GPU where they can
+//! With `VECTILE_TEST_GPU=1`, queries over Vectile tables run on the machine's GPU where they can
 //! ([`GpuRun`]).
 //!
 //! Test programs run on a machine without a checkout or cargo, too: `SQL_TESTS_DIR` then names a
@@ -19,12 +19,14 @@ mod benchmark;
 mod compressed;
 mod engine;
 mod gpu;
+mod memory;
 mod package;
 mod random;
 mod run;
 
 pub use benchmark::{
-    Rows, answer, benchmark_session, orc_tables, run_benchmark, session_over, table_in_memory,
+    Rows, answer, benchmark_session, move_to_memory, orc_tables, run_benchmark, session_over,
+    table_in_memory,
 };
 pub use compressed::{CompressedTables, Layout};
 pub use engine::Engine;

@@ -46,7 +46,7 @@ pub struct RecordRun {
     pub location: String,
     /// Its outcome.
     pub outcome: Outcome,
-    /// True if it read a table in Vectile files.
+    /// True if it read a Vectile table.
     pub read_compressed: bool,
 }
 

@@ -1,5 +1,5 @@
-//! `hits`, the table of web analytics: its queries over plain Arrow data, over Vectile files and on the CPU emulator
-//! return the same answers.
+//! `hits`, the table of web analytics: its queries over plain Arrow data, over Vectile tables in files and in memory, and
+//! on the CPU emulator return the same answers.
 //!
 //! `hits/q*.tsv` has the answers of plain DataFusion, which are those of DuckDB, too; queries order their rows without
 //! ties. `SQL_TESTS_COMPLETE=1 cargo test -p vectile-sql-tests --test hits plain` writes them.
@@ -12,7 +12,8 @@ use datafusion::prelude::SessionContext;
 use tempfile::TempDir;
 use vectile_hits::{Scale, Table};
 use vectile_sql_tests::{
-    GpuRun, answer, benchmark_session, run_benchmark, session_over, table_in_memory, test_dir,
+    GpuRun, answer, benchmark_session, move_to_memory, run_benchmark, session_over,
+    table_in_memory, test_dir,
 };
 
 /// 10 thousand rows.
@@ -21,12 +22,12 @@ const SCALE: f64 = 0.01;
 const QUERIES: usize = 43;
 
 /// So that there are several row groups and a short last one.
-const SMALL_ROW_GROUP: &str = "OPTIONS ('row_group_rows' '2048')";
+const SMALL_ROW_GROUP: usize = 2048;
 
 #[test]
 fn plain() {
     run_benchmark(async {
-        let session = in_memory()?;
+        let session = in_memory(None)?;
         if std::env::var_os("SQL_TESTS_COMPLETE").is_some() {
             return complete(&session).await;
         }
@@ -39,14 +40,19 @@ fn compressed() {
     run_benchmark(async {
         let gpu = GpuRun::from_env()?;
         compare_files("", gpu.clone()).await?;
-        compare_files(SMALL_ROW_GROUP, gpu).await
+        compare_files(&small_row_groups(), gpu).await
     });
+}
+
+#[test]
+fn memory() {
+    run_benchmark(async { compare_memory(GpuRun::from_env()?).await });
 }
 
 #[test]
 fn on_an_emulated_gpu() {
     match GpuRun::on_cpu() {
-        Ok(gpu) => run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu))),
+        Ok(gpu) => run_benchmark(async { compare_files(&small_row_groups(), Some(gpu)).await }),
         Err(error) => eprintln!("skipped: {error}"),
     }
 }
@@ -55,15 +61,23 @@ fn on_an_emulated_gpu() {
 fn on_an_emulated_gpu_by_the_interpreter() {
     match GpuRun::interpreted() {
         Ok(gpu) => {
-            run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu.clone())));
+            let run = Some(gpu.clone());
+            run_benchmark(async {
+                compare_files(&small_row_groups(), run.clone()).await?;
+                compare_memory(run).await
+            });
             assert_eq!(gpu.refused_by_the_interpreter(), 0);
         }
         Err(error) => eprintln!("skipped: {error}"),
     }
 }
 
-fn in_memory() -> Result<SessionContext> {
-    let session = benchmark_session(None)?;
+fn small_row_groups() -> String {
+    format!("OPTIONS ('row_group_rows' '{SMALL_ROW_GROUP}')")
+}
+
+fn in_memory(gpu: Option<&GpuRun>) -> Result<SessionContext> {
+    let session = benchmark_session(gpu)?;
     let scale = Scale::try_from(SCALE).expect("a scale");
     let table = table_in_memory(Table::new(scale).generate(0..u64::MAX))?;
     session.register_table(Table::NAME, table)?;
@@ -77,8 +91,14 @@ async fn compare_files(options: &str, gpu: Option<GpuRun>) -> Result<()> {
         "COPY hits TO '{}' STORED AS VECTILE {options}",
         file.display()
     );
-    in_memory()?.sql(&copy).await?.collect().await?;
+    in_memory(None)?.sql(&copy).await?.collect().await?;
     let session = session_over(folder.path(), "vectile", &[Table::NAME], gpu.as_ref()).await?;
+    compare(&session, gpu).await
+}
+
+async fn compare_memory(gpu: Option<GpuRun>) -> Result<()> {
+    let session = in_memory(gpu.as_ref())?;
+    move_to_memory(&session, SMALL_ROW_GROUP).await?;
     compare(&session, gpu).await
 }
 

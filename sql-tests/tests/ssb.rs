@@ -1,5 +1,5 @@
-//! The Star Schema Benchmark: the 13 queries over Vectile files return the known answers of scale 1, and over ORC files
-//! those of Parquet.
+//! The Star Schema Benchmark: the 13 queries over Vectile files return the known answers of scale 1, and over Vectile
+//! tables in memory and ORC files those of Parquet.
 //!
 //! `ssb/q*.csv` has the answers in the order of the queries, which has no ties. They are those of DuckDB over the same
 //! tables. `VECTILE_TEST_GPU=1` runs the queries on the GPU.
@@ -18,7 +18,8 @@ use datafusion::physical_plan::streaming::PartitionStream;
 use futures::{TryStreamExt, stream};
 use tempfile::TempDir;
 use vectile_sql_tests::{
-    GpuRun, Rows, answer, benchmark_session, orc_tables, run_benchmark, session_over, test_dir,
+    GpuRun, Rows, answer, benchmark_session, move_to_memory, orc_tables, run_benchmark,
+    session_over, test_dir,
 };
 use vectile_ssb::{Scale, Table};
 
@@ -26,8 +27,11 @@ const QUERIES: [&str; 13] = [
     "1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1", "3.2", "3.3", "3.4", "4.1", "4.2", "4.3",
 ];
 
-/// Orders of `lineorder` in ORC files, which one thread writes: a tenth of all.
-const ORC_ORDERS: u64 = 150_000;
+/// Orders of `lineorder` in ORC files, which one thread writes, and in memory: a tenth of all.
+const FEW_ORDERS: u64 = 150_000;
+
+/// So that `lineorder` has several row groups of them in memory.
+const SMALL_ROW_GROUP: usize = 1 << 16;
 
 #[test]
 fn the_answers_are_the_known_ones() {
@@ -35,8 +39,8 @@ fn the_answers_are_the_known_ones() {
 }
 
 #[test]
-fn the_answers_over_orc_files_are_those_of_parquet() {
-    run_benchmark(compare_orc());
+fn the_answers_in_memory_and_over_orc_files_are_those_of_parquet() {
+    run_benchmark(compare_with_parquet());
 }
 
 async fn compare() -> Result<()> {
@@ -60,31 +64,36 @@ async fn compare() -> Result<()> {
     Ok(())
 }
 
-async fn compare_orc() -> Result<()> {
+async fn compare_with_parquet() -> Result<()> {
     let folder = TempDir::new()?;
     for table in Table::ALL {
         let rows = match table {
-            Table::Lineorder => 0..ORC_ORDERS,
+            Table::Lineorder => 0..FEW_ORDERS,
             _ => 0..u64::MAX,
         };
         write(table, rows, folder.path(), "parquet").await?;
     }
-    let Some(orc) = orc_tables(folder.path())? else {
-        return Ok(());
-    };
     let gpu = GpuRun::from_env()?;
     let names = Table::ALL.map(Table::name);
     let parquet = session_over(folder.path(), "parquet", &names, None).await?;
-    let orc = session_over(&orc, "orc", &names, gpu.as_ref()).await?;
+    let memory = session_over(folder.path(), "parquet", &names, gpu.as_ref()).await?;
+    move_to_memory(&memory, SMALL_ROW_GROUP).await?;
+    let mut sessions = vec![("in memory", memory)];
+    if let Some(orc) = orc_tables(folder.path())? {
+        let orc = session_over(&orc, "orc", &names, gpu.as_ref()).await?;
+        sessions.push(("orc", orc));
+    }
     for query in QUERIES {
         let sql = text(query, "sql")?;
         let (_, mut expected) = answer(&parquet, &sql, None).await?;
-        let (_, mut rows) = answer(&orc, &sql, gpu.as_ref()).await?;
         // Ties in a query's own order may appear in any order.
         expected.sort_unstable();
-        rows.sort_unstable();
-        assert_eq!(rows, expected, "query {query}");
-        println!("query {query}: {} rows agree", rows.len());
+        for (tables, session) in &sessions {
+            let (_, mut rows) = answer(session, &sql, gpu.as_ref()).await?;
+            rows.sort_unstable();
+            assert_eq!(rows, expected, "query {query}, {tables}");
+        }
+        println!("query {query}: {} rows agree", expected.len());
     }
     if let Some(gpu) = gpu {
         println!("{gpu}");

@@ -1,4 +1,5 @@
-//! Our own suites, over plain Arrow tables and over Vectile files: one set of expected answers.
+//! Our own suites, over plain Arrow tables, over Vectile files and over Vectile tables in memory: one set of expected
+//! answers.
 //!
 //! `SQL_TESTS_COMPLETE=1 cargo test -p vectile-sql-tests --test suites plain` writes the answers of
 //! plain DataFusion into the files; read the difference before you commit it.
@@ -36,10 +37,9 @@ fn compressed() {
 
 #[test]
 fn compressed_in_small_row_groups() {
-    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
     run_suites(
         suites(),
-        Some(layout),
+        Some(small_row_groups()),
         GpuRun::from_env().expect("a device"),
     );
 }
@@ -47,8 +47,23 @@ fn compressed_in_small_row_groups() {
 /// As [`compressed_in_small_row_groups`], with aggregates as programs on the CPU.
 #[test]
 fn fused_on_the_cpu() {
-    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
-    run(suites(), Some(layout), None, true);
+    run(suites(), Some(small_row_groups()), None, true);
+}
+
+/// As [`compressed_in_small_row_groups`], over tables in memory whose rows are in several states.
+#[test]
+fn memory() {
+    run_suites(
+        suites(),
+        Some(small_row_groups().in_memory()),
+        GpuRun::from_env().expect("a device"),
+    );
+}
+
+/// As [`memory`], with aggregates as programs on the CPU.
+#[test]
+fn memory_fused_on_the_cpu() {
+    run(suites(), Some(small_row_groups().in_memory()), None, true);
 }
 
 #[test]
@@ -65,14 +80,22 @@ fn on_an_emulated_gpu() {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
         !name.starts_with(OF_MANY_KERNELS) || std::env::var_os("SQL_TESTS_SUITE").is_some()
     });
-    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
-    run_suites(suites, Some(layout), Some(gpu));
+    run_suites(suites, Some(small_row_groups()), Some(gpu));
 }
 
 /// As [`on_an_emulated_gpu`], by the interpreter. All suites: nothing is compiled for each.
 #[test]
 fn on_an_emulated_gpu_by_the_interpreter() {
-    let layout = Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP);
+    run_interpreted(small_row_groups());
+}
+
+/// As [`memory`], by the interpreter.
+#[test]
+fn memory_on_an_emulated_gpu_by_the_interpreter() {
+    run_interpreted(small_row_groups().in_memory());
+}
+
+fn run_interpreted(layout: Layout) {
     match GpuRun::interpreted() {
         Ok(gpu) => {
             run_suites(suites(), Some(layout), Some(gpu.clone()));
@@ -80,6 +103,10 @@ fn on_an_emulated_gpu_by_the_interpreter() {
         }
         Err(error) => eprintln!("skipped: {error}"),
     }
+}
+
+fn small_row_groups() -> Layout {
+    Layout::from_env().with_option("row_group_rows", SMALL_ROW_GROUP)
 }
 
 fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>) {
@@ -167,7 +194,7 @@ async fn run_suite(
         .to_string_lossy()
         .into_owned();
     println!(
-        "{name}: {} records, {read_compressed} read Vectile files",
+        "{name}: {} records, {read_compressed} read Vectile tables",
         runs.len()
     );
     let mut failures = vec![];
@@ -179,7 +206,7 @@ async fn run_suite(
         }
     }
     if !is_plain && read_compressed == 0 {
-        failures.push(format!("{name}: read no Vectile file"));
+        failures.push(format!("{name}: read no Vectile table"));
     }
     Ok(failures)
 }

@@ -1,4 +1,5 @@
-//! TPC-DS: tables and queries over Vectile files and on the CPU emulator return the answers of plain Arrow data.
+//! TPC-DS: tables and queries over Vectile tables, in files and in memory, and on the CPU emulator return the answers of
+//! plain Arrow data.
 //!
 //! The texts of the 99 queries belong to the TPC, whose licence keeps them out of open source. `SQL_TESTS_TPCDS` names
 //! a folder with them, one file each; without it, only columns are compared. `VECTILE_TEST_GPU=1` runs the queries on
@@ -11,7 +12,8 @@ use datafusion::common::Result;
 use datafusion::prelude::SessionContext;
 use tempfile::TempDir;
 use vectile_sql_tests::{
-    GpuRun, Rows, answer, benchmark_session, run_benchmark, session_over, table_in_memory, test_dir,
+    GpuRun, Rows, answer, benchmark_session, move_to_memory, run_benchmark, session_over,
+    table_in_memory, test_dir,
 };
 use vectile_tpcds::{Scale, Table};
 
@@ -19,7 +21,7 @@ use vectile_tpcds::{Scale, Table};
 const SCALE: f64 = 0.01;
 
 /// So that larger tables have several row groups and a short last one.
-const SMALL_ROW_GROUP: &str = "OPTIONS ('row_group_rows' '4096')";
+const SMALL_ROW_GROUP: usize = 4096;
 
 #[test]
 fn compressed() {
@@ -28,19 +30,33 @@ fn compressed() {
 
 #[test]
 fn compressed_in_small_row_groups() {
-    run_benchmark(async { compare_files(SMALL_ROW_GROUP, GpuRun::from_env()?).await });
+    run_benchmark(async { compare_files(&small_row_groups(), GpuRun::from_env()?).await });
+}
+
+#[test]
+fn memory() {
+    run_benchmark(async {
+        let gpu = GpuRun::from_env()?;
+        let session = in_memory(gpu.as_ref())?;
+        move_to_memory(&session, SMALL_ROW_GROUP).await?;
+        compare_tables(&in_memory(None)?, &session, gpu).await
+    });
 }
 
 #[test]
 fn on_an_emulated_gpu() {
     match GpuRun::on_cpu() {
-        Ok(gpu) => run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu))),
+        Ok(gpu) => run_benchmark(async { compare_files(&small_row_groups(), Some(gpu)).await }),
         Err(error) => eprintln!("skipped: {error}"),
     }
 }
 
+fn small_row_groups() -> String {
+    format!("OPTIONS ('row_group_rows' '{SMALL_ROW_GROUP}')")
+}
+
 async fn compare_files(options: &str, gpu: Option<GpuRun>) -> Result<()> {
-    let plain = in_memory()?;
+    let plain = in_memory(None)?;
     let folder = TempDir::new()?;
     let mut names = vec![];
     for table in Table::all() {
@@ -54,17 +70,25 @@ async fn compare_files(options: &str, gpu: Option<GpuRun>) -> Result<()> {
         names.push(name);
     }
     let session = session_over(folder.path(), "vectile", &names, gpu.as_ref()).await?;
+    compare_tables(&plain, &session, gpu).await
+}
+
+async fn compare_tables(
+    plain: &SessionContext,
+    session: &SessionContext,
+    gpu: Option<GpuRun>,
+) -> Result<()> {
     for table in Table::all() {
         let sql = extremes(table);
-        let (_, expected) = answer(&plain, &sql, None).await?;
-        let (_, rows) = answer(&session, &sql, gpu.as_ref()).await?;
+        let (_, expected) = answer(plain, &sql, None).await?;
+        let (_, rows) = answer(session, &sql, gpu.as_ref()).await?;
         assert_eq!(rows, expected, "{}", table.name());
     }
     let Some(queries) = queries()? else {
         println!("no queries: SQL_TESTS_TPCDS names no folder");
         return Ok(());
     };
-    let faults = compare(&plain, &session, &queries, gpu.as_ref()).await?;
+    let faults = compare(plain, session, &queries, gpu.as_ref()).await?;
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     if let Some(gpu) = gpu {
         println!("{gpu}");
@@ -77,7 +101,8 @@ async fn compare_files(options: &str, gpu: Option<GpuRun>) -> Result<()> {
 fn on_an_emulated_gpu_by_the_interpreter() {
     match GpuRun::interpreted() {
         Ok(gpu) => {
-            run_benchmark(compare_files(SMALL_ROW_GROUP, Some(gpu.clone())));
+            let run = Some(gpu.clone());
+            run_benchmark(async { compare_files(&small_row_groups(), run).await });
             // groups of more columns than a warp has lanes
             assert!(gpu.refused_by_the_interpreter() <= 3);
         }
@@ -85,8 +110,8 @@ fn on_an_emulated_gpu_by_the_interpreter() {
     }
 }
 
-fn in_memory() -> Result<SessionContext> {
-    let session = benchmark_session(None)?;
+fn in_memory(gpu: Option<&GpuRun>) -> Result<SessionContext> {
+    let session = benchmark_session(gpu)?;
     let scale = Scale::try_from(SCALE).expect("a scale");
     for table in Table::all() {
         let rows = table_in_memory(table.generate(&scale, 0..u64::MAX))?;

@@ -1,4 +1,5 @@
-//! TPC-H: the 22 queries over Vectile files, and over ORC files, return exactly the answers of DataFusion over Parquet.
+//! TPC-H: the 22 queries over Vectile tables, in files and in memory, and over ORC files return exactly the answers of
+//! DataFusion over Parquet.
 //!
 //! The queries are those of the specification with its validation parameters. All their columns are integers, decimals,
 //! dates and text, so answers have no rounding errors. `VECTILE_TEST_GPU=1` runs them on the GPU.
@@ -18,8 +19,8 @@ use tpchgen_arrow::{
     SupplierArrow,
 };
 use vectile_sql_tests::{
-    GpuRun, answer, benchmark_session, orc_tables, run_benchmark, session_over, table_in_memory,
-    test_dir,
+    GpuRun, answer, benchmark_session, move_to_memory, orc_tables, run_benchmark, session_over,
+    table_in_memory, test_dir,
 };
 
 /// 600 thousand rows in the largest table.
@@ -49,25 +50,30 @@ async fn compare() -> Result<()> {
 
     let mut sessions = vec![];
     let gpu = GpuRun::from_env()?;
-    for (number, (format, _)) in copies.iter().enumerate() {
+    for (number, (format, options)) in copies.iter().enumerate() {
         let folder = folder.path().join(number.to_string());
-        sessions.push(session_over(&folder, format, &TABLES, gpu.as_ref()).await?);
+        let session = session_over(&folder, format, &TABLES, gpu.as_ref()).await?;
+        sessions.push((session, format!("{format} {options}")));
     }
-    let orc = match orc_tables(&folder.path().join("0"))? {
+    let parquet = folder.path().join("0");
+    let memory = session_over(&parquet, "parquet", &TABLES, gpu.as_ref()).await?;
+    move_to_memory(&memory, SMALL_ROW_GROUP).await?;
+    sessions.push((memory, "in memory".to_owned()));
+    let orc = match orc_tables(&parquet)? {
         Some(folder) => Some(session_over(&folder, "orc", &TABLES, gpu.as_ref()).await?),
         None => None,
     };
     for number in 1..=22 {
         let sql = query(number)?;
-        let (expected_schema, mut expected) = answer(&sessions[0], &sql, None).await?;
+        let (expected_schema, mut expected) = answer(&sessions[0].0, &sql, None).await?;
         // Ties in a query's own order may appear in any order.
         expected.sort_unstable();
         assert!(!expected.is_empty(), "query {number} has no rows");
-        for (session, (_, options)) in sessions.iter().zip(&copies).skip(1) {
+        for (session, tables) in &sessions[1..] {
             let (schema, mut rows) = answer(session, &sql, gpu.as_ref()).await?;
             rows.sort_unstable();
-            assert_eq!(schema, expected_schema, "query {number}, vectile {options}");
-            assert_eq!(rows, expected, "query {number}, vectile {options}");
+            assert_eq!(schema, expected_schema, "query {number}, {tables}");
+            assert_eq!(rows, expected, "query {number}, {tables}");
         }
         if let Some(session) = &orc {
             // whose text has another type

@@ -23,7 +23,9 @@ use datafusion::sql::parser::{DFParser, Statement};
 use datafusion::sql::sqlparser::ast::Statement as SqlStatement;
 use datafusion::sql::sqlparser::dialect::{Dialect, dialect_from_str};
 use futures::{StreamExt, TryStreamExt};
-use vectile_datafusion::{PartitionedTable, compressor, physical_plan, plan_statement};
+use vectile_datafusion::{
+    PartitionedTable, compressor, execute_definition, physical_plan, plan_statement,
+};
 use vectile_file::WriterOptions;
 
 use crate::connect::object_store;
@@ -243,7 +245,7 @@ async fn execute(
     connect_stores(context, &plan).await?;
     Ok(match plan {
         LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
-            context.execute_logical_plan(plan).await?.into_parts()
+            execute_definition(context, plan).await?
         }
         query => (state, query),
     })

@@ -15,8 +15,8 @@ use datafusion::physical_plan::ExecutionPlan;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_scan::ContainerFormat;
 
-use crate::format::{infer_schema, infer_stats, scan_plan};
-use crate::source::VectileSource;
+use crate::format::{infer_schema, infer_stats};
+use crate::source::{VectileSource, scan_plan};
 
 /// The formats that every session reads, beside Vectile's own. A new format is a line here.
 pub(crate) const FORMATS: [&dyn ContainerFormat; 1] = [&vectile_orc::Format];

@@ -7,22 +7,20 @@ use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::{
-    GetExt, Result, Statistics, internal_datafusion_err, internal_err, not_impl_err,
-    plan_datafusion_err, plan_err,
+    GetExt, Result, Statistics, internal_err, not_impl_err, plan_datafusion_err, plan_err,
 };
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::write::get_writer_schema;
 use datafusion::datasource::file_format::{FileFormat, FileFormatFactory};
 use datafusion::datasource::listing::ListingTableUrl;
-use datafusion::datasource::physical_plan::{
-    FileScanConfig, FileScanConfigBuilder, FileSinkConfig, FileSource,
-};
+use datafusion::datasource::physical_plan::{FileScanConfig, FileSinkConfig, FileSource};
 use datafusion::datasource::sink::DataSinkExec;
-use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::dml::InsertOp;
 use datafusion::physical_expr::LexRequirement;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::empty::EmptyExec;
 use futures::{StreamExt, TryStreamExt};
 use object_store::{ObjectMeta, ObjectStore};
 pub use vectile_file::EXTENSION;
@@ -33,8 +31,10 @@ use crate::listing::Listings;
 use crate::merge::{common_type, merge_schemas};
 use crate::options::{TableOptions, VectileOptions};
 use crate::sink::VectileSink;
-use crate::source::VectileSource;
+use crate::snapshot::Snapshot;
+use crate::source::{VectileSource, scan_plan};
 use crate::statistics::file_statistics;
+use crate::whole_scan::whole_scan;
 
 /// The [`FileFormat`] of Vectile files.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +51,39 @@ impl VectileFormat {
     /// Options for written files.
     pub fn options(&self) -> &TableOptions {
         &self.options
+    }
+}
+
+impl VectileFormat {
+    /// The table in memory of which `input` is all rows, if they are to be one file that is encoded as the table is.
+    fn encoded_rows(
+        &self,
+        input: &Arc<dyn ExecutionPlan>,
+        conf: &FileSinkConfig,
+        session: &VectileOptions,
+    ) -> Option<Arc<Snapshot>> {
+        let (_, source) = whole_scan(input)?;
+        let snapshot = source.snapshot()?;
+        let of_table = source.table_schema().table_schema();
+        let written = get_writer_schema(conf);
+        let has_columns = of_table.fields().len() == written.fields().len();
+        let fields = of_table.fields().iter().zip(written.fields());
+        let is_same = has_columns
+            && fields
+                .clone()
+                .all(|(table, file)| table.data_type() == file.data_type());
+        let replace = self.options.replace;
+        let has_defaults = self.options
+            == TableOptions {
+                replace,
+                ..TableOptions::default()
+            }
+            && session.row_group_rows == VectileOptions::default().row_group_rows;
+        let target = conf.table_paths.first()?;
+        let is_one_file = conf.table_paths.len() == 1
+            && conf.table_partition_cols.is_empty()
+            && conf.file_output_mode.single_file_output(target);
+        (is_same && has_defaults && is_one_file).then(|| Arc::clone(snapshot))
     }
 }
 
@@ -137,6 +170,12 @@ impl FileFormat for VectileFormat {
         }
         let session = VectileOptions::of(state.config_options());
         let conf = with_literal_target(conf)?;
+        if let Some(snapshot) = self.encoded_rows(&input, &conf, &session) {
+            let sink = VectileSink::try_new(conf, &self.options, &session)?;
+            let sink = Arc::new(sink.with_snapshot(&snapshot));
+            let input = Arc::new(EmptyExec::new(input.schema()));
+            return Ok(Arc::new(DataSinkExec::new(input, sink, None)));
+        }
         let sink = VectileSink::try_new(conf, &self.options, &session)?;
         Ok(Arc::new(DataSinkExec::new(
             input,
@@ -228,23 +267,4 @@ pub(crate) async fn infer_stats(
     };
     let file = source.open(object).await?;
     file_statistics(file.as_ref(), table)
-}
-
-/// Plans the scan of `conf` with the settings of a session.
-pub(crate) fn scan_plan(
-    state: &dyn Session,
-    conf: FileScanConfig,
-) -> Result<Arc<dyn ExecutionPlan>> {
-    let options = VectileOptions::of(state.config_options());
-    options.check()?;
-    let source = conf.file_source().downcast_ref::<VectileSource>();
-    let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
-    let source = source
-        .clone()
-        .with_runtime(state.runtime_env())
-        .with_options(options);
-    let conf = FileScanConfigBuilder::from(conf)
-        .with_source(Arc::new(source))
-        .build();
-    Ok(DataSourceExec::from_data_source(conf))
 }

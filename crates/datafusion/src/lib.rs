@@ -17,6 +17,7 @@
 
 mod chunk_cache;
 mod container;
+mod dml;
 mod error;
 mod expression;
 #[cfg_attr(
@@ -37,6 +38,7 @@ mod memory;
 mod merge;
 mod metrics;
 mod nullable;
+mod one_snapshot;
 mod opener;
 mod options;
 mod order;
@@ -55,11 +57,14 @@ mod selector;
 #[cfg(feature = "gpu")]
 mod shared;
 mod sink;
+mod snapshot;
 mod sort;
 mod source;
 mod stack;
 mod statistics;
+mod table;
 mod text;
+mod whole_scan;
 mod windows;
 
 pub use container::{ContainerFileFormat, ContainerFileFormatFactory};
@@ -69,7 +74,7 @@ pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{FuseMode, GpuKernels, GpuMode, GpuTuning, TableOptions, VectileOptions};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
-pub use plan_cache::{PlannedStatement, physical_plan, plan_statement, sql};
+pub use plan_cache::{PlannedStatement, execute_definition, physical_plan, plan_statement, sql};
 #[cfg(feature = "gpu")]
 pub use register::register_with_gpu;
 pub use register::{
@@ -78,3 +83,4 @@ pub use register::{
 };
 pub use sink::VectileSink;
 pub use source::VectileSource;
+pub use table::{Appender, Removed, Replaced, TableSize, VectileTable, VectileTableOptions};

@@ -41,6 +41,7 @@ use crate::order::RowGroupOrder;
 use crate::projection::Projection;
 use crate::pruning;
 use crate::selector::{DeviceScan, PartitionDevice};
+use crate::snapshot::segment_of;
 use crate::stack;
 
 /// Opens the files of one partition of a scan.
@@ -97,6 +98,9 @@ impl FileOpener for VectileOpener {
     }
 }
 
+/// An open file, and the place of its chunks in the runtime's cache, if it has one.
+type OpenedFile = (Arc<dyn FileContainer>, Option<Arc<FileChunks>>);
+
 /// Predicate and projection of a scan of one file.
 struct Exprs {
     predicate: Option<Arc<dyn PhysicalExpr>>,
@@ -125,12 +129,10 @@ impl VectileOpener {
         let levels = 2 * stack::levels(self.predicate.iter().chain(projected));
         let exprs = stack::with_room(levels, || self.with_partition_values(&file))?;
         let object = &file.object_meta;
-        let Some(footer) = self.footer(&file, &exprs, levels).await? else {
+        let Some((opened, chunks)) = self.opened(&file, &exprs, levels).await? else {
             self.metrics.files.add_pruned(1);
             return Ok(None);
         };
-        let options = ReadOptions::default().with_verify_checksums(self.verify_checksums);
-        let opened = self.source().opened(&footer, object, options);
         let within = parts.within(opened.as_ref(), object.size, file.range.as_ref());
         if within.is_empty() {
             self.metrics.files.add_matched(1);
@@ -151,7 +153,7 @@ impl VectileOpener {
             return Ok(None);
         };
         self.metrics.files.add_matched(1);
-        let opened = match self.chunks(footer.chunks, object).await? {
+        let opened = match self.chunks(chunks, object).await? {
             Some(chunks) => {
                 let keeps = self.fits_cache(opened.as_ref(), object, &exprs, &filters);
                 Arc::new(CachedFile::new(opened, chunks, keeps))
@@ -194,6 +196,24 @@ impl VectileOpener {
         scan.metrics = Arc::new(self.metrics.clone());
         scan.spawn = Arc::new(|work| Box::new(SpawnedTask::spawn(work)));
         Ok(Some((scanned, scan)))
+    }
+
+    /// The open file, with the place of its chunks in the cache; `None` if statistics exclude the file.
+    async fn opened(
+        &self,
+        file: &PartitionedFile,
+        exprs: &Exprs,
+        levels: usize,
+    ) -> Result<Option<OpenedFile>> {
+        if let Some(segment) = segment_of(file) {
+            return Ok(Some((segment, None)));
+        }
+        let Some(footer) = self.footer(file, exprs, levels).await? else {
+            return Ok(None);
+        };
+        let options = ReadOptions::default().with_verify_checksums(self.verify_checksums);
+        let opened = self.source().opened(&footer, &file.object_meta, options);
+        Ok(Some((opened, footer.chunks)))
     }
 
     /// The metadata of a file; `None` if statistics known without it exclude the file. If the cache has the metadata, it

@@ -258,6 +258,9 @@ settings! {
     row_group_rows: usize, "row_group_rows", DEFAULT_ROW_GROUP_ROWS,
         "Rows per row group of written files.",
         |rows: &usize| *rows > 0, "a positive integer";
+    memory_tables: bool, "memory_tables", false,
+        "If true, `CREATE TABLE` makes tables in memory that are encoded as files are, and scanned as fast. If false, they \
+         are DataFusion's, whose rows are Arrow arrays.";
     keep_plans: bool, "keep_plans", true,
         "If true, the session caches the plan of a query for when it runs again.";
     fuse: FuseMode, "fuse", FuseMode::Auto,

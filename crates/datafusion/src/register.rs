@@ -17,11 +17,13 @@ use datafusion::datasource::listing::{
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
+use datafusion::optimizer::OptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{DataFrame, SessionContext};
 use vectile_scan::ContainerFormat;
 
 use crate::container::{ContainerFileFormatFactory, FORMATS, file_type};
+use crate::dml::ChangedRows;
 use crate::format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 use crate::fused::{Gpu, functions, insert_rules};
@@ -29,7 +31,7 @@ use crate::options::VectileOptions;
 use crate::partitions::{PartitionedTable, TableFactory, WritePartitions};
 use crate::plan_cache::{Outlook, PlanCache};
 use crate::pushdown::Rule;
-use crate::{limits, nullable, plan_cache, pushdown, sanity, sort, windows};
+use crate::{limits, nullable, one_snapshot, plan_cache, pushdown, sanity, sort, windows};
 
 /// Registers everything in a session: `STORED AS VECTILE` and `STORED AS ORC`, `COPY ... TO`, `SET vectile.*`, the
 /// functions `vectile_load`, `vectile_unload` and `vectile_pinned`, and the rules that run work on a GPU. The rule for
@@ -42,8 +44,9 @@ use crate::{limits, nullable, plan_cache, pushdown, sanity, sort, windows};
 /// filters and orders past a limit or an offset, push limits past a window function, and push down dynamic filters of
 /// aggregates that drop rows. It also adds a rule for outer joins and grouping sets: 55.2 takes constants of the side
 /// that gets nulls for constants of the join, constants that some grouping sets omit for constants of all, and the groups
-/// of sets for sorted as the rows are. Each of these gives wrong results, over tables of any format. Another rule removes limits of ordered `DISTINCT`s, which fail
-/// with 55.2, and `SanityCheckPlan` accepts orders that it does not recognize there. `COPY .. PARTITIONED BY` uses Hive's
+/// of sets for sorted as the rows are. Each of these gives wrong results, over tables of any format. A rule of
+/// the logical optimizer keeps `DELETE` and `UPDATE` from changing all rows where 55.2 loses their filters. Another rule
+/// removes limits of ordered `DISTINCT`s, which fail with 55.2, and `SanityCheckPlan` accepts orders that it does not recognize there. `COPY .. PARTITIONED BY` uses Hive's
 /// name for the directory of nulls, in any format; to read tables of other formats by that rule, register a
 /// [`TableFactory`] for them.
 ///
@@ -105,6 +108,7 @@ fn change_rules(
     plan_cache::insert_rule(rules);
     windows::insert_rule(rules);
     sort::insert_rule(rules);
+    one_snapshot::insert_rule(rules);
     PlanCache::new(insert(rules))
 }
 
@@ -117,8 +121,12 @@ fn register_with_rules(
     let mut rules = state.physical_optimizers().to_vec();
     let plans = change_rules(&mut rules, insert);
     let before = state.clone();
+    let mut optimizers = state.optimizers().to_vec();
+    optimizers.retain(|rule| rule.name() != ChangedRows.name());
+    optimizers.push(Arc::new(ChangedRows));
     *state = SessionStateBuilder::new_from_existing(state.clone())
         .with_session_id(before.session_id().to_owned())
+        .with_optimizer_rules(optimizers)
         .with_physical_optimizer_rules(rules)
         .build();
     restore_functions(&mut state, &before)?;
@@ -256,6 +264,7 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
                 builder.with_table_factory(file_type(format), factory)
             })
             .with_analyzer_rule(Arc::new(WritePartitions))
+            .with_optimizer_rule(Arc::new(ChangedRows))
     }
 }
 

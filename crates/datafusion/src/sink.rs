@@ -14,7 +14,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::common::runtime::{JoinSet, SpawnedTask};
-use datafusion::common::{Result, exec_datafusion_err, exec_err};
+use datafusion::common::{Result, exec_datafusion_err, exec_err, internal_datafusion_err};
 use datafusion::datasource::file_format::write::demux::DemuxedStreamReceiver;
 use datafusion::datasource::file_format::write::get_writer_schema;
 use datafusion::datasource::physical_plan::{FileSink, FileSinkConfig};
@@ -23,6 +23,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{
     MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation,
 };
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricCategory, MetricsSet,
@@ -38,6 +39,7 @@ use crate::error;
 use crate::file::is_local;
 use crate::listing::Listings;
 use crate::options::{TableOptions, VectileOptions};
+use crate::snapshot::{Snapshot, segment_of};
 
 /// Writes Vectile files, one for each file of DataFusion's demultiplexer.
 ///
@@ -47,6 +49,8 @@ pub struct VectileSink {
     schema: SchemaRef,
     options: WriterOptions,
     replace: bool,
+    /// Rows to write instead of those of the input: their row groups stay encoded.
+    snapshot: Option<Arc<Snapshot>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -68,10 +72,54 @@ impl VectileSink {
                 .writer_options(session, &schema)?
                 .with_local_root(is_local.then(|| "/".into())),
             replace: options.replace,
+            snapshot: None,
             schema,
             config,
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// Writes the rows of a table in memory as one file, instead of those of the input.
+    pub(crate) fn with_snapshot(mut self, snapshot: &Arc<Snapshot>) -> Self {
+        self.snapshot = Some(Arc::clone(snapshot));
+        self
+    }
+
+    /// Writes the rows of a table in memory: encoded row groups as they are, and behind them the rest.
+    async fn write_snapshot(&self, snapshot: &Snapshot, context: &Arc<TaskContext>) -> Result<u64> {
+        let target = self.config.table_paths.first();
+        let path = target.map(|url| url.prefix().clone());
+        let path = path.ok_or_else(|| internal_datafusion_err!("a file without a name"))?;
+        let runtime = context.runtime_env();
+        let store = runtime.object_store(&self.config.object_store_url)?;
+        self.check_absent(&store, &path).await?;
+        let mut writer = self.writer(&store, path.clone(), &self.compressor(context))?;
+        let memory = Budget::of(context.memory_pool());
+        if let Err(error) = write_segments(&mut writer, snapshot, &memory).await {
+            // The first error is the one to report.
+            let _ = writer.abort().await;
+            return Err(error);
+        }
+        let staged = writer.stage().await.map_err(error::file)?;
+        self.finish(vec![(path, staged)], &store, &runtime).await
+    }
+
+    /// Publishes all files, and counts what they have. Returns the number of rows.
+    async fn finish(
+        &self,
+        files: Vec<(Path, Staged)>,
+        store: &Arc<dyn ObjectStore>,
+        runtime: &RuntimeEnv,
+    ) -> Result<u64> {
+        let rows_written = self.counter("rows_written", MetricCategory::Rows);
+        let bytes_written = self.counter("bytes_written", MetricCategory::Bytes);
+        let mut rows = 0;
+        for summary in self.publish(files, store, Listings::of(runtime)).await? {
+            rows_written.add(summary.rows as usize);
+            bytes_written.add(summary.bytes as usize);
+            rows += summary.rows;
+        }
+        Ok(rows)
     }
 
     /// Writes all files of the demultiplexer, and stages them.
@@ -180,6 +228,14 @@ impl VectileSink {
         None
     }
 
+    /// The number of row groups that are written as they are.
+    fn encoded_row_groups(&self) -> usize {
+        let files = self.snapshot.iter().flat_map(|snapshot| &snapshot.files);
+        let segments: Vec<_> = files.filter_map(segment_of).collect();
+        let row_groups = segments.iter().flat_map(|segment| segment.row_groups());
+        row_groups.filter(|of| of.encoded().is_some()).count()
+    }
+
     fn counter(&self, name: &'static str, category: MetricCategory) -> Count {
         MetricBuilder::new(&self.metrics)
             .with_category(category)
@@ -235,6 +291,20 @@ async fn write_file(
         }
     }
     writer.stage().await.map_err(error::file)
+}
+
+/// Writes the rows of a table in memory: encoded row groups as they are, and behind them the rest.
+async fn write_segments(writer: &mut Writer, snapshot: &Snapshot, memory: &Budget) -> Result<()> {
+    let segments: Vec<_> = snapshot.files.iter().filter_map(segment_of).collect();
+    let row_groups = || segments.iter().flat_map(|segment| segment.row_groups());
+    for encoded in row_groups().filter_map(|row_group| row_group.encoded()) {
+        writer.write_encoded(encoded).await.map_err(error::file)?;
+    }
+    for plain in row_groups().filter(|row_group| row_group.encoded().is_none()) {
+        let batch = plain.decode().map_err(error::file)?;
+        write_batch(writer, &batch, memory).await?;
+    }
+    Ok(())
 }
 
 /// Writes a batch. If memory is short, encodes fewer row groups at the same time; if even one is too many, ends it
@@ -296,16 +366,8 @@ impl FileSink for VectileSink {
             abort(files).await;
             return Err(error);
         }
-        let listings = Listings::of(&context.runtime_env());
-        let rows_written = self.counter("rows_written", MetricCategory::Rows);
-        let bytes_written = self.counter("bytes_written", MetricCategory::Bytes);
-        let mut rows = 0;
-        for summary in self.publish(files, &object_store, listings).await? {
-            rows_written.add(summary.rows as usize);
-            bytes_written.add(summary.bytes as usize);
-            rows += summary.rows;
-        }
-        Ok(rows)
+        self.finish(files, &object_store, &context.runtime_env())
+            .await
     }
 }
 
@@ -324,7 +386,10 @@ impl DataSink for VectileSink {
         data: SendableRecordBatchStream,
         context: &Arc<TaskContext>,
     ) -> Result<u64> {
-        FileSink::write_all(self, data, context).await
+        match &self.snapshot {
+            Some(snapshot) => self.write_snapshot(snapshot, context).await,
+            None => FileSink::write_all(self, data, context).await,
+        }
     }
 }
 
@@ -338,7 +403,11 @@ impl DisplayAs for VectileSink {
     fn fmt_as(&self, t: DisplayFormatType, f: &mut Formatter<'_>) -> fmt::Result {
         match t {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
-                write!(f, "VectileSink(url={})", self.config.original_url)
+                write!(f, "VectileSink(url={}", self.config.original_url)?;
+                match self.encoded_row_groups() {
+                    0 => f.write_str(")"),
+                    count => write!(f, ", encoded_row_groups={count})"),
+                }
             }
             DisplayFormatType::TreeRender => {
                 writeln!(f, "format: vectile")?;

@@ -4,9 +4,10 @@ use std::fmt::{self, Formatter, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::DataType;
+use datafusion::catalog::Session;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     FileGroup, FileGroupPartitioner, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
@@ -46,6 +47,7 @@ use crate::options::VectileOptions;
 use crate::order::RowGroupOrder;
 use crate::pushdown;
 use crate::selector::ScanDevice;
+use crate::snapshot::Snapshot;
 use crate::stack;
 
 /// Byte ranges per partition into which a scan is split. Partitions take ranges from a common queue when they are
@@ -76,6 +78,8 @@ pub struct VectileSource {
     /// Which parts of row groups the byte ranges of files have.
     parts: Parts,
     metrics: ExecutionPlanMetricsSet,
+    /// The rows of a table in memory that the files stand for.
+    snapshot: Option<Arc<Snapshot>>,
     /// Evaluates the filters instead of the scan, if set.
     device: Option<Arc<dyn ScanDevice>>,
     /// Why there is no device, if there is a GPU; or, if there is one, why the operators above were not fused.
@@ -150,6 +154,7 @@ impl VectileSource {
             batch_size: None,
             parts: Parts::RowGroups,
             metrics: ExecutionPlanMetricsSet::new(),
+            snapshot: None,
             device: None,
             #[cfg(feature = "gpu")]
             gpu_note: None,
@@ -164,6 +169,17 @@ impl VectileSource {
         self
     }
 
+    /// Sets the rows of a table in memory that the files stand for.
+    pub(crate) fn with_snapshot(mut self, snapshot: Option<Arc<Snapshot>>) -> Self {
+        self.snapshot = snapshot;
+        self
+    }
+
+    /// The rows of a table in memory, if the scan is of one.
+    pub(crate) fn snapshot(&self) -> Option<&Arc<Snapshot>> {
+        self.snapshot.as_ref()
+    }
+
     /// Sets the session's settings.
     pub fn with_options(mut self, options: VectileOptions) -> Self {
         self.options = options;
@@ -172,6 +188,9 @@ impl VectileSource {
 
     /// Which parts of row groups byte ranges have. It is decided once for all of them.
     fn parts_of(&self, config: &FileScanConfig) -> Parts {
+        if self.snapshot.is_some() {
+            return Parts::Vectors;
+        }
         let limit = chunk_cache::limit(&self.options, self.memory.as_ref()) as u64;
         let has_cache = self.footers.is_some() && self.options.verify_checksums;
         let is_kept = has_cache && scan_bytes(config) <= limit / 2;
@@ -569,6 +588,25 @@ impl FileSource for VectileSource {
         let projected = self.projection.iter().map(|projected| &projected.expr);
         apply_expression_roots(self.predicate.iter().chain(projected), f)
     }
+}
+
+/// Plans the scan of `conf` with the settings of a session.
+pub(crate) fn scan_plan(
+    state: &dyn Session,
+    conf: FileScanConfig,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let options = VectileOptions::of(state.config_options());
+    options.check()?;
+    let source = conf.file_source().downcast_ref::<VectileSource>();
+    let source = source.ok_or_else(|| internal_datafusion_err!("expected a VectileSource"))?;
+    let source = source
+        .clone()
+        .with_runtime(state.runtime_env())
+        .with_options(options);
+    let conf = FileScanConfigBuilder::from(conf)
+        .with_source(Arc::new(source))
+        .build();
+    Ok(DataSourceExec::from_data_source(conf))
 }
 
 /// A scan of `config` with another source.

@@ -84,6 +84,47 @@ fn scripts_run_in_order() {
 }
 
 #[test]
+fn tables_in_memory_are_encoded() {
+    let w = Workspace::new();
+    let planes = sample("planes");
+    w.ok(&["convert", &planes, "planes.vectile"]);
+    let create = "CREATE TABLE planes AS SELECT * FROM 'planes.vectile'";
+    let script = format!(
+        "SET vectile.memory_tables = true;
+         {create};
+         CREATE TABLE twice AS SELECT * FROM planes;
+         INSERT INTO twice SELECT * FROM 'planes.vectile';
+         COPY twice TO 'twice.vectile';
+         SELECT count(*) AS n FROM twice;
+         TRUNCATE TABLE twice;
+         EXPLAIN INSERT INTO twice SELECT * FROM 'planes.vectile'"
+    );
+    let answers = w.ok(&["sql", "--format", "json", &script]);
+    let mut lines = answers.lines();
+    for count in [
+        r#"{"count":3322}"#,
+        r#"{"count":6644}"#,
+        r#"{"n":6644}"#,
+        r#"{"count":6644}"#,
+    ] {
+        assert_eq!(
+            lines.next(),
+            Some(format!("[{count}]").as_str()),
+            "{answers}"
+        );
+    }
+    assert!(answers.contains("encoded_row_groups=1"), "{answers}");
+    let explain = format!("{create}; EXPLAIN SELECT * FROM planes");
+    let plain = w.ok(&["sql", &explain]);
+    assert!(!plain.contains("file_type=vectile"), "{plain}");
+    let encoded = w.ok(&[
+        "sql",
+        &format!("SET vectile.memory_tables = true; {explain}"),
+    ]);
+    assert!(encoded.contains("file_type=vectile"), "{encoded}");
+}
+
+#[test]
 fn settings_are_reset() {
     let w = Workspace::new();
     let shown = |statements: &str| {

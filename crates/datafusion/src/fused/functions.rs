@@ -174,7 +174,7 @@ impl TableProvider for Call {
 }
 
 impl Call {
-    async fn run(self, context: &TaskContext) -> Result<RecordBatch> {
+    async fn run(self, context: &Arc<TaskContext>) -> Result<RecordBatch> {
         let columns = match self.load {
             Some(load) => load.run(context).await?,
             None => {

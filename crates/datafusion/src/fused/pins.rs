@@ -1,15 +1,30 @@
 //! Columns pinned on the device until they are unloaded.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::common::ResolvedTableReference;
+use datafusion::common::runtime::SpawnedTask;
 use vectile_gpu::{Engine, Resident};
 
 /// The pinned columns of a device, for all sessions that use it. The engine does not drop chunks that are referenced
 /// elsewhere, so a pin just holds references.
 #[derive(Debug, Default)]
-pub(crate) struct Pins(Mutex<Vec<Pin>>);
+pub(crate) struct Pins {
+    pins: Mutex<Vec<Pin>>,
+    followers: Mutex<Vec<Follower>>,
+}
+
+/// A task that pins the row groups which a table in memory gains. Dropping it ends the task.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    pub(crate) id: u64,
+    pub(crate) table: ResolvedTableReference,
+    /// The columns that are pinned, by name.
+    pub(crate) columns: Arc<Mutex<Vec<String>>>,
+    pub(crate) _task: SpawnedTask<()>,
+}
 
 /// A pinned column of a table, with its chunks.
 #[derive(Clone, Debug)]
@@ -17,6 +32,14 @@ pub(crate) struct Pin {
     pub(crate) table: ResolvedTableReference,
     pub(crate) column: String,
     pub(crate) chunks: Vec<Arc<Resident>>,
+}
+
+impl Follower {
+    /// A number that no other follower has.
+    pub(crate) fn new_id() -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
 }
 
 impl Pin {
@@ -90,9 +113,48 @@ impl Pins {
         released
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Pin>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Replaces the follower of a table. The new one pins the columns of the other, too.
+    pub(crate) fn follow(&self, follower: Follower) {
+        let mut followers = lock(&self.followers);
+        let others = followers.extract_if(.., |known| known.table == follower.table);
+        for other in others {
+            let mut columns = lock(&follower.columns);
+            columns.append(&mut lock(&other.columns));
+            columns.sort();
+            columns.dedup();
+        }
+        followers.push(follower);
     }
+
+    /// True if the follower was not replaced or ended.
+    pub(crate) fn has_follower(&self, id: u64) -> bool {
+        lock(&self.followers).iter().any(|known| known.id == id)
+    }
+
+    /// Ends a follower.
+    pub(crate) fn end_follower(&self, id: u64) {
+        let mut followers = lock(&self.followers);
+        let ended: Vec<Follower> = followers.extract_if(.., |known| known.id == id).collect();
+        drop(followers);
+        drop(ended);
+    }
+
+    /// Ends following columns.
+    pub(crate) fn unfollow(&self, is_ended: impl Fn(&ResolvedTableReference, &str) -> bool) {
+        lock(&self.followers).retain(|follower| {
+            let mut columns = lock(&follower.columns);
+            columns.retain(|column| !is_ended(&follower.table, column));
+            !columns.is_empty()
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Pin>> {
+        lock(&self.pins)
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The bytes of each chunk, by its address.

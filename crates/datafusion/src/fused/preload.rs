@@ -1,13 +1,15 @@
 //! Loads columns before queries need them, and pins them on the device until they are unloaded.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use datafusion::catalog::TableProvider;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{ResolvedTableReference, Result, TableReference, exec_err, plan_err};
-use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
+use datafusion::datasource::physical_plan::{
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource,
+};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
@@ -15,6 +17,7 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::TableType;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use futures::stream::{StreamExt, TryStreamExt};
+use tokio::sync::watch;
 use vectile_gpu::{Error, Group};
 use vectile_pipeline::Type;
 
@@ -23,10 +26,11 @@ use super::exec::column_loader::{RowGroupChunks, is_crowded, look_up_each};
 use super::exec::input::{Input, TableRowGroup};
 use super::exec::metrics::GpuMetrics;
 use super::fallback_reason::FallbackReason;
-use super::pins::{Pin, address};
+use super::pins::{Follower, Pin, address};
 use crate::error;
 use crate::options::{GpuMode, VectileOptions};
 use crate::source::VectileSource;
+use crate::table::VectileTable;
 use crate::text::is_text;
 
 /// A column that was loaded or unloaded, or could not be loaded.
@@ -65,6 +69,8 @@ pub(crate) struct Load {
     config: FileScanConfig,
     source: VectileSource,
     columns: Vec<usize>,
+    /// The table in memory, if it is one: its row groups are loaded, and later ones as they come.
+    in_memory: Option<Weak<dyn TableProvider>>,
 }
 
 impl Load {
@@ -96,17 +102,36 @@ impl Load {
         if columns.is_empty() {
             indices.extend(0..schema.fields().len());
         }
-        Ok(Self {
+        let load = Self {
             gpu,
             table,
             columns: indices,
             config: config.clone(),
             source: source.clone(),
+            in_memory: provider
+                .is::<VectileTable>()
+                .then(|| Arc::downgrade(&provider)),
+        };
+        Ok(match provider.downcast_ref() {
+            Some(table) => load.of_row_groups(table),
+            None => load,
         })
     }
 
+    /// As this, for the row groups that a table in memory has now. Rows that are not encoded yet are not loaded.
+    fn of_row_groups(mut self, table: &VectileTable) -> Self {
+        let groups = vec![FileGroup::new(table.sealed_files())];
+        // the snapshot that it was planned with would hold its rows
+        self.source = self.source.with_snapshot(None);
+        self.config = FileScanConfigBuilder::from(self.config)
+            .with_source(Arc::new(self.source.clone()))
+            .with_file_groups(groups)
+            .build();
+        self
+    }
+
     /// Loads the columns, then pins those that the device supports.
-    pub(crate) async fn run(&self, context: &TaskContext) -> Result<Vec<PinnedColumn>> {
+    pub(crate) async fn run(&self, context: &Arc<TaskContext>) -> Result<Vec<PinnedColumn>> {
         let options = VectileOptions::of(context.session_config().options());
         if options.gpu == GpuMode::Off {
             return exec_err!("vectile.gpu = off: SET vectile.gpu = 'auto' to load columns");
@@ -121,8 +146,16 @@ impl Load {
             }
             reasons.push((column, reason));
         }
-        let pins = self.load(&device, columns, context).await?;
+        let mut changes = self.changes();
+        if let Some(changes) = &mut changes {
+            // row groups may have come since this was planned
+            changes.mark_changed();
+        }
+        let pins = self.load(&device, columns.clone(), context).await?;
         device.pins.put(pins.clone());
+        if let Some(changes) = changes {
+            self.follow(&device, columns, changes, context);
+        }
         let rows = reasons.into_iter().map(|(column, not_on_gpu)| {
             let empty = self.pin(column);
             let pin = pins.iter().find(|pin| pin.is_of(&empty)).unwrap_or(&empty);
@@ -132,6 +165,90 @@ impl Load {
             }
         });
         Ok(rows.collect())
+    }
+
+    /// Is told of later row groups, if it is a table in memory.
+    fn changes(&self) -> Option<watch::Receiver<()>> {
+        let table = self.in_memory.as_ref()?.upgrade()?;
+        Some(table.downcast_ref::<VectileTable>()?.changes())
+    }
+
+    /// Pins later row groups of a table in memory as they come, until the columns are unloaded or the table is gone.
+    fn follow(
+        &self,
+        device: &Device,
+        columns: Vec<usize>,
+        mut changes: watch::Receiver<()>,
+        context: &Arc<TaskContext>,
+    ) {
+        let name = |column: usize| self.pin(column).column;
+        let columns = Arc::new(Mutex::new(columns.into_iter().map(name).collect()));
+        // the table's rows of now are not held
+        let load = Self {
+            config: FileScanConfigBuilder::from(self.config.clone())
+                .with_file_groups(Vec::new())
+                .build(),
+            ..self.clone()
+        };
+        let (device, context) = (device.clone(), Arc::clone(context));
+        let followed = Arc::clone(&columns);
+        let pins = Arc::clone(&device.pins);
+        let id = Follower::new_id();
+        let task = SpawnedTask::spawn(async move {
+            let mut is_behind = false;
+            while changes.changed().await.is_ok() {
+                match load.reload(&device, &followed, &context).await {
+                    Ok(()) => is_behind = false,
+                    Err(error) if !is_behind => {
+                        is_behind = true;
+                        log::warn!("new row groups of {} are not pinned: {error}", load.table);
+                    }
+                    Err(_) => {}
+                }
+            }
+            // unless another table has the name now
+            if device.pins.has_follower(id) {
+                let Device { engine, pins, .. } = device.clone();
+                let table = load.table.clone();
+                let released = blocking(move || pins.release(&engine, |pin, _| pin.table == table));
+                // it fails if the runtime ends
+                let _ = released.await;
+                device.pins.end_follower(id);
+            }
+        });
+        pins.follow(Follower {
+            id,
+            table: self.table.clone(),
+            columns,
+            _task: task,
+        });
+    }
+
+    /// Pins the row groups that the table has now, and releases those that it has no more.
+    async fn reload(
+        &self,
+        device: &Device,
+        columns: &Mutex<Vec<String>>,
+        context: &TaskContext,
+    ) -> Result<()> {
+        let provider = self.in_memory.as_ref().and_then(Weak::upgrade);
+        let Some(table) = provider.as_ref().and_then(|of| of.downcast_ref()) else {
+            return Ok(());
+        };
+        let load = self.clone().of_row_groups(table);
+        let schema = self.source.table_schema().table_schema();
+        let followed = || columns.lock().unwrap_or_else(PoisonError::into_inner);
+        let indices = followed().clone();
+        let indices = indices.iter().filter_map(|name| schema.index_of(name).ok());
+        let mut pins = load.load(device, indices.collect(), context).await?;
+        {
+            // those that were unloaded meanwhile stay so
+            let followed = followed();
+            pins.retain(|pin| followed.contains(&pin.column));
+            device.pins.put(pins);
+        }
+        let engine = Arc::clone(&device.engine);
+        blocking(move || engine.drop_ended()).await
     }
 
     /// Returns the reason if a column cannot be on the device.
@@ -262,18 +379,21 @@ pub(crate) async fn pinned(
         return Ok(Vec::new());
     };
     let tables = table.map(|table| tables_named(table, config));
-    let is_named = move |pin: &Pin| {
+    let is_named = move |table: &ResolvedTableReference, column: &str| {
         let tables = tables.as_ref();
-        tables.is_none_or(|tables| tables.contains(&pin.table))
-            && (columns.is_empty() || columns.contains(&pin.column))
+        tables.is_none_or(|tables| tables.contains(table))
+            && (columns.is_empty() || columns.iter().any(|known| known == column))
     };
     blocking(move || {
         let Device { pins, engine, .. } = device;
         let mut pins = match unload {
-            true => pins.release(&engine, |pin, _| is_named(pin)),
+            true => {
+                pins.unfollow(|table, column| is_named(table, column));
+                pins.release(&engine, |pin, _| is_named(&pin.table, &pin.column))
+            }
             false => pins.all(),
         };
-        pins.retain(is_named);
+        pins.retain(|pin| is_named(&pin.table, &pin.column));
         pins.iter().map(PinnedColumn::from).collect()
     })
     .await

@@ -60,7 +60,17 @@ impl PlanCache {
             plans.cached.clear();
             plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
         }
+        // rows of a table in memory that has changed since are held for nothing
+        plans
+            .cached
+            .retain(|cached| cached.query.is_of_current_rows(&cached.files));
         plans.environment.clone()
+    }
+
+    /// Drops the plans of queries of tables in memory, with the rows that they hold.
+    pub(super) fn forget_tables_in_memory(&self) {
+        let mut plans = self.plans();
+        plans.cached.retain(|of| !of.query.is_of_memory());
     }
 
     /// The cached plan of a query in SQL. Its tables and files may have changed.

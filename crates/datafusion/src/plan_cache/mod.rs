@@ -39,7 +39,7 @@ use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{DdlStatement, LogicalPlan, LogicalPlanBuilder};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
@@ -58,6 +58,7 @@ use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
 use crate::options::VectileOptions;
 use crate::pushdown::Rule;
+use crate::table::create_table;
 
 /// Maximum number of files of a cached plan, whose metadata it holds.
 const MOST_FILES: usize = 4096;
@@ -66,10 +67,10 @@ const MOST_FILES: usize = 4096;
 /// [`SessionState::create_physical_plan`]. Run it once, and call this again for the next run: the scans of a plan that
 /// has run return no rows.
 ///
-/// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files only, unless they
-/// call functions such as `now()` and `random()`. A cached plan is used as long as the session's settings, functions
-/// and rules, the tables and all of their files are the same. If a session has rules that depend on anything else, such
-/// as the user of a request, set [`VectileOptions::keep_plans`] to false.
+/// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files and tables in memory
+/// only, unless they call functions such as `now()` and `random()`. A cached plan is used as long as the session's
+/// settings, functions and rules, the tables and all of their files and rows are the same. If a session has rules that
+/// depend on anything else, such as the user of a request, set [`VectileOptions::keep_plans`] to false.
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
@@ -183,9 +184,7 @@ pub async fn plan_statement(
         None => (state.statement_to_plan(statement).await?, None),
     };
     let (state, plan) = match plan {
-        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => {
-            ctx.execute_logical_plan(plan).await?.into_parts()
-        }
+        LogicalPlan::Ddl(_) | LogicalPlan::Statement(_) => execute_definition(ctx, plan).await?,
         query => (state, query),
     };
     let sql = sql.map(Arc::new);
@@ -195,6 +194,35 @@ pub async fn plan_statement(
         physical,
         &state,
     ))
+}
+
+/// Executes a definition or another statement that is no query, such as `SET`, as
+/// [`SessionContext::execute_logical_plan`] does, but `CREATE TABLE` makes the table that `vectile.memory_tables` asks for.
+/// Returns the plan of its rows, and the session to plan it in.
+///
+/// # Errors
+///
+/// Returns errors of the statement.
+pub async fn execute_definition(
+    ctx: &SessionContext,
+    plan: LogicalPlan,
+) -> Result<(SessionState, LogicalPlan)> {
+    let state = ctx.state();
+    if matches!(plan, LogicalPlan::Ddl(_))
+        && let Some(plans) = state.config().get_extension::<PlanCache>()
+    {
+        // a table that is dropped is not held by plans that nobody asks for
+        plans.forget_tables_in_memory();
+    }
+    match plan {
+        LogicalPlan::Ddl(DdlStatement::CreateMemoryTable(create))
+            if VectileOptions::of(state.config_options()).memory_tables =>
+        {
+            create_table(ctx, create).await?;
+            Ok((ctx.state(), LogicalPlanBuilder::empty(false).build()?))
+        }
+        plan => Ok(ctx.execute_logical_plan(plan).await?.into_parts()),
+    }
 }
 
 /// The plan cache of a session and its environment; `None` if it caches no plans.

@@ -21,6 +21,7 @@ use object_store::ObjectMeta;
 use crate::container::ContainerFileFormat;
 use crate::format::VectileFormat;
 use crate::partitions;
+use crate::table::VectileTable;
 
 /// Maximum number of tables, functions and literals of a cached query: lists can be long.
 const MOST_MARKS: usize = 4096;
@@ -63,6 +64,18 @@ impl Query {
         self.plan.schema().inner()
     }
 
+    /// True if it reads a table in memory.
+    pub(super) fn is_of_memory(&self) -> bool {
+        self.tables.iter().any(|table| table.is::<VectileTable>())
+    }
+
+    /// False if `files`, which the query read, are of rows that tables in memory had before they changed.
+    pub(super) fn is_of_current_rows(&self, files: &[ObjectMeta]) -> bool {
+        let tables = self.tables.iter();
+        let mut tables = tables.filter_map(|table| table.downcast_ref::<VectileTable>());
+        tables.all(|table| files.contains(&table.mark()))
+    }
+
     /// Records the tables, functions and literals of an operator. Returns true if the operator is supported.
     fn add_node(&mut self, node: &LogicalPlan) -> Result<bool> {
         match node {
@@ -99,7 +112,9 @@ impl Query {
             return None;
         }
         let table = source_as_provider(&scan.source).ok()?;
-        listing_of(&table)?;
+        if !has_files(&table) {
+            return None;
+        }
         self.marks.push(address_of(&table));
         self.tables.push(table);
         Some(())
@@ -149,7 +164,8 @@ impl Query {
         signature.volatility == Volatility::Immutable
     }
 
-    /// Lists the files of the tables as planning does; empty if that would take a request each time.
+    /// Lists the files of the tables as planning does, and those that stand for the row groups of tables in memory; empty
+    /// if that would take a request each time.
     pub(super) async fn files(&self, state: &SessionState) -> Result<Vec<ObjectMeta>> {
         let lists_once = state.runtime_env().cache_manager.get_list_files_cache();
         let is_near = |url: &ListingTableUrl| {
@@ -168,7 +184,15 @@ impl Query {
                 files.await?.try_collect::<Vec<_>>().await
             })
         });
-        Ok(try_join_all(listings).await?.concat())
+        let mut files = try_join_all(listings).await?.concat();
+        for table in &self.tables {
+            if let Some(table) = table.downcast_ref::<VectileTable>() {
+                let snapshot = table.snapshot().await?;
+                files.extend(snapshot.objects());
+                files.push(snapshot.mark());
+            }
+        }
+        Ok(files)
     }
 }
 
@@ -190,8 +214,13 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     }
 }
 
+/// True if [`VectileSource`](crate::source::VectileSource) reads the table, and its files say which rows it has.
+pub(super) fn has_files(table: &Arc<dyn TableProvider>) -> bool {
+    table.is::<VectileTable>() || listing_of(table).is_some()
+}
+
 /// The listing table, if [`VectileSource`](crate::source::VectileSource) reads its files.
-pub(super) fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
+fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
     let is_ours = format.is::<VectileFormat>() || format.is::<ContainerFileFormat>();

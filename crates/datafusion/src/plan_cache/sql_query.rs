@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, Query, SetExpr, Statement as SqlStatement, TableFactor, Visit, Visitor,
 };
 
-use super::query::listing_of;
+use super::query::has_files;
 use super::recording::{RecordingCatalogs, Tables};
 
 /// Maximum number of expressions, relations and queries of a cached statement.
@@ -76,7 +76,7 @@ impl SqlQuery {
 
 /// True if each scan of `table` has the same logical plan. Other providers may come up with a new one each time.
 fn has_one_plan(table: &Arc<dyn TableProvider>) -> bool {
-    table.is::<ViewTable>() || listing_of(table).is_some()
+    table.is::<ViewTable>() || has_files(table)
 }
 
 /// True if `statement` is a query of limited size and depth, and all of its relations are names and subqueries.

@@ -17,6 +17,7 @@ mod gpu_stages;
 mod gpu_text;
 mod gpu_variances;
 mod known_differences;
+mod memory_tables;
 mod options;
 mod orc;
 mod orc_gpu;

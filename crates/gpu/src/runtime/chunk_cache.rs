@@ -337,6 +337,33 @@ impl Chunks {
         freed
     }
 
+    fn numbers_of(&self, files: &[Arc<str>]) -> HashSet<usize> {
+        let numbers = files.iter().filter_map(|file| self.files.numbers.get(file));
+        numbers.map(|(number, _)| *number).collect()
+    }
+
+    /// Removes the chunks of these files from host memory.
+    pub fn remove_hosted(&mut self, files: &[Arc<str>]) -> Dropped {
+        let numbers = self.numbers_of(files);
+        let hosted = self
+            .hosted
+            .extract_if(|name, _| numbers.contains(&name.file));
+        let mut dropped: Dropped = vec![];
+        for (_, copy) in hosted {
+            self.host_bytes = self.host_bytes.saturating_sub(copy.chunk.bytes as u64);
+            dropped.push(copy);
+        }
+        dropped
+    }
+
+    /// The chunks of these files on the device.
+    pub fn of_files(&self, files: &[Arc<str>]) -> Vec<Arc<Resident>> {
+        let numbers = self.numbers_of(files);
+        let chunks = self.resident.iter();
+        let own = chunks.filter(|(name, _)| numbers.contains(&name.file));
+        own.map(|(_, chunk)| Arc::clone(chunk)).collect()
+    }
+
     /// Removes these chunks from the device and from host memory, and batches that have one of them.
     pub fn remove(&mut self, chunks: &[Arc<Resident>]) -> Dropped {
         let addresses: HashSet<*const Resident> = chunks.iter().map(Arc::as_ptr).collect();

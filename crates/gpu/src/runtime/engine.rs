@@ -1,5 +1,6 @@
 //! The engine: a device and its caches of column chunks and kernels.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -34,6 +35,8 @@ pub struct Engine {
     /// Memory that files are read into.
     staging: Arc<Pool>,
     chunks: Mutex<Chunks>,
+    /// What the chunks of some files are tied to.
+    lives: Mutex<HashMap<Arc<str>, Weak<()>>>,
     copiers: Copiers,
     kernels: Kernels,
     compiling: Compiling,
@@ -104,6 +107,7 @@ impl Engine {
             copiers: Copiers::new(Arc::clone(&driver)),
             driver,
             chunks: Mutex::new(Chunks::new()),
+            lives: Mutex::default(),
             kernels: Kernels::default(),
             // times of an emulator say nothing about a device
             compiling: Compiling::new(!is_emulated),
@@ -559,6 +563,29 @@ impl Engine {
         // memory is freed without the lock
         let removed = lock(&self.chunks).remove(&dropped);
         drop(removed);
+    }
+
+    /// Ties the chunks of a file to something else: [`drop_ended`](Self::drop_ended) drops them when it has ended.
+    pub fn tie(&self, file: &Arc<str>, life: Weak<()>) {
+        lock(&self.lives).insert(Arc::clone(file), life);
+    }
+
+    /// Drops chunks of files that are tied to something which has ended. Blocks if there are any.
+    pub fn drop_ended(&self) {
+        let ended: Vec<Arc<str>> = {
+            let mut lives = lock(&self.lives);
+            let ended = lives.extract_if(|_, life| life.strong_count() == 0);
+            ended.map(|(file, _)| file).collect()
+        };
+        if !ended.is_empty() {
+            let chunks = lock(&self.chunks).of_files(&ended);
+            // copies are waited for only if there is something to drop
+            if !chunks.is_empty() {
+                self.drop_chunks(chunks);
+            }
+            let hosted = lock(&self.chunks).remove_hosted(&ended);
+            drop(hosted);
+        }
     }
 
     /// Shares one array for equal dictionaries.

@@ -163,6 +163,7 @@ fn runs_of(row_groups: &[TableRowGroup]) -> Vec<Vec<ChunkRun>> {
 
 /// Looks up the columns of each of `row_groups`. Blocks as [`look_up`].
 pub(crate) fn look_up_each(engine: &Engine, row_groups: Vec<TableRowGroup>) -> Vec<RowGroupChunks> {
+    engine.drop_ended();
     let keys = row_groups.iter().flat_map(|row_group| {
         let columns = row_group.file.columns.iter();
         columns.map(|&column| row_group.key(column))

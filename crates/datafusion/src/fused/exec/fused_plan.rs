@@ -23,6 +23,7 @@ use crate::fused::cost_model::ColumnId;
 use crate::fused::device::Gpu;
 use crate::fused::fallback_reason::FallbackReason;
 use crate::options::VectileOptions;
+use crate::snapshot::lasting_name;
 use crate::stack;
 
 /// The plan of a fused node. It does not change when the node runs.
@@ -141,7 +142,13 @@ impl<O: Operation> FusedPlan<O> {
         let files = self.input.config.file_groups.iter();
         let files = files.flat_map(|group| group.iter());
         let mut hasher = DefaultHasher::new();
-        files.for_each(|file| file.object_meta.location.hash(&mut hasher));
+        let mut last = None;
+        for name in files.map(lasting_name) {
+            // the segments of a table are neighbours
+            if last.replace(name) != Some(name) {
+                name.hash(&mut hasher);
+            }
+        }
         // exclude state that changes between runs: the estimate, and if the device is open
         let mut plan = self.clone();
         plan.auto = None;

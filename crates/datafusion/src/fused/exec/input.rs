@@ -181,8 +181,12 @@ impl Reads<'_> {
         let text_keys = of_file(self.keys);
         // A rewritten file may have the same size and time.
         let checksum = scan.file.checksum();
+        let key = format!("{} {checksum:08x}", file_key(self.store, object)).into();
+        if let Some(life) = scan.file.life() {
+            self.engine.tie(&key, life);
+        }
         Ok(GpuFile {
-            key: format!("{} {checksum:08x}", file_key(self.store, object)).into(),
+            key,
             engine: Arc::clone(self.engine),
             columns,
             text_keys,
