@@ -3,7 +3,8 @@
 //! The package for applications: it re-exports the layers.
 //!
 //! - [`session`]: Vectile tables in a DataFusion session, through SQL or as data frames. Most
-//!   applications need only [`register`] and [`VectileSessionContextExt`], which are at the root.
+//!   applications need only [`register`] and [`VectileSessionContextExt`], which are at the root,
+//!   or [`VectileTable`], a table in memory.
 //! - [`file`](mod@file): the container; writing batches, reading footers and row groups.
 //! - [`scan`]: filters and projections of files, or of other containers, without SQL.
 //! - [`encodings`]: encoding, filtering and decoding single columns.
@@ -31,12 +32,13 @@
 //! ```
 
 pub use vectile_datafusion as session;
+pub use vectile_datafusion::{
+    Appender, GpuMode, Removed, Replaced, TableSize, VectileOptions, VectileReadOptions,
+    VectileSessionContextExt, VectileSessionStateBuilderExt, VectileTable, VectileTableOptions,
+    physical_plan, register, sql,
+};
 #[cfg(feature = "gpu")]
 pub use vectile_datafusion::{Gpu, register_with_gpu};
-pub use vectile_datafusion::{
-    GpuMode, VectileOptions, VectileReadOptions, VectileSessionContextExt,
-    VectileSessionStateBuilderExt, physical_plan, register, sql,
-};
 pub use vectile_encodings as encodings;
 pub use vectile_file as file;
 pub use vectile_scan as scan;
