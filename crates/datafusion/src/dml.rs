@@ -1,5 +1,5 @@
-//! A rule for `DELETE` and `UPDATE`. DataFusion 55.2 tells a table the filters that it finds in the optimized plan. If a
-//! filter is always false, or has become a join with a subquery, it finds none, and all rows are changed.
+//! A rule for `DELETE` and `UPDATE`. DataFusion 55.2 passes to a table the filters that it finds in the optimized plan. If
+//! a filter is always false, or has become a join with a subquery, it finds none, and all rows are changed.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use datafusion::logical_expr::dml::WriteOp;
 use datafusion::logical_expr::{DmlStatement, Filter, LogicalPlan, lit};
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
 
-/// Restores filters that are always false, and refuses those that a table is not told.
+/// Restores filters that are always false, and refuses statements whose rows no filter of the table says.
 #[derive(Debug)]
 pub(crate) struct ChangedRows;
 
@@ -43,7 +43,7 @@ impl OptimizerRule for ChangedRows {
                 | LogicalPlan::TableScan(_) => {}
                 _ => {
                     return not_impl_err!(
-                        "{} with a subquery or another table: DataFusion 55.2 would change all rows",
+                        "{} of rows that a filter of this table alone does not select: DataFusion 55.2 would change all rows",
                         statement.op
                     );
                 }

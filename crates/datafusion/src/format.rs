@@ -34,7 +34,7 @@ use crate::sink::VectileSink;
 use crate::snapshot::Snapshot;
 use crate::source::{VectileSource, scan_plan};
 use crate::statistics::file_statistics;
-use crate::whole_scan::whole_scan;
+use crate::whole_scan::{fits, whole_scan};
 
 /// The [`FileFormat`] of Vectile files.
 #[derive(Clone, Debug, Default)]
@@ -52,9 +52,7 @@ impl VectileFormat {
     pub fn options(&self) -> &TableOptions {
         &self.options
     }
-}
 
-impl VectileFormat {
     /// The table in memory of which `input` is all rows, if they are to be one file that is encoded as the table is.
     fn encoded_rows(
         &self,
@@ -64,14 +62,10 @@ impl VectileFormat {
     ) -> Option<Arc<Snapshot>> {
         let (_, source) = whole_scan(input)?;
         let snapshot = source.snapshot()?;
-        let of_table = source.table_schema().table_schema();
-        let written = get_writer_schema(conf);
-        let has_columns = of_table.fields().len() == written.fields().len();
-        let fields = of_table.fields().iter().zip(written.fields());
-        let is_same = has_columns
-            && fields
-                .clone()
-                .all(|(table, file)| table.data_type() == file.data_type());
+        let has_columns = fits(
+            source.table_schema().table_schema(),
+            &get_writer_schema(conf),
+        );
         let replace = self.options.replace;
         let has_defaults = self.options
             == TableOptions {
@@ -83,7 +77,7 @@ impl VectileFormat {
         let is_one_file = conf.table_paths.len() == 1
             && conf.table_partition_cols.is_empty()
             && conf.file_output_mode.single_file_output(target);
-        (is_same && has_defaults && is_one_file).then(|| Arc::clone(snapshot))
+        (has_columns && has_defaults && is_one_file).then(|| Arc::clone(snapshot))
     }
 }
 

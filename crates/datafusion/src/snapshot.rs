@@ -1,7 +1,7 @@
 //! The rows of a table in memory at one moment, which a query sees from start to end.
 //!
-//! A scan has a file for each row group. The file is never read: it holds the [`Segment`] as an extension, which is what
-//! the scan opens, and which lives as long as the plan.
+//! A scan has a file for each segment. The file is never read: it holds the [`Segment`] as an extension, which is what the
+//! scan opens, and which lives as long as the plan.
 
 use std::sync::{Arc, LazyLock};
 
@@ -105,13 +105,11 @@ impl Snapshot {
 
     /// The files in as many groups at most, of about as many files each; one without files if there are none.
     fn groups(&self, partitions: usize) -> Vec<FileGroup> {
-        let per_group = self.files.len().div_ceil(partitions.max(1)).max(1);
-        let groups = self.files.chunks(per_group);
-        let groups: Vec<_> = groups.map(|files| FileGroup::new(files.to_vec())).collect();
-        match groups.is_empty() {
-            true => vec![FileGroup::new(Vec::new())],
-            false => groups,
-        }
+        let files = self.files.len();
+        let groups = partitions.min(files).max(1);
+        let bound = |group: usize| files * group / groups;
+        let groups = (0..groups).map(|group| &self.files[bound(group)..bound(group + 1)]);
+        groups.map(|files| FileGroup::new(files.to_vec())).collect()
     }
 
     /// The names of the files, which differ if their rows do.
@@ -127,7 +125,7 @@ pub(crate) fn mark(table: u64, version: u64) -> ObjectMeta {
     mark
 }
 
-/// What a file is called in the records of how long queries took: a segment, by its table.
+/// The name of a file in the records of how long queries took: that of its table, if it is a segment.
 #[cfg(feature = "gpu")]
 pub(crate) fn lasting_name(file: &PartitionedFile) -> &str {
     let name = file.object_meta.location.as_ref();

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arrow::datatypes::Schema;
 use datafusion::datasource::physical_plan::{FileScanConfig, FileSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_expr::PhysicalExpr;
@@ -33,6 +34,15 @@ pub(crate) fn whole_scan(
         && config.expr_adapter_factory.is_none()
         && are_all(exprs, all);
     is_whole.then_some((config, source))
+}
+
+/// True if rows of one schema are rows of another one, whatever the names of columns.
+pub(crate) fn fits(from: &Schema, to: &Schema) -> bool {
+    let mut fields = from.fields().iter().zip(to.fields());
+    from.fields().len() == to.fields().len()
+        && fields.all(|(from, to)| {
+            from.data_type() == to.data_type() && (to.is_nullable() || !from.is_nullable())
+        })
 }
 
 /// True if the expressions are the first `all` columns in order.

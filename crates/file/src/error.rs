@@ -192,7 +192,7 @@ impl<'a> FilePosition<'a> {
     }
 }
 
-/// What is corrupt, as far as its position does not say it.
+/// The kind of thing that is corrupt, unless its position says it.
 fn kind(file: &str) -> &'static str {
     match file {
         "" => "",

@@ -50,6 +50,7 @@ mod output;
 mod parts;
 mod publish;
 mod reader;
+mod row_group_size;
 mod schema;
 mod segment;
 mod summary;
@@ -67,6 +68,7 @@ pub use metadata::{Bloom, Chunk, Compression, MAX_ROW_GROUP_ROWS, Metadata, RowG
 pub use parts::GrowingParts;
 pub use publish::{Staged, publish};
 pub use reader::{read_metadata, read_row_group};
+pub use row_group_size::RowGroupSize;
 pub use segment::{MemoryRowGroup, Segment};
 pub use summary::{ColumnSummary, EncodeTime, WriteSummary};
 pub use sync::sync_file;

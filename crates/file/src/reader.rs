@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{BloomFilter, Column, VECTOR_LEN, ZoneMap};
-use vectile_scan::object::{Handle, ReadOptions, Version};
+use vectile_scan::object::{Handle, ReadBuffers, ReadOptions, Version};
 use vectile_scan::{Fetch, RowGroupData};
 
 use crate::compression::decompress;
@@ -206,14 +206,8 @@ pub(crate) async fn read_row_group_from(
     let row_group = metadata.try_row_group(fetch.row_group)?;
     let parts = parts_to_read(row_group, fetch)?;
     let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.range.clone()).collect();
-    let version = Version {
-        store,
-        location,
-        e_tag: metadata.e_tag.as_deref(),
-        handle,
-        buffers: options.buffers.as_ref(),
-    };
-    let fetched = version.fetch(&ranges, metadata.is_file).await?;
+    let buffers = options.buffers.as_ref();
+    let fetched = fetch_ranges(handle, store, location, metadata, buffers, &ranges).await?;
 
     let columns = row_group.columns.len();
     let mut data = RowGroupData {
@@ -259,6 +253,25 @@ pub(crate) async fn read_row_group_from(
     Ok(data)
 }
 
+/// Reads ascending ranges of the version of a file that has this footer.
+async fn fetch_ranges(
+    handle: &Handle,
+    store: &Arc<dyn ObjectStore>,
+    location: &Path,
+    metadata: &Metadata,
+    buffers: Option<&Arc<dyn ReadBuffers>>,
+    ranges: &[Range<u64>],
+) -> Result<Vec<Bytes>> {
+    let version = Version {
+        store,
+        location,
+        e_tag: metadata.e_tag.as_deref(),
+        handle,
+        buffers,
+    };
+    Ok(version.fetch(ranges, metadata.is_file).await?)
+}
+
 /// Reads a row group as it is encoded, without parsing it. Compressed values are decompressed.
 ///
 /// # Errors
@@ -278,13 +291,6 @@ pub(crate) async fn read_encoded(
             "{location} is of format version {version}, whose row groups have to be decoded"
         )));
     }
-    let version = Version {
-        store,
-        location,
-        e_tag: metadata.e_tag.as_deref(),
-        handle,
-        buffers: None,
-    };
     // in file order
     let parts = chunks.columns.iter().flat_map(|chunk| {
         let bloom = chunk.bloom.as_ref();
@@ -294,7 +300,7 @@ pub(crate) async fn read_encoded(
         [chunk.zones.clone(), bloom, chunk.data.clone()]
     });
     let parts: Vec<Range<u64>> = parts.collect();
-    let fetched = version.fetch(&parts, metadata.is_file).await?;
+    let fetched = fetch_ranges(handle, store, location, metadata, None, &parts).await?;
     let columns = chunks.columns.iter().zip(fetched.as_chunks::<3>().0);
     let columns = columns.enumerate().map(|(column, (chunk, parts))| {
         let position = metadata.position(row_group, column);
@@ -304,9 +310,7 @@ pub(crate) async fn read_encoded(
             check_len(bytes, range.end - range.start, position)?;
             check_crc32(bytes, crc32, what, &options, position)
         };
-        if !zones.is_empty() || !chunk.zones.is_empty() {
-            check(zones, &chunk.zones, chunk.zones_crc32, "zone map")?;
-        }
+        check(zones, &chunk.zones, chunk.zones_crc32, "zone map")?;
         if let Some(known) = &chunk.bloom {
             check(bloom, &known.bytes, known.crc32, "Bloom filter")?;
         }
@@ -365,14 +369,7 @@ pub(crate) async fn read_bloom_filters(
     };
     let blooms: Vec<&Bloom> = columns.iter().map(bloom).collect::<Result<_>>()?;
     let ranges: Vec<Range<u64>> = blooms.iter().map(|bloom| bloom.bytes.clone()).collect();
-    let version = Version {
-        store,
-        location,
-        e_tag: metadata.e_tag.as_deref(),
-        handle,
-        buffers: None,
-    };
-    let fetched = version.fetch(&ranges, metadata.is_file).await?;
+    let fetched = fetch_ranges(handle, store, location, metadata, None, &ranges).await?;
     let filters = columns.iter().zip(blooms).zip(fetched);
     let filters = filters.map(|((&column, bloom), bytes)| {
         let position = metadata.position(row_group, column);

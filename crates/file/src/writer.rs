@@ -25,22 +25,18 @@ use vectile_encodings::{VECTOR_LEN, ZoneMap};
 use crate::encode::{EncodedColumn, EncodedRowGroup, Plan, encode_row_group};
 use crate::error::{Error, Result};
 use crate::ipc::{self, ChunkParts, FooterPointer};
-use crate::memory::memory_bytes;
 use crate::metadata::{Bloom, Chunk, RowGroup};
 use crate::output::Output;
 use crate::publish::{Staged, publish};
+use crate::row_group_size::{ROW_GROUP_ARROW_BYTES, RowGroupSize};
 use crate::summary::{ColumnSummary, EncodeTime, WriteSummary};
 use crate::threads::Thread;
 use crate::writer_options::WriterOptions;
 use crate::{FORMAT_VERSION, footer};
 
-/// A row group ends when its rows take this many bytes as Arrow arrays, regardless of their number. Two of them, and
-/// what encoding them needs, stay well below a gigabyte.
-const ROW_GROUP_ARROW_BYTES: u64 = 64 << 20;
-
 /// Row groups encoded in parallel take at most this many bytes as Arrow arrays. A row group of TPC-H's `lineitem` has
 /// 48 MB, and more than two fifths of the work are in one column: ten keep some twenty threads busy.
-const MOST_ENCODING_BYTES: u64 = 8 * ROW_GROUP_ARROW_BYTES;
+const MOST_ENCODING_BYTES: usize = 8 * ROW_GROUP_ARROW_BYTES;
 
 /// Writes one table to one object.
 ///
@@ -63,8 +59,7 @@ pub struct Writer {
 #[derive(Debug, Default)]
 struct Filling {
     batches: Vec<RecordBatch>,
-    rows: usize,
-    arrow_bytes: u64,
+    size: RowGroupSize,
 }
 
 /// A row group that is being encoded; dropping this cancels it.
@@ -72,7 +67,7 @@ struct Filling {
 struct Pending {
     /// One task.
     task: JoinSet<Result<Vec<EncodedRowGroup>>>,
-    arrow_bytes: u64,
+    arrow_bytes: usize,
 }
 
 /// The parts of the footer known so far.
@@ -173,8 +168,8 @@ impl Writer {
     /// Approximate bytes of memory held for rows not yet sent to the store.
     pub fn memory_bytes(&self) -> usize {
         // Encoding a row group takes as much more at most.
-        let rows = 2 * (self.filling.arrow_bytes + self.encoding_bytes());
-        rows as usize + self.output.memory_bytes()
+        let rows = 2 * (self.filling.size.arrow_bytes() + self.encoding_bytes());
+        rows + self.output.memory_bytes()
     }
 
     /// Frees memory: waits until the oldest of several row groups is encoded and being written. Returns `false` if at
@@ -237,13 +232,10 @@ impl Writer {
         let mut start = 0;
         while start < batch.num_rows() {
             let rest = batch.slice(start, batch.num_rows() - start);
-            let rest_bytes = rest.columns().iter().map(|a| memory_bytes(a)).sum();
-            let rows = self
-                .filling
-                .room(self.row_group_rows, rest.num_rows(), rest_bytes);
+            let rows = self.filling.size.room(self.row_group_rows, &rest);
             self.filling.push(rest.slice(0, rows));
             start += rows;
-            if start < batch.num_rows() || self.filling.is_full(self.row_group_rows) {
+            if start < batch.num_rows() || self.filling.size.is_full(self.row_group_rows) {
                 self.encode_filling().await?;
             }
         }
@@ -260,7 +252,7 @@ impl Writer {
     /// Starts encoding the filled rows, once there is a thread for them.
     async fn encode_filling(&mut self) -> Result<()> {
         self.output.open().await?;
-        if self.filling.rows > 0 {
+        if self.filling.size.rows() > 0 {
             let thread = self.thread().await?;
             let filled = std::mem::take(&mut self.filling);
             let mut task = JoinSet::new();
@@ -268,7 +260,7 @@ impl Writer {
             task.spawn(encode_row_group(plan, filled.batches, thread));
             self.encoding.push_back(Pending {
                 task,
-                arrow_bytes: filled.arrow_bytes,
+                arrow_bytes: filled.size.arrow_bytes(),
             });
         }
         self.output.wait().await
@@ -278,7 +270,8 @@ impl Writer {
     async fn thread(&mut self) -> Result<Thread> {
         let threads = self.plan.threads.clone();
         loop {
-            let fits = self.encoding_bytes() + self.filling.arrow_bytes <= MOST_ENCODING_BYTES;
+            let fits =
+                self.encoding_bytes() + self.filling.size.arrow_bytes() <= MOST_ENCODING_BYTES;
             let Some(oldest) = self.encoding.front_mut() else {
                 return threads.one().await;
             };
@@ -294,7 +287,7 @@ impl Writer {
     }
 
     async fn encode_and_send(&mut self) -> Result<()> {
-        if self.filling.rows >= VECTOR_LEN {
+        if self.filling.size.rows() >= VECTOR_LEN {
             self.encode_filling().await?;
         }
         self.write_encoded_so_far().await?;
@@ -325,7 +318,7 @@ impl Writer {
             .try_for_each(|row_group| self.written.put(row_group, &mut self.output))
     }
 
-    fn encoding_bytes(&self) -> u64 {
+    fn encoding_bytes(&self) -> usize {
         self.encoding
             .iter()
             .map(|pending| pending.arrow_bytes)
@@ -367,33 +360,9 @@ fn padded(mut bytes: Vec<u8>, alignment: usize) -> Bytes {
 }
 
 impl Filling {
-    /// The number of `rows` rows, which take `bytes`, that still fit: at least one, and whole vectors if bytes end the
-    /// row group.
-    fn room(&self, row_group_rows: usize, rows: usize, bytes: u64) -> usize {
-        let by_rows = row_group_rows.saturating_sub(self.rows).clamp(1, rows);
-        let row_bytes = (bytes / rows as u64).max(1);
-        let by_bytes = ROW_GROUP_ARROW_BYTES.saturating_sub(self.arrow_bytes) / row_bytes;
-        if by_rows as u64 <= by_bytes {
-            return by_rows;
-        }
-        let end = self.rows + by_bytes as usize;
-        let whole_vectors = (end - end % VECTOR_LEN).saturating_sub(self.rows);
-        let some = if whole_vectors > 0 {
-            whole_vectors
-        } else {
-            by_bytes as usize
-        };
-        some.clamp(1, by_rows)
-    }
-
     fn push(&mut self, batch: RecordBatch) {
-        self.rows += batch.num_rows();
-        self.arrow_bytes += batch.columns().iter().map(|a| memory_bytes(a)).sum::<u64>();
+        self.size.add(&batch);
         self.batches.push(batch);
-    }
-
-    fn is_full(&self, row_group_rows: usize) -> bool {
-        self.rows >= row_group_rows || self.arrow_bytes >= ROW_GROUP_ARROW_BYTES
     }
 }
 
@@ -506,31 +475,4 @@ pub(crate) fn join(zones: &[ZoneMap]) -> Result<ZoneMap> {
         null_count: zones.iter().flat_map(|z| z.null_count.iter()).collect(),
         exact: zones.iter().flat_map(|z| z.exact.iter()).collect(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn row_groups_end_at_rows_or_bytes() {
-        let empty = Filling::default();
-        assert_eq!(empty.room(1000, 400, 400), 400);
-        assert_eq!(empty.room(1000, 4000, 4000), 1000);
-        let filling = Filling {
-            rows: 900,
-            ..Filling::default()
-        };
-        assert_eq!(filling.room(1000, 400, 400), 100);
-        // Rows of 32 KiB: 2048 fill a row group; rows of 100 MiB fill one each.
-        assert_eq!(empty.room(1 << 18, 10_000, 10_000 << 15), 2048);
-        assert_eq!(filling.room(1 << 18, 10_000, 10_000 << 15), 1148);
-        assert_eq!(empty.room(1 << 18, 10, 1000 << 20), 1);
-        let full = Filling {
-            rows: 7,
-            arrow_bytes: ROW_GROUP_ARROW_BYTES,
-            ..Filling::default()
-        };
-        assert_eq!(full.room(1 << 18, 10, 1000), 1);
-    }
 }

@@ -81,6 +81,39 @@ async fn a_flipped_bit_in_any_byte_is_an_error_or_harmless() {
 }
 
 #[tokio::test]
+async fn encoded_row_groups_are_read_as_they_were_written_or_not_at_all() {
+    let (_, mut bytes) = small_file().await;
+    let metadata = metadata_of(&store_of(bytes.clone()).await).await.unwrap();
+    for index in 0..metadata.row_group(0).bytes.end as usize {
+        let covered = metadata.row_group(0).columns.iter();
+        let covered = covered.flat_map(|chunk| [chunk.zones.clone(), chunk.data.clone()]);
+        let covered = covered
+            .into_iter()
+            .any(|chunk| chunk.contains(&(index as u64)));
+        bytes[index] ^= 1;
+        let store = store_of(bytes.clone()).await;
+        let object = store.head(&location()).await.unwrap();
+        let file = File::open(store, &object).await;
+        match file.unwrap().read_encoded(0).await {
+            Ok(row_group) => {
+                assert!(!covered, "byte {index} can change unnoticed");
+                assert_eq!(row_group.rows(), metadata.row_group(0).rows);
+            }
+            Err(error) => assert!(covered && is_typed(&error), "byte {index}: {error:?}"),
+        }
+        bytes[index] ^= 1;
+    }
+    let store = store_of(bytes).await;
+    let object = store.head(&location()).await.unwrap();
+    let file = File::open(store, &object).await.unwrap();
+    let count = metadata.num_row_groups();
+    assert!(matches!(
+        file.read_encoded(count).await,
+        Err(Error::InvalidArgument(_))
+    ));
+}
+
+#[tokio::test]
 async fn without_checksums_damage_is_at_worst_a_wrong_value() {
     let table = every_type(60);
     let (bytes, _) = write(table.schema(), &[table], rows_per_group(60))

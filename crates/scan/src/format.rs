@@ -86,7 +86,7 @@ pub trait FileContainer: Container {
     /// A checksum of the metadata, which differs if contents differ.
     fn checksum(&self) -> u32;
 
-    /// Something that ends with the rows, if they are those of a table in memory: copies of them are then of no use.
+    /// A reference that ends with the rows, if they are those of a table in memory. Copies of them are of no use then.
     fn life(&self) -> Option<Weak<()>> {
         None
     }

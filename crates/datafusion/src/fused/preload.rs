@@ -118,7 +118,7 @@ impl Load {
         })
     }
 
-    /// As this, for the row groups that a table in memory has now. Rows that are not encoded yet are not loaded.
+    /// The load of the row groups that a table in memory has now. Rows that are not encoded yet are not loaded.
     fn of_row_groups(mut self, table: &VectileTable) -> Self {
         let groups = vec![FileGroup::new(table.sealed_files())];
         // the snapshot that it was planned with would hold its rows
@@ -146,15 +146,15 @@ impl Load {
             }
             reasons.push((column, reason));
         }
-        let mut changes = self.changes();
-        if let Some(changes) = &mut changes {
+        let mut version = self.version();
+        if let Some(version) = &mut version {
             // row groups may have come since this was planned
-            changes.mark_changed();
+            version.mark_changed();
         }
         let pins = self.load(&device, columns.clone(), context).await?;
         device.pins.put(pins.clone());
-        if let Some(changes) = changes {
-            self.follow(&device, columns, changes, context);
+        if let Some(version) = version {
+            self.follow(&device, columns, version, context);
         }
         let rows = reasons.into_iter().map(|(column, not_on_gpu)| {
             let empty = self.pin(column);
@@ -167,10 +167,10 @@ impl Load {
         Ok(rows.collect())
     }
 
-    /// Is told of later row groups, if it is a table in memory.
-    fn changes(&self) -> Option<watch::Receiver<()>> {
+    /// The version of the row groups, if it is a table in memory.
+    fn version(&self) -> Option<watch::Receiver<u64>> {
         let table = self.in_memory.as_ref()?.upgrade()?;
-        Some(table.downcast_ref::<VectileTable>()?.changes())
+        Some(table.downcast_ref::<VectileTable>()?.sealed_version())
     }
 
     /// Pins later row groups of a table in memory as they come, until the columns are unloaded or the table is gone.
@@ -178,12 +178,12 @@ impl Load {
         &self,
         device: &Device,
         columns: Vec<usize>,
-        mut changes: watch::Receiver<()>,
+        mut version: watch::Receiver<u64>,
         context: &Arc<TaskContext>,
     ) {
         let name = |column: usize| self.pin(column).column;
         let columns = Arc::new(Mutex::new(columns.into_iter().map(name).collect()));
-        // the table's rows of now are not held
+        // a row group that the table loses is not held
         let load = Self {
             config: FileScanConfigBuilder::from(self.config.clone())
                 .with_file_groups(Vec::new())
@@ -196,7 +196,7 @@ impl Load {
         let id = Follower::new_id();
         let task = SpawnedTask::spawn(async move {
             let mut is_behind = false;
-            while changes.changed().await.is_ok() {
+            while version.changed().await.is_ok() {
                 match load.reload(&device, &followed, &context).await {
                     Ok(()) => is_behind = false,
                     Err(error) if !is_behind => {

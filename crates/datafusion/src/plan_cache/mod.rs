@@ -211,7 +211,7 @@ pub async fn execute_definition(
     if matches!(plan, LogicalPlan::Ddl(_))
         && let Some(plans) = state.config().get_extension::<PlanCache>()
     {
-        // a table that is dropped is not held by plans that nobody asks for
+        // plans that no query uses again would hold a table that is dropped
         plans.forget_tables_in_memory();
     }
     match plan {

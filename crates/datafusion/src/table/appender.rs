@@ -6,25 +6,23 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::{Result, exec_datafusion_err, exec_err};
-use tokio::runtime::Handle;
-use vectile_file::{EncodedRowGroup, arrow_bytes};
+use vectile_file::{EncodedRowGroup, RowGroupSize, arrow_bytes};
 
 use super::contents::{Contents, Staged};
-use super::row_groups::{Sealed, room};
+use super::row_groups::Sealed;
 use crate::error;
 
 /// Row groups that are encoded at the same time.
 const MOST_ENCODING: usize = 4;
 
-/// Rows to be added to a [`VectileTable`](crate::VectileTable). Full row groups are encoded as they come. Nobody sees the
-/// rows before [`commit`](Self::commit); dropping this discards them.
+/// Rows to be added to a [`VectileTable`](crate::VectileTable). Full row groups are encoded as they come. No query
+/// sees the rows before [`commit`](Self::commit); dropping this discards them.
 #[derive(Debug)]
 pub struct Appender {
     contents: Arc<Contents>,
     batches: Vec<RecordBatch>,
-    /// Rows and bytes of `batches`.
-    rows: usize,
-    bytes: usize,
+    /// The size of `batches`.
+    size: RowGroupSize,
     /// Row groups being encoded, with the bytes of their rows.
     encoding: VecDeque<(usize, SpawnedTask<Result<Vec<Sealed>>>)>,
     sealed: Vec<Sealed>,
@@ -51,8 +49,7 @@ impl Appender {
             is_incomplete: false,
             contents: Arc::clone(contents),
             batches: Vec::new(),
-            rows: 0,
-            bytes: 0,
+            size: RowGroupSize::default(),
             encoding: VecDeque::new(),
             sealed: Vec::new(),
             total: 0,
@@ -67,29 +64,23 @@ impl Appender {
     /// If the batch does not fit the schema or memory is exhausted: then the rows before stay. If encoding fails, or the
     /// future is dropped: then this only fails.
     pub async fn write(&mut self, batch: RecordBatch) -> Result<()> {
-        self.check_complete()?;
+        self.check()?;
         let settings = &self.contents.settings;
         settings.encoder.check(&batch).map_err(error::file)?;
-        let bytes = arrow_bytes(&batch);
-        self.staged.try_grow(bytes)?;
+        self.staged.try_grow(arrow_bytes(&batch))?;
         self.is_incomplete = true;
-        self.total += batch.num_rows() as u64;
+        let all = batch.num_rows();
+        self.total += all as u64;
         let most = settings.row_group_rows;
-        let row_bytes = bytes / batch.num_rows().max(1);
         let mut start = 0;
-        while start < batch.num_rows() {
-            let rows = room(most, self.rows, self.bytes, row_bytes);
-            if rows == 0 {
-                self.encode().await?;
-                continue;
-            }
-            let rows = rows.min(batch.num_rows() - start);
-            let slice = batch.slice(start, rows);
+        while start < all {
+            let rest = batch.slice(start, all - start);
+            let rows = self.size.room(most, &rest);
+            let slice = rest.slice(0, rows);
             start += rows;
-            self.rows += rows;
-            self.bytes += arrow_bytes(&slice);
+            self.size.add(&slice);
             self.batches.push(slice);
-            if self.rows >= most {
+            if start < all || self.size.is_full(most) {
                 self.encode().await?;
             }
         }
@@ -97,10 +88,11 @@ impl Appender {
         Ok(())
     }
 
-    fn check_complete(&self) -> Result<()> {
+    /// Fails outside of a Tokio runtime, and after an error.
+    fn check(&self) -> Result<()> {
         match self.is_incomplete {
             true => exec_err!("adding rows to a table has failed before"),
-            false => Ok(()),
+            false => Contents::check_runtime(),
         }
     }
 
@@ -116,13 +108,15 @@ impl Appender {
     /// Encodes the rows so far, which are a row group.
     async fn encode(&mut self) -> Result<()> {
         let batches = std::mem::take(&mut self.batches);
-        let bytes = std::mem::take(&mut self.bytes);
-        self.rows = 0;
+        let bytes = std::mem::take(&mut self.size).arrow_bytes();
         if self.encoding.len() >= MOST_ENCODING {
             self.encoded().await?;
         }
         let contents = Arc::clone(&self.contents);
-        let task = SpawnedTask::spawn(async move { contents.encode(Vec::new(), batches).await });
+        let task = SpawnedTask::spawn(async move {
+            let encoder = &contents.settings.encoder;
+            contents.encode(encoder, Vec::new(), batches).await
+        });
         self.encoding.push_back((bytes, task));
         Ok(())
     }
@@ -147,7 +141,7 @@ impl Appender {
     ///
     /// Errors of encoding; then no row is added.
     pub async fn commit(mut self) -> Result<u64> {
-        self.check_complete()?;
+        self.check()?;
         while !self.encoding.is_empty() {
             self.encoded().await?;
         }
@@ -163,7 +157,7 @@ impl Appender {
     ///
     /// As [`commit`](Self::commit); then no row is removed.
     pub async fn replace(mut self) -> Result<Replaced> {
-        self.check_complete()?;
+        self.check()?;
         while !self.encoding.is_empty() {
             self.encoded().await?;
         }
@@ -180,9 +174,7 @@ impl Appender {
 
 /// Adds batches to a table at once.
 pub(super) async fn append(contents: &Arc<Contents>, batches: Vec<RecordBatch>) -> Result<()> {
-    if Handle::try_current().is_err() {
-        return exec_err!("rows are appended in a Tokio runtime, which encodes them later");
-    }
+    Contents::check_runtime()?;
     for batch in &batches {
         let encoder = &contents.settings.encoder;
         encoder.check(batch).map_err(error::file)?;

@@ -12,17 +12,20 @@ use arrow::compute::{
 };
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{DataFusionError, Result, exec_datafusion_err, resources_datafusion_err};
+use datafusion::common::{
+    DataFusionError, Result, exec_datafusion_err, exec_err, resources_datafusion_err,
+};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::LexOrdering;
 use object_store::ObjectMeta;
 use object_store::path::Path;
+use tokio::runtime::Handle;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard as AsyncMutexGuard, Notify, watch};
-use vectile_file::{EncodedRowGroup, Encoder, MemoryRowGroup, Segment, arrow_bytes, joinable};
+use vectile_file::{EncodedRowGroup, Encoder, MemoryRowGroup, RowGroupSize, Segment, joinable};
 
 use super::row_groups::{
-    MOST_BYTES, NewView, OpenRowGroup, OpenView, PLAIN_ROWS, PlainRows, RowGroups, Sealed, View,
+    NewView, OpenRowGroup, OpenView, PLAIN_ROWS, PlainRows, RowGroups, Sealed, View,
 };
 use crate::error;
 use crate::snapshot::{Snapshot, file_of, mark};
@@ -37,8 +40,8 @@ const LONGEST_WAITS: u32 = 10;
 /// Values that tell if a column of text repeats them.
 const SAMPLE: usize = 256;
 
-/// What errors call a table.
-const TABLE: &str = "a table in memory";
+/// The name of a table in errors.
+pub(super) const TABLE: &str = "a table in memory";
 
 /// The number of the next segment of the process.
 static NEXT_SEGMENT: AtomicU64 = AtomicU64::new(1);
@@ -50,7 +53,10 @@ static NEXT_TABLE: AtomicU64 = AtomicU64::new(1);
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) schema: SchemaRef,
+    /// Encodes rows that are added at once, by the threads of all writers.
     pub(super) encoder: Encoder,
+    /// Encodes rows in the background.
+    pub(super) background: Encoder,
     /// Rows of a row group.
     pub(super) row_group_rows: usize,
     /// True if rows that come encoded are as good as if they were encoded here.
@@ -80,10 +86,8 @@ pub(super) struct Contents {
     memory: MemoryReservation,
     /// Bytes of rows that are not yet in the table.
     staged: AtomicUsize,
-    /// The version of encoded row groups that was told last.
-    sealed_version: AtomicU64,
-    /// Told when there are new encoded row groups, or some are gone.
-    changed: watch::Sender<()>,
+    /// The version of the encoded row groups, for those who wait for another one.
+    sealed_version: watch::Sender<u64>,
 }
 
 /// Memory of rows that are not yet in a table.
@@ -176,8 +180,7 @@ impl Contents {
             failed: Mutex::default(),
             memory,
             staged: AtomicUsize::new(0),
-            sealed_version: AtomicU64::new(0),
-            changed: watch::Sender::new(()),
+            sealed_version: watch::Sender::new(0),
         })
     }
 
@@ -200,24 +203,27 @@ impl Contents {
         }
     }
 
-    /// Reserves what the rows take now, and tells of new row groups.
+    /// Reserves what the rows take now, and publishes the version of the encoded row groups.
     fn settle(&self) {
-        let before = self.sealed_version.load(Ordering::Relaxed);
-        let version = {
-            let row_groups = self.row_groups();
-            self.memory.resize(row_groups.bytes());
-            row_groups.sealed_version()
-        };
-        if before != version {
-            self.sealed_version.store(version, Ordering::Relaxed);
-            self.changed.send_replace(());
-        }
+        let row_groups = self.row_groups();
+        self.memory.resize(row_groups.bytes());
+        self.sealed_version.send_if_modified(|version| {
+            std::mem::replace(version, row_groups.sealed_version()) != *version
+        });
     }
 
-    /// Is told when there are new row groups, or some are gone; ends with the table.
+    /// The version of the encoded row groups, which ends with the table.
     #[cfg(feature = "gpu")]
-    pub(super) fn changes(&self) -> watch::Receiver<()> {
-        self.changed.subscribe()
+    pub(super) fn sealed_version(&self) -> watch::Receiver<u64> {
+        self.sealed_version.subscribe()
+    }
+
+    /// Fails outside of a Tokio runtime, which encodes rows in the background.
+    pub(super) fn check_runtime() -> Result<()> {
+        match Handle::try_current() {
+            Ok(_) => Ok(()),
+            Err(_) => exec_err!("a table in memory needs a Tokio runtime, which encodes its rows"),
+        }
     }
 
     /// Adds rows, all at once, whose memory is reserved: encoded ones, and others that are encoded later. Call it in a
@@ -256,6 +262,7 @@ impl Contents {
     ///
     /// The error of encoding some, which would be a defect.
     pub(super) async fn flush(self: &Arc<Self>) -> Result<()> {
+        Self::check_runtime()?;
         let end = {
             let mut row_groups = self.row_groups();
             row_groups.end_filling();
@@ -291,13 +298,13 @@ impl Contents {
             };
             // a task of its own: appending does not wait for it
             tokio::spawn(async move {
-                let contents = Arc::clone(&taken.contents);
-                if let Err(error) = contents.seal(open).await {
-                    contents.row_groups().note_failure(taken.id);
+                let contents = &taken.contents;
+                if let Err(error) = contents.seal(open).await
+                    && contents.row_groups().note_failure(taken.id)
+                {
                     let failed = contents.failed.lock();
                     *failed.unwrap_or_else(PoisonError::into_inner) = Some(error);
                 }
-                drop(taken);
             });
         }
     }
@@ -348,7 +355,8 @@ impl Contents {
         loop {
             let small = joined.iter().map(|sealed| Arc::clone(&sealed.row_group));
             let small: Vec<_> = small.collect();
-            let sealed = match self.encode(small, open.batches()).await {
+            let encoder = &self.settings.background;
+            let sealed = match self.encode(encoder, small, open.batches()).await {
                 Err(_) if !joined.is_empty() => {
                     joined.clear();
                     continue;
@@ -372,6 +380,7 @@ impl Contents {
     /// Encodes rows as row groups of this table.
     pub(super) async fn encode(
         &self,
+        encoder: &Encoder,
         small: Vec<Arc<MemoryRowGroup>>,
         batches: Vec<RecordBatch>,
     ) -> Result<Vec<Sealed>> {
@@ -393,7 +402,7 @@ impl Contents {
         }
         let mut sealed = Vec::new();
         for batches in runs {
-            let encoded = settings.encoder.encode(batches).await;
+            let encoded = encoder.encode(batches).await;
             for encoded in encoded.map_err(error::file)? {
                 sealed.push(self.sealed(encoded)?);
             }
@@ -532,15 +541,6 @@ impl Contents {
     }
 }
 
-impl From<RecordBatch> for PlainRows {
-    fn from(batch: RecordBatch) -> Self {
-        Self {
-            batch,
-            prepared: None,
-        }
-    }
-}
-
 /// How batches become plain row groups.
 struct Preparation {
     schema: SchemaRef,
@@ -570,24 +570,19 @@ impl Preparation {
 
     /// Row groups of batches, joined to larger ones where they are small.
     fn joined(&self, batches: Vec<RecordBatch>) -> Result<Vec<PlainRows>> {
-        let mut groups: Vec<Vec<RecordBatch>> = Vec::new();
-        let mut rows = PLAIN_ROWS;
-        let mut bytes = 0;
+        let mut groups: Vec<(RowGroupSize, Vec<RecordBatch>)> = Vec::new();
         for batch in batches {
-            let (more_rows, more_bytes) = (batch.num_rows(), arrow_bytes(&batch));
-            let fits = rows < PLAIN_ROWS && bytes + more_bytes <= MOST_BYTES;
-            match groups.last_mut().filter(|_| fits) {
-                Some(group) => group.push(batch),
-                None => {
-                    groups.push(vec![batch]);
-                    (rows, bytes) = (0, 0);
-                }
-            }
-            rows += more_rows;
-            bytes += more_bytes;
+            // a batch that would have to be cut stays apart
+            let fits = |(size, _): &&mut (RowGroupSize, _)| {
+                !size.is_full(PLAIN_ROWS) && size.room(usize::MAX, &batch) == batch.num_rows()
+            };
+            let mut last = groups.pop_if(|group| fits(&group)).unwrap_or_default();
+            last.0.add(&batch);
+            last.1.push(batch);
+            groups.push(last);
         }
         let mut parts = Vec::new();
-        for group in groups {
+        for (_, group) in groups {
             match self.order.is_empty() {
                 true => {
                     for mut batches in joinable(group).map_err(error::file)? {

@@ -13,7 +13,7 @@ use super::appender::Appender;
 use super::contents::Settings;
 use crate::error;
 use crate::snapshot::segment_of;
-use crate::whole_scan::whole_scan;
+use crate::whole_scan::{fits, whole_scan};
 
 /// All rows of a query, encoded.
 #[derive(Debug)]
@@ -34,15 +34,7 @@ impl EncodedRows {
         if !settings.keeps_encodings || source.file_type() != EXTENSION {
             return None;
         }
-        let fits = |schema: &Schema| {
-            let fields = schema.fields().iter().zip(settings.schema.fields());
-            let is_same_count = schema.fields().len() == settings.schema.fields().len();
-            is_same_count
-                && fields.clone().all(|(from, to)| {
-                    from.data_type() == to.data_type() && (to.is_nullable() || !from.is_nullable())
-                })
-        };
-        if !fits(source.table_schema().table_schema()) {
+        if !fits(source.table_schema().table_schema(), &settings.schema) {
             return None;
         }
         let files = || config.file_groups.iter().flat_map(|group| group.iter());
@@ -73,7 +65,7 @@ impl EncodedRows {
                 let fields = schema.fields().iter();
                 fields.map(|field| field.name().clone()).collect()
             };
-            let has_columns = fits(metadata.schema())
+            let has_columns = fits(metadata.schema(), &settings.schema)
                 && names(metadata.schema()) == names(source.table_schema().file_schema());
             if !are_small || metadata.version() != FORMAT_VERSION || !has_columns {
                 return None;

@@ -52,7 +52,7 @@ pub use self::retention::Removed;
 
 pub(crate) use self::create::create_table;
 
-use self::contents::{Contents, Settings};
+use self::contents::{Contents, Settings, TABLE};
 use self::encoded::EncodedRows;
 use self::sink::{Before, TableSink};
 use crate::error;
@@ -65,7 +65,7 @@ use crate::source::{VectileSource, scan_plan};
 ///
 /// An append is visible as a whole, from the moment it returns, and a query sees the rows of one moment from start to
 /// end. Rows collect as Arrow arrays until they fill a row group, or until none was added for a second; then they are
-/// encoded in the background. Nothing is on disk: what was not written to files is lost with the process.
+/// encoded in the background. Nothing is on disk: rows that were not written to files are lost with the process.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -128,10 +128,12 @@ impl VectileTable {
         let session = VectileOptions::default();
         let writer = options.table.writer_options(&session, &schema)?;
         let row_group_rows = writer.row_group_rows;
+        let encoder = Encoder::try_new(TABLE, Arc::clone(&schema), &writer);
         let writer = writer.with_threads(options.threads);
-        let encoder = Encoder::try_new("a table in memory", Arc::clone(&schema), &writer);
+        let background = Encoder::try_new(TABLE, Arc::clone(&schema), &writer);
         let settings = Settings {
             encoder: encoder.map_err(error::file)?,
+            background: background.map_err(error::file)?,
             row_group_rows,
             keeps_encodings: options.table.encodings.is_empty()
                 && options.table.bloom_filters.is_empty()
@@ -234,10 +236,10 @@ impl VectileTable {
         }
     }
 
-    /// Is told when there are new row groups, or some are gone; ends with the table.
+    /// The version of the encoded row groups, which ends with the table.
     #[cfg(feature = "gpu")]
-    pub(crate) fn changes(&self) -> watch::Receiver<()> {
-        self.contents.changes()
+    pub(crate) fn sealed_version(&self) -> watch::Receiver<u64> {
+        self.contents.sealed_version()
     }
 
     /// The files that stand for encoded row groups.

@@ -29,7 +29,8 @@ pub struct VectileTableOptions {
     pub memory_limit: Option<usize>,
     /// The memory pool in which all of its bytes count.
     pub memory_pool: Arc<dyn MemoryPool>,
-    /// The threads that encode rows in the background. The default is a quarter of the processors, at least one.
+    /// The threads that encode rows in the background: by default a quarter of the processors, at least one. Rows of an
+    /// [`Appender`](crate::Appender), such as those of `INSERT`, are encoded by the threads of all writers.
     pub threads: Threads,
 }
 

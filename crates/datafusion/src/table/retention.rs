@@ -45,7 +45,9 @@ pub(super) async fn remove_older_than(contents: &Contents, age: Duration) -> Rem
 /// Removes the encoded row groups of which all rows pass `filter`, by their zone maps.
 pub(super) async fn remove_row_groups(contents: &Contents, filter: &Expr) -> Result<Removed> {
     let schema = DFSchema::try_from(Arc::clone(&contents.settings.schema))?;
-    let context = SimplifyContext::builder().with_schema(Arc::new(schema.clone()));
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(schema.clone()))
+        .with_current_time();
     let simplifier = ExprSimplifier::new(context.build());
     let filter = simplifier.simplify(simplifier.coerce(filter.clone(), &schema)?)?;
     let (props, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());

@@ -15,25 +15,15 @@ use std::time::Instant;
 
 use arrow::array::RecordBatch;
 use datafusion::datasource::listing::PartitionedFile;
-use vectile_file::{MemoryRowGroup, arrow_bytes};
+use vectile_file::{MemoryRowGroup, RowGroupSize};
 
 use crate::snapshot::Snapshot;
-
-/// Rows end their row group when they take this many bytes, as in files.
-pub(super) const MOST_BYTES: usize = 64 << 20;
 
 /// A row group that could not be encoded so often stays as it is.
 const MOST_FAILURES: usize = 3;
 
 /// Small batches are joined to plain row groups of about this many rows.
 pub(super) const PLAIN_ROWS: usize = 8192;
-
-/// How many rows of `row_bytes` bytes each still fit a row group with so many rows and bytes; at least one if it is empty.
-pub(super) fn room(most_rows: usize, rows: usize, bytes: usize, row_bytes: usize) -> usize {
-    let by_rows = most_rows.saturating_sub(rows);
-    let by_bytes = MOST_BYTES.saturating_sub(bytes) / row_bytes.max(1);
-    by_rows.min(by_bytes).max(usize::from(rows == 0))
-}
 
 /// An encoded row group.
 #[derive(Clone, Debug)]
@@ -53,13 +43,21 @@ pub(super) struct PlainRows {
     pub(super) prepared: Option<Arc<MemoryRowGroup>>,
 }
 
+impl From<RecordBatch> for PlainRows {
+    fn from(batch: RecordBatch) -> Self {
+        Self {
+            batch,
+            prepared: None,
+        }
+    }
+}
+
 /// Rows that are to become a row group.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRowGroup {
     pub(super) id: u64,
     parts: Vec<PlainRows>,
-    rows: usize,
-    bytes: usize,
+    size: RowGroupSize,
     pub(super) newest: Instant,
     /// The files that stand for the rows in plans, if no row came since they were made.
     files: Option<Vec<PartitionedFile>>,
@@ -76,8 +74,7 @@ impl OpenRowGroup {
         Self {
             id,
             parts: Vec::new(),
-            rows: 0,
-            bytes: 0,
+            size: RowGroupSize::default(),
             newest: Instant::now(),
             files: None,
             is_taken: false,
@@ -97,7 +94,7 @@ impl OpenRowGroup {
     }
 
     pub(super) fn rows(&self) -> usize {
-        self.rows
+        self.size.rows()
     }
 
     /// The parts to be prepared: all that are not, in stretches, each with the small parts before it that have no more
@@ -221,34 +218,20 @@ impl RowGroups {
 
     fn fill(&mut self, part: PlainRows, newest: Instant) {
         let all = part.batch.num_rows();
-        let row_bytes = arrow_bytes(&part.batch) / all.max(1);
         let mut start = 0;
         while start < all {
-            let rows = room(
-                self.most_rows,
-                self.filling.rows,
-                self.filling.bytes,
-                row_bytes,
-            );
-            if rows == 0 {
-                self.end_filling();
-                continue;
-            }
-            let rows = rows.min(all - start);
+            let rest = part.batch.slice(start, all - start);
+            let rows = self.filling.size.room(self.most_rows, &rest);
             let part = match rows == all {
                 true => part.clone(),
-                false => PlainRows {
-                    batch: part.batch.slice(start, rows),
-                    prepared: None,
-                },
+                false => rest.slice(0, rows).into(),
             };
             start += rows;
-            self.filling.rows += rows;
-            self.filling.bytes += arrow_bytes(&part.batch);
+            self.filling.size.add(&part.batch);
             self.filling.newest = newest;
             self.filling.files = None;
             self.filling.parts.push(part);
-            if self.filling.rows >= self.most_rows || self.filling.bytes >= MOST_BYTES {
+            if start < all || self.filling.size.is_full(self.most_rows) {
                 self.end_filling();
             }
         }
@@ -256,7 +239,7 @@ impl RowGroups {
 
     /// Ends the row group that fills, if it has rows, so that it is encoded next.
     pub(super) fn end_filling(&mut self) {
-        if self.filling.rows > 0 {
+        if self.filling.rows() > 0 {
             let next = self.new_row_group();
             self.full.push(std::mem::replace(&mut self.filling, next));
         }
@@ -265,7 +248,7 @@ impl RowGroups {
     /// The row group that fills, if it has rows and no task waits for it to be idle. One does from now on.
     pub(super) fn time_filling(&mut self) -> Option<u64> {
         let filling = &mut self.filling;
-        let is_new = filling.rows > 0 && !filling.is_timed;
+        let is_new = filling.rows() > 0 && !filling.is_timed;
         filling.is_timed |= is_new;
         is_new.then_some(filling.id)
     }
@@ -301,11 +284,13 @@ impl RowGroups {
         }
     }
 
-    /// Counts a failure to encode a row group.
-    pub(super) fn note_failure(&mut self, id: u64) {
-        if let Some(open) = self.full.iter_mut().find(|open| open.id == id) {
+    /// Counts a failure to encode a row group. Returns true if it stays as it is from now on.
+    pub(super) fn note_failure(&mut self, id: u64) -> bool {
+        let failed = self.full.iter_mut().find(|open| open.id == id);
+        failed.is_some_and(|open| {
             open.failures += 1;
-        }
+            open.is_stuck()
+        })
     }
 
     /// Small row groups to be encoded anew with `rows` others, oldest first: each has no more rows than those behind it
@@ -379,12 +364,13 @@ impl RowGroups {
     /// The number of all rows.
     pub(super) fn rows(&self) -> usize {
         let sealed = self.sealed.iter().map(|sealed| sealed.row_group.rows());
-        sealed.sum::<usize>() + self.open().map(|open| open.rows).sum::<usize>()
+        sealed.sum::<usize>() + self.open().map(OpenRowGroup::rows).sum::<usize>()
     }
 
     /// Bytes of all rows.
     pub(super) fn bytes(&self) -> usize {
-        self.sealed_bytes + self.open().map(|open| open.bytes).sum::<usize>()
+        let open = self.open().map(|open| open.size.arrow_bytes());
+        self.sealed_bytes + open.sum::<usize>()
     }
 
     /// The encoded row groups.
@@ -421,7 +407,7 @@ impl RowGroups {
 
     /// All rows.
     pub(super) fn view(&self) -> View {
-        let open = self.open().filter(|open| open.rows > 0);
+        let open = self.open().filter(|open| open.rows() > 0);
         let open = open.map(|open| match &open.files {
             Some(files) => OpenView::Known(files.clone()),
             None => OpenView::New(NewView {

@@ -18,7 +18,7 @@ use super::appender::Appender;
 use super::contents::Contents;
 use super::encoded::EncodedRows;
 
-/// What becomes of the rows that are there.
+/// The rows that are there when others come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// They stay.

@@ -35,7 +35,7 @@ use crate::support::{Fixture, metric, tune};
 
 /// Counts how often a query is planned.
 #[derive(Debug, Default)]
-struct Counting(Arc<AtomicUsize>);
+pub struct Counting(pub Arc<AtomicUsize>);
 
 impl OptimizerRule for Counting {
     fn name(&self) -> &str {

@@ -35,7 +35,7 @@ pub struct Engine {
     /// Memory that files are read into.
     staging: Arc<Pool>,
     chunks: Mutex<Chunks>,
-    /// What the chunks of some files are tied to.
+    /// Chunks of these files go when something else has ended.
     lives: Mutex<HashMap<Arc<str>, Weak<()>>>,
     copiers: Copiers,
     kernels: Kernels,
