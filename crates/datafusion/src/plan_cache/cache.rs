@@ -4,8 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::parser::Statement;
+use futures::FutureExt;
 use object_store::ObjectMeta;
 
 use super::environment::PlanningEnvironment;
@@ -38,6 +40,15 @@ pub(super) struct CachedPlan {
     /// The query as SQL; `None`: the caller had a logical plan only, or SQL that does not determine it.
     pub(super) sql: Option<Arc<SqlQuery>>,
     pub(super) query: Arc<Query>,
+    /// The optimized logical plan, which does not depend on files and rows.
+    pub(super) optimized: Arc<LogicalPlan>,
+    /// `None` once the rows of a table in memory have changed.
+    pub(super) physical: Option<PhysicalPlan>,
+}
+
+/// A physical plan, which later rows or files need anew.
+#[derive(Clone)]
+pub(super) struct PhysicalPlan {
     pub(super) files: Arc<[ObjectMeta]>,
     /// Only copies of it run.
     pub(super) plan: Arc<dyn ExecutionPlan>,
@@ -54,17 +65,26 @@ impl PlanCache {
     /// The session's environment; `None` if it cannot be compared. Clears the cache if the environment has changed.
     pub(super) fn environment(&self, state: &SessionState) -> Option<Arc<PlanningEnvironment>> {
         let outlook = (self.outlook)();
-        let mut plans = self.plans();
-        let known = plans.environment.as_ref();
-        if !known.is_some_and(|known| known.is_of(state, outlook)) {
-            plans.cached.clear();
-            plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
+        let (environment, outdated) = {
+            let mut plans = self.plans();
+            let known = plans.environment.as_ref();
+            if !known.is_some_and(|known| known.is_of(state, outlook)) {
+                plans.cached.clear();
+                plans.environment = PlanningEnvironment::of(state, outlook).map(Arc::new);
+            }
+            (plans.environment.clone(), plans.outdated())
+        };
+        // without the lock, as catalogs may plan queries, too
+        let is_gone = |sql: &Arc<SqlQuery>| sql.is_current(state).now_or_never() != Some(true);
+        let gone: Vec<_> = outdated.into_iter().filter(is_gone).collect();
+        if !gone.is_empty() {
+            let is_kept = |sql: &Arc<SqlQuery>| !gone.iter().any(|gone| Arc::ptr_eq(gone, sql));
+            let mut plans = self.plans();
+            plans
+                .cached
+                .retain(|cached| cached.sql.as_ref().is_none_or(is_kept));
         }
-        // rows of a table in memory that has changed since are held for nothing
-        plans
-            .cached
-            .retain(|cached| cached.query.is_of_current_rows(&cached.files));
-        plans.environment.clone()
+        environment
     }
 
     /// Drops the plans of queries of tables in memory, with the rows that they hold.
@@ -115,6 +135,22 @@ impl CacheState {
     fn are_for(&self, environment: &Arc<PlanningEnvironment>) -> bool {
         let known = self.environment.as_ref();
         known.is_some_and(|known| Arc::ptr_eq(known, environment))
+    }
+
+    /// Drops the rows that tables in memory had before they changed, which plans hold for nothing. Returns the queries
+    /// that need other physical plans. Their logical plans hold the tables, which may be gone.
+    fn outdated(&mut self) -> Vec<Arc<SqlQuery>> {
+        let mut outdated = Vec::new();
+        self.cached.retain_mut(|cached| {
+            let physical = cached.physical.take();
+            let query = &cached.query;
+            cached.physical = physical.filter(|of| query.is_of_current_rows(&of.files));
+            if cached.physical.is_none() {
+                outdated.extend(cached.sql.clone());
+            }
+            cached.physical.is_some() || cached.sql.is_some()
+        });
+        outdated
     }
 
     /// The plan that `is_known`, which is now the most recently used one.

@@ -10,6 +10,8 @@
 //!                 copy of the cached plan ──▶ last rules ──▶ runs
 //! ```
 //!
+//! The optimized logical plan is cached too: when only files or rows have changed, planning begins there.
+//!
 //! A cached plan never runs; copies of it do. The cache stores the plan as it is before the rules that bind operators
 //! to one run (dynamic filters) or to a moment. Those rules are applied to each copy.
 //!
@@ -47,7 +49,7 @@ use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement;
 use object_store::ObjectMeta;
 
-use self::cache::CachedPlan;
+use self::cache::{CachedPlan, PhysicalPlan};
 pub(crate) use self::cache::{Outlook, PlanCache};
 pub(crate) use self::copying::can_be_copied;
 use self::copying::is_current;
@@ -175,8 +177,12 @@ pub async fn plan_statement(
         && let Some(sql) = &cached.sql
         && sql.is_current(&state).await
         && let Ok(files) = cached.query.files(&state).await
-        && let Some(plan) = copied(&cached, &files, &state)?
+        && !files.is_empty()
     {
+        let plan = match copied(&cached, &files, &state)? {
+            Some(plan) => plan,
+            None => planned_anew(&state, &plans, &environment, &cached, files).await?,
+        };
         return Ok(PlannedStatement::new(cached.query.schema(), plan, &state));
     }
     let (plan, sql) = match cache_of(&state) {
@@ -247,34 +253,62 @@ async fn planned(
     if files.is_empty() || files.len() > MOST_FILES {
         return state.create_physical_plan(plan).await;
     }
-    if let Some(cached) = plans.of_query(&environment, &query)
-        && let Some(plan) = copied(&cached, &files, state)?
-    {
-        if sql.is_some() {
-            plans.put(&environment, CachedPlan { sql, ..cached });
+    let cached = match plans.of_query(&environment, &query) {
+        Some(cached) => {
+            let copy = copied(&cached, &files, state)?;
+            let cached = CachedPlan {
+                sql: sql.clone().or(cached.sql),
+                ..cached
+            };
+            if let Some(plan) = copy {
+                if sql.is_some() {
+                    plans.put(&environment, cached);
+                }
+                return Ok(plan);
+            }
+            cached
         }
-        return Ok(plan);
-    }
+        None => CachedPlan {
+            sql,
+            query: Arc::new(query),
+            optimized: Arc::new(state.optimize(plan)?),
+            physical: None,
+        },
+    };
+    planned_anew(state, &plans, &environment, &cached, files).await
+}
+
+/// Plans a query for the files and rows of this moment, and caches the plan if it can be copied. `files` were listed
+/// before.
+async fn planned_anew(
+    state: &SessionState,
+    plans: &PlanCache,
+    environment: &Arc<PlanningEnvironment>,
+    cached: &CachedPlan,
+    files: Vec<ObjectMeta>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    let query = &cached.query;
     let planning = async {
-        let plan = state.create_physical_plan(plan).await?;
+        let planner = state.query_planner();
+        let plan = planner.create_physical_plan(&cached.optimized, state);
+        let plan = plan.await?;
         Ok::<_, DataFusionError>((plan, UNFINISHED.with(RefCell::take)))
     };
     let (plan, unfinished) = UNFINISHED.scope(RefCell::default(), planning).await?;
     // Planning has listed the files too, between these two times.
+    let is_same = async || query.files(state).await.is_ok_and(|after| after == files);
     if let Some(unfinished) = unfinished
+        && files.len() <= MOST_FILES
         && can_be_copied(&unfinished)
-        && query.files(state).await.is_ok_and(|after| after == files)
-        && let Ok(Some(plan)) = with_own_subqueries(&unfinished)
-        && let Ok(plan) = fresh(&plan)
+        && let Ok(Some(copy)) = with_own_subqueries(&unfinished)
+        && let Ok(copy) = fresh(&copy)
     {
-        let (query, files) = (Arc::new(query), files.into());
-        let new = CachedPlan {
-            sql,
-            query,
-            files,
-            plan,
-        };
-        plans.put(&environment, new);
+        let physical = is_same().await.then(|| PhysicalPlan {
+            files: files.clone().into(),
+            plan: copy,
+        });
+        let cached = cached.clone();
+        plans.put(environment, CachedPlan { physical, ..cached });
     }
     Ok(plan)
 }
@@ -285,10 +319,12 @@ fn copied(
     files: &[ObjectMeta],
     state: &SessionState,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if cached.files.as_ref() != files || !is_current(&cached.plan) {
+    let physical = cached.physical.as_ref();
+    let is_of_files = |of: &&PhysicalPlan| of.files.as_ref() == files && is_current(&of.plan);
+    let Some(physical) = physical.filter(is_of_files) else {
         return Ok(None);
-    }
-    let copy = with_own_subqueries(&cached.plan)?;
+    };
+    let copy = with_own_subqueries(&physical.plan)?;
     copy.map(|copy| finished(fresh(&copy)?, state)).transpose()
 }
 

@@ -23,7 +23,7 @@ use vectile_datafusion::{
     VectileTableOptions, load_columns, register, register_with_gpu,
 };
 
-use crate::plan_cache::Counting;
+use crate::plan_cache::{Counting, count_plans};
 use crate::support::emulator;
 
 fn session() -> SessionContext {
@@ -384,9 +384,10 @@ async fn plans_are_cached_until_rows_come() {
     let table = table(&ctx, "t", options());
     table.append([rows(0..5000)]).await.unwrap();
     table.flush().await.unwrap();
-    let count = Arc::new(AtomicUsize::new(0));
-    ctx.add_optimizer_rule(Arc::new(Counting(Arc::clone(&count))));
+    let count = count_plans(&ctx);
     let planned = || count.swap(0, Ordering::Relaxed) > 0;
+    let logical = Arc::new(AtomicUsize::new(0));
+    ctx.add_optimizer_rule(Arc::new(Counting(Arc::clone(&logical))));
     let query = "SELECT word, sum(id) FROM t GROUP BY word ORDER BY word";
     let first = answer(&ctx, query).await;
     assert!(planned());
@@ -394,9 +395,32 @@ async fn plans_are_cached_until_rows_come() {
         assert_eq!(answer(&ctx, query).await, first);
         assert!(!planned());
     }
+    let logical = || logical.swap(0, Ordering::Relaxed) > 0;
+    assert!(logical());
     table.append([rows(5000..5001)]).await.unwrap();
     assert_ne!(answer(&ctx, query).await, first);
-    assert!(planned());
+    assert!(planned() && !logical());
+    // the name of another table
+    ctx.deregister_table("t").unwrap();
+    self::table(&ctx, "t", options());
+    assert_ne!(answer(&ctx, query).await, first);
+    assert!(planned() && logical());
+}
+
+#[tokio::test]
+async fn cached_plans_hold_no_table_that_is_gone() {
+    let ctx = session();
+    let table = table(&ctx, "t", options());
+    table.append([rows(0..10)]).await.unwrap();
+    let query = "SELECT sum(id) FROM t";
+    answer(&ctx, query).await;
+    table.append([rows(10..20)]).await.unwrap();
+    let weak = Arc::downgrade(&table);
+    drop(table);
+    ctx.deregister_table("t").unwrap();
+    run(&ctx, "SELECT 1").await.unwrap();
+    assert!(weak.upgrade().is_none());
+    run(&ctx, query).await.unwrap_err();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,19 +11,21 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::util::pretty::pretty_format_batches;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, plan_err};
 use datafusion::datasource::{TableType, provider_as_source};
 use datafusion::error::Result;
 use datafusion::execution::context::{FunctionFactory, RegisterFunction};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::execution::{FunctionRegistry, SessionState, SessionStateBuilder};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::var_provider::{VarProvider, VarType};
 use datafusion::logical_expr::{
     ColumnarValue, CreateFunction, Expr, LogicalPlan, LogicalPlanBuilder, Volatility, create_udf,
 };
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::{ExecutionPlan, collect, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, TryStreamExt};
@@ -33,9 +35,39 @@ use vectile_datafusion::{VectileReadOptions, VectileSessionContextExt, physical_
 use crate::orc::data;
 use crate::support::{Fixture, metric, tune};
 
-/// Counts how often a query is planned.
+/// Counts how often a logical or a physical plan is optimized.
 #[derive(Debug, Default)]
 pub struct Counting(pub Arc<AtomicUsize>);
+
+impl PhysicalOptimizerRule for Counting {
+    fn name(&self) -> &str {
+        "counting"
+    }
+
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        _: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(plan)
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+/// Counts the physical plans of a session from now on.
+pub fn count_plans(ctx: &SessionContext) -> Arc<AtomicUsize> {
+    let count = Arc::default();
+    let state = ctx.state();
+    let mut rules = state.physical_optimizers().to_vec();
+    rules.insert(0, Arc::new(Counting(Arc::clone(&count))));
+    let state = SessionStateBuilder::new_from_existing(state).with_physical_optimizer_rules(rules);
+    *ctx.state_ref().write() = state.build();
+    count
+}
 
 impl OptimizerRule for Counting {
     fn name(&self) -> &str {
@@ -93,8 +125,7 @@ impl Session {
     }
 
     async fn over(ctx: SessionContext, dir: TempDir) -> Self {
-        let planned = Arc::default();
-        ctx.add_optimizer_rule(Arc::new(Counting(Arc::clone(&planned))));
+        let planned = count_plans(&ctx);
         let translated = Arc::default();
         let translating = Arc::new(Translating(Arc::clone(&translated)));
         let state = ctx.state_ref();
