@@ -42,7 +42,7 @@ pub(super) struct CachedPlan {
     pub(super) query: Arc<Query>,
     /// The optimized logical plan, which does not depend on files and rows.
     pub(super) optimized: Arc<LogicalPlan>,
-    /// `None` once the rows of a table in memory have changed.
+    /// `None` if files changed while it was planned, or rows of a table in memory have changed since.
     pub(super) physical: Option<PhysicalPlan>,
 }
 

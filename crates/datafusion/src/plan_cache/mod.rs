@@ -295,16 +295,16 @@ async fn planned_anew(
         Ok::<_, DataFusionError>((plan, UNFINISHED.with(RefCell::take)))
     };
     let (plan, unfinished) = UNFINISHED.scope(RefCell::default(), planning).await?;
-    // Planning has listed the files too, between these two times.
-    let is_same = async || query.files(state).await.is_ok_and(|after| after == files);
     if let Some(unfinished) = unfinished
         && files.len() <= MOST_FILES
         && can_be_copied(&unfinished)
         && let Ok(Some(copy)) = with_own_subqueries(&unfinished)
         && let Ok(copy) = fresh(&copy)
     {
-        let physical = is_same().await.then(|| PhysicalPlan {
-            files: files.clone().into(),
+        // Planning has listed the files too, between these two times.
+        let is_same = query.files(state).await.is_ok_and(|after| after == files);
+        let physical = is_same.then(|| PhysicalPlan {
+            files: files.into(),
             plan: copy,
         });
         let cached = cached.clone();
