@@ -33,6 +33,9 @@ const CHILDREN: Children<'static> = Children {
 pub struct EncodeOptions {
     /// Use this encoding instead of the smallest one.
     pub pin: Option<Pin>,
+    /// Without a pin, use this encoding if it applies, and compare it with no other: one that was the smallest for
+    /// similar rows.
+    pub hint: Option<Encoding>,
     /// Compresses strings instead of the calling thread.
     pub compressor: Option<Arc<dyn Compressor>>,
 }
@@ -49,7 +52,7 @@ impl EncodeOptions {
 
 /// Encodes all rows of `array` as a column chunk.
 ///
-/// Without a pin, every encoding that applies is tried on a sample, and the smallest wins unless
+/// Without a pin or a hint, every encoding that applies is tried on a sample, and the smallest wins unless
 /// one that is much cheaper to decode is within a few percent. A constant column is always stored
 /// as such.
 ///
@@ -63,7 +66,8 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
         return Err(Error::Unsupported(reason));
     }
     let mut out = ChunkWriter::default();
-    encode_node(array, options.pin, options.compressor.as_deref(), &mut out)?;
+    let (pin, hint) = (options.pin, options.hint);
+    encode_hinted(array, pin, hint, options.compressor.as_deref(), &mut out)?;
     Ok(out.finish())
 }
 
@@ -118,6 +122,17 @@ pub(crate) fn encode_node(
     compressor: Option<&dyn Compressor>,
     out: &mut ChunkWriter,
 ) -> Result<()> {
+    encode_hinted(array, pin, None, compressor, out)
+}
+
+/// Appends `array` in the pinned encoding, the hinted one if it applies, or the best one.
+fn encode_hinted(
+    array: &dyn Array,
+    pin: Option<Pin>,
+    hint: Option<Encoding>,
+    compressor: Option<&dyn Compressor>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
     let mut source = Source::of(array);
     source.compressor = compressor;
     let children = Children {
@@ -128,6 +143,12 @@ pub(crate) fn encode_node(
         return registry::encode(Encoding::Constant, &source, children, out).map(|_| ());
     }
     let candidates = registry::candidates(&source);
+    if let (None, Some(hint)) = (pin, hint)
+        && candidates.contains(&hint)
+        && registry::encode(hint, &source, children, out)?
+    {
+        return Ok(());
+    }
     let encoding = match pin {
         Some(Pin::One(Encoding::Constant)) => {
             return Err(Error::Unsupported(
@@ -295,6 +316,7 @@ mod tests {
     use arrow::datatypes::i256;
 
     use super::*;
+    use crate::Column;
 
     const ROWS: u64 = 65_536;
 
@@ -415,6 +437,29 @@ mod tests {
                 "{name}, {}: {chosen}, {encoding} {smallest}",
                 array.data_type()
             );
+        }
+    }
+
+    #[test]
+    fn hints_hold_where_they_apply() {
+        for (name, array) in arrays() {
+            let chosen = encode(&array, &EncodeOptions::default()).unwrap();
+            for hint in Encoding::ALL {
+                let options = EncodeOptions {
+                    hint: Some(hint),
+                    ..EncodeOptions::default()
+                };
+                let hinted = encode(&array, &options).unwrap();
+                let parsed = Column::parse(hinted.clone().into(), array.data_type(), array.len());
+                let parsed = parsed.unwrap();
+                let pinned = EncodeOptions::pinned(hint);
+                // a pinned dictionary may have more entries than one that is chosen
+                let is_other = hint == Encoding::Dict && parsed.encoding() != hint;
+                match encode(&array, &pinned) {
+                    Ok(pinned) if !is_other => assert_eq!(hinted, pinned, "{name}, {hint}"),
+                    _ => assert_eq!(hinted, chosen, "{name}, {hint}"),
+                }
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, ZoneMap};
 
+use crate::choice::{Choice, Choices};
 use crate::compression::compress;
 use crate::error::{Error, FilePosition, Result};
 use crate::memory::memory_bytes;
@@ -84,9 +85,15 @@ impl Plan {
     }
 }
 
-/// Encodes row groups as a [`Writer`](crate::Writer) does, and leaves them in memory.
+/// Encodes row groups as a [`Writer`](crate::Writer) does, and leaves them in memory. Clones are one encoder.
+///
+/// It remembers how it encoded each column, and compares encodings anew only now and then: rows that come one after
+/// another are mostly alike. A column that gets larger than before is compared at once.
 #[derive(Clone, Debug)]
-pub struct Encoder(Arc<Plan>);
+pub struct Encoder {
+    plan: Arc<Plan>,
+    choices: Arc<Choices>,
+}
 
 impl Encoder {
     /// An encoder of rows of this schema. Errors call the table `name`.
@@ -96,7 +103,11 @@ impl Encoder {
     /// [`Error::InvalidArgument`] if the options name a column that the schema does not have or are out of range, or if
     /// a type cannot be stored.
     pub fn try_new(name: &str, schema: SchemaRef, options: &WriterOptions) -> Result<Self> {
-        Ok(Self(Arc::new(Plan::new(name.to_owned(), schema, options)?)))
+        let columns = schema.fields().len();
+        Ok(Self {
+            plan: Arc::new(Plan::new(name.to_owned(), schema, options)?),
+            choices: Arc::new(Choices::new(columns)),
+        })
     }
 
     /// Fails if a batch does not fit the schema: its columns must have the types of the schema, in the same order.
@@ -105,7 +116,7 @@ impl Encoder {
     ///
     /// [`Error::InvalidArgument`].
     pub fn check(&self, batch: &RecordBatch) -> Result<()> {
-        self.0.check_batch(batch)
+        self.plan.check_batch(batch)
     }
 
     /// Encodes batches as one row group, or as several if their dictionaries have more values together than keys can
@@ -118,8 +129,9 @@ impl Encoder {
         for batch in &batches {
             self.check(batch)?;
         }
-        let thread = self.0.threads.one().await?;
-        encode_row_group(Arc::clone(&self.0), batches, thread).await
+        let thread = self.plan.threads.one().await?;
+        let choices = Some(Arc::clone(&self.choices));
+        encode_row_group(Arc::clone(&self.plan), choices, batches, thread).await
     }
 }
 
@@ -185,9 +197,11 @@ impl EncodedRowGroup {
 }
 
 /// Encodes the batches as one row group, or as several if their dictionaries have more values together than keys can
-/// number, or more rows than run ends can count. It begins on `thread`, and takes others as they become free.
+/// number, or more rows than run ends can count. It begins on `thread`, and takes others as they become free. Encodings
+/// are those of `choices`, which are kept up to date; without them they are compared for each row group.
 pub(crate) async fn encode_row_group(
     plan: Arc<Plan>,
+    choices: Option<Arc<Choices>>,
     batches: Vec<RecordBatch>,
     thread: Thread,
 ) -> Result<Vec<EncodedRowGroup>> {
@@ -198,13 +212,14 @@ pub(crate) async fn encode_row_group(
     let mut thread = Some(thread);
     let mut encoded = Vec::with_capacity(runs.len());
     for batches in runs {
-        encoded.push(encode_run(&plan, batches, thread.take()).await?);
+        encoded.push(encode_run(&plan, choices.as_ref(), batches, thread.take()).await?);
     }
     Ok(encoded)
 }
 
 async fn encode_run(
     plan: &Arc<Plan>,
+    choices: Option<&Arc<Choices>>,
     batches: Vec<RecordBatch>,
     mut thread: Option<Thread>,
 ) -> Result<EncodedRowGroup> {
@@ -220,7 +235,7 @@ async fn encode_run(
         Reverse(arrays.iter().map(|array| memory_bytes(array)).sum::<u64>())
     });
     let jobs = columns.into_iter().map(|(column, arrays)| {
-        let plan = Arc::clone(plan);
+        let (plan, choices) = (Arc::clone(plan), choices.cloned());
         let first = thread.take();
         async move {
             let thread = match first {
@@ -228,7 +243,7 @@ async fn encode_run(
                 None => plan.threads.one().await?,
             };
             blocking(move || {
-                let encoded = encode_column(&plan, column, arrays);
+                let encoded = encode_column(&plan, choices.as_deref(), column, arrays);
                 drop(thread);
                 Ok((column, encoded?))
             })
@@ -250,7 +265,12 @@ async fn blocking<T: Send + 'static>(
         .map_err(|error| Error::Internal(format!("an encoding task ended early: {error}")))?
 }
 
-fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<EncodedColumn> {
+fn encode_column(
+    plan: &Plan,
+    choices: Option<&Choices>,
+    column: usize,
+    arrays: Vec<ArrayRef>,
+) -> Result<EncodedColumn> {
     let field = plan.schema.field(column);
     let mut time = EncodeTime::default();
     let array = timed(&mut time.join, || {
@@ -259,7 +279,9 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
     })?;
     drop(arrays);
     let (compression, bloom) = (plan.compression, plan.blooms[column]);
-    encode_array(&array, &plan.options[column], compression, bloom, time).map_err(|error| {
+    let choice = choices.map(|choices| choices.of(column));
+    let options = &plan.options[column];
+    encode_array(&array, options, choice, compression, bloom, time).map_err(|error| {
         FilePosition::file(&plan.file)
             .column(field.name())
             .encoding(error)
@@ -269,13 +291,19 @@ fn encode_column(plan: &Plan, column: usize, arrays: Vec<ArrayRef>) -> Result<En
 fn encode_array(
     array: &ArrayRef,
     options: &EncodeOptions,
+    choice: Option<&Choice>,
     compression: Compression,
     fpp: Option<f64>,
     mut time: EncodeTime,
 ) -> vectile_encodings::Result<EncodedColumn> {
     let zones = timed(&mut time.zone_maps, || ZoneMap::of(array))?;
     let values = timed(&mut time.encode, || {
-        let values = encode_values(array, options, compression)?;
+        let values = match choice {
+            Some(choice) => choice.encode(array.len(), options, |options| {
+                encode_values(array, options, compression)
+            })?,
+            None => encode_values(array, options, compression)?,
+        };
         if compression == Compression::None || options.pin.is_some() {
             return Ok(values);
         }
@@ -310,18 +338,20 @@ fn encode_array(
         zones_crc32,
         bloom: bloom.map(|bloom| Bytes::copy_from_slice(bloom.bytes())),
         statistics,
-        encoding: values.encoding.into(),
+        encoding: values.name.into(),
         arrow_bytes: memory_bytes(array),
         time,
     })
 }
 
 /// Values in one encoding, perhaps compressed.
-struct EncodedValues {
-    data: Bytes,
-    data_bytes: u64,
-    compression: Compression,
-    encoding: String,
+pub(crate) struct EncodedValues {
+    pub(crate) data: Bytes,
+    pub(crate) data_bytes: u64,
+    pub(crate) compression: Compression,
+    pub(crate) encoding: Encoding,
+    /// The names of the encodings, the outermost first.
+    pub(crate) name: String,
 }
 
 fn encode_values(
@@ -341,7 +371,8 @@ fn encode_values(
         data,
         data_bytes,
         compression,
-        encoding: short_name(parsed.describe()),
+        encoding: parsed.encoding(),
+        name: short_name(parsed.describe()),
     })
 }
 

@@ -34,6 +34,7 @@
 //! # }
 //! ```
 
+mod choice;
 mod compression;
 mod cursor;
 mod encode;

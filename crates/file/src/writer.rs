@@ -257,7 +257,7 @@ impl Writer {
             let filled = std::mem::take(&mut self.filling);
             let mut task = JoinSet::new();
             let plan = Arc::clone(&self.plan);
-            task.spawn(encode_row_group(plan, filled.batches, thread));
+            task.spawn(encode_row_group(plan, None, filled.batches, thread));
             self.encoding.push_back(Pending {
                 task,
                 arrow_bytes: filled.size.arrow_bytes(),

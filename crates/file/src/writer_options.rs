@@ -163,6 +163,7 @@ impl WriterOptions {
         let of_column = |name: &String| EncodeOptions {
             pin: self.pins.get(name).copied(),
             compressor: self.compressor.clone(),
+            ..EncodeOptions::default()
         };
         schema
             .fields()
