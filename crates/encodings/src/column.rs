@@ -203,6 +203,14 @@ impl Column {
         match_codec!(&self.body.values, codec => codec.encoding())
     }
 
+    /// The encoding of a dictionary's codes; `None` if the column has no dictionary.
+    pub fn codes_encoding(&self) -> Option<Encoding> {
+        match self.layout().values {
+            layout::Values::Dictionary { codes, .. } => Some(codes.encoding()),
+            _ => None,
+        }
+    }
+
     /// The names of the encodings, the outermost first, e.g. `dict(ffor, fsst(ffor))`.
     pub fn describe(&self) -> String {
         match_codec!(&self.body.values, codec => codec.describe())

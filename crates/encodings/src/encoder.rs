@@ -36,6 +36,8 @@ pub struct EncodeOptions {
     /// Without a pin, use this encoding if it applies, and compare it with no other: one that was the smallest for
     /// similar rows.
     pub hint: Option<Encoding>,
+    /// The encoding of a dictionary's codes, which are compared with no other either: one of integers.
+    pub codes: Option<Encoding>,
     /// Compresses strings instead of the calling thread.
     pub compressor: Option<Arc<dyn Compressor>>,
 }
@@ -66,8 +68,10 @@ pub fn encode(array: &dyn Array, options: &EncodeOptions) -> Result<Vec<u8>> {
         return Err(Error::Unsupported(reason));
     }
     let mut out = ChunkWriter::default();
-    let (pin, hint) = (options.pin, options.hint);
-    encode_hinted(array, pin, hint, options.compressor.as_deref(), &mut out)?;
+    let mut source = Source::of(array);
+    source.compressor = options.compressor.as_deref();
+    source.codes = options.codes;
+    encode_source(source, options.pin, options.hint, &mut out)?;
     Ok(out.finish())
 }
 
@@ -122,21 +126,20 @@ pub(crate) fn encode_node(
     compressor: Option<&dyn Compressor>,
     out: &mut ChunkWriter,
 ) -> Result<()> {
-    encode_hinted(array, pin, None, compressor, out)
-}
-
-/// Appends `array` in the pinned encoding, the hinted one if it applies, or the best one.
-fn encode_hinted(
-    array: &dyn Array,
-    pin: Option<Pin>,
-    hint: Option<Encoding>,
-    compressor: Option<&dyn Compressor>,
-    out: &mut ChunkWriter,
-) -> Result<()> {
     let mut source = Source::of(array);
     source.compressor = compressor;
+    encode_source(source, pin, None, out)
+}
+
+/// Appends `source` in the pinned encoding, the hinted one if it applies, or the best one.
+fn encode_source(
+    mut source: Source,
+    pin: Option<Pin>,
+    hint: Option<Encoding>,
+    out: &mut ChunkWriter,
+) -> Result<()> {
     let children = Children {
-        compressor,
+        compressor: source.compressor,
         ..CHILDREN
     };
     if source.is_constant() {
@@ -181,7 +184,7 @@ fn encode_hinted(
                 .map(|e| e.name())
                 .collect::<Vec<_>>()
                 .join(", ");
-            let data_type = array.data_type();
+            let data_type = source.array.data_type();
             let pin = pin.unwrap_or(Pin::One(encoding));
             Err(Error::Unsupported(format!(
                 "encoding {pin} for these values of type {data_type}; what applies: {applicable}"
@@ -461,6 +464,35 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn codes_have_the_encoding_asked_for() {
+        for (name, array) in arrays() {
+            for codes in [
+                Encoding::Ffor,
+                Encoding::Rle,
+                Encoding::Constant,
+                Encoding::Fsst,
+            ] {
+                let options = EncodeOptions {
+                    codes: Some(codes),
+                    ..EncodeOptions::pinned(Encoding::Dict)
+                };
+                let bytes = encode(&array, &options).unwrap();
+                let column = Column::parse(bytes.into(), array.data_type(), array.len()).unwrap();
+                let expected = match codes {
+                    Encoding::Rle => Encoding::Rle,
+                    _ => Encoding::Ffor,
+                };
+                assert_eq!(column.codes_encoding(), Some(expected), "{name}");
+                assert_eq!(&column.decode(0..array.len()).unwrap(), &array, "{name}");
+            }
+        }
+        let same: ArrayRef = Arc::new(Int64Array::from_iter([Some(7), None, Some(7)]));
+        let bytes = encode(&same, &EncodeOptions::default()).unwrap();
+        let column = Column::parse(bytes.into(), same.data_type(), 3).unwrap();
+        assert_eq!(column.codes_encoding(), None);
     }
 
     #[test]

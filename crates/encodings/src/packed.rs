@@ -58,7 +58,11 @@ fn pinned(array: &ArrayRef, encoding: Encoding) -> Result<(Column, usize)> {
     {
         return Ok((column, array.get_array_memory_size()));
     }
-    encoded(array, &EncodeOptions::pinned(encoding))
+    let options = EncodeOptions {
+        codes: Some(Encoding::Ffor),
+        ..EncodeOptions::pinned(encoding)
+    };
+    encoded(array, &options)
 }
 
 fn encoded(array: &ArrayRef, options: &EncodeOptions) -> Result<(Column, usize)> {

@@ -59,6 +59,27 @@ impl ZoneMap {
         Self::of_zones(array, &zones)
     }
 
+    /// Counts the nulls of each vector of `array`, and leaves the bounds unknown.
+    pub fn of_nulls(array: &dyn Array) -> Self {
+        let nulls = array.logical_nulls();
+        let null_count: UInt64Array = (0..array.len())
+            .step_by(VECTOR_LEN)
+            .map(|start| {
+                let rows = VECTOR_LEN.min(array.len() - start);
+                let nulls = nulls.as_ref().map(|nulls| nulls.slice(start, rows));
+                nulls.map_or(0, |nulls| nulls.null_count() as u64)
+            })
+            .collect();
+        let zones = null_count.len();
+        let unknown = new_null_array(&bound_type(array.data_type()), zones);
+        Self {
+            min: Arc::clone(&unknown),
+            max: unknown,
+            null_count,
+            exact: BooleanArray::from(vec![false; zones]),
+        }
+    }
+
     fn of_zones(array: &dyn Array, zones: &[(usize, usize)]) -> Result<Self> {
         let nulls = array.logical_nulls();
         let null_count = zones

@@ -35,6 +35,8 @@ pub(crate) struct Choice(Mutex<Option<Known>>);
 #[derive(Clone, Debug)]
 struct Known {
     encoding: Encoding,
+    /// That of a dictionary's codes.
+    codes: Option<Encoding>,
     /// The rows that it was chosen for, and their bytes.
     rows: usize,
     bytes: u64,
@@ -77,6 +79,7 @@ impl Choice {
         if let Some(known) = known.as_ref().filter(|known| known.is_for(rows)) {
             let hinted = EncodeOptions {
                 hint: Some(known.encoding),
+                codes: known.codes,
                 ..options.clone()
             };
             let values = encode(&hinted)?;
@@ -94,6 +97,7 @@ impl Choice {
         if is_larger && values.encoding != Encoding::Constant {
             *self.known() = Some(Known {
                 encoding: values.encoding,
+                codes: values.codes,
                 rows,
                 bytes: values.data_bytes,
                 uses: 0,
@@ -133,6 +137,7 @@ mod tests {
                 data_bytes: bytes * rows as u64,
                 compression: Compression::None,
                 encoding,
+                codes: None,
                 name: String::new(),
             })
         });

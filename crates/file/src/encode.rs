@@ -350,6 +350,8 @@ pub(crate) struct EncodedValues {
     pub(crate) data_bytes: u64,
     pub(crate) compression: Compression,
     pub(crate) encoding: Encoding,
+    /// The encoding of a dictionary's codes.
+    pub(crate) codes: Option<Encoding>,
     /// The names of the encodings, the outermost first.
     pub(crate) name: String,
 }
@@ -372,6 +374,7 @@ fn encode_values(
         data_bytes,
         compression,
         encoding: parsed.encoding(),
+        codes: parsed.codes_encoding(),
         name: short_name(parsed.describe()),
     })
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use object_store::path::Path;
 use vectile_encodings::{BloomFilter, Column, Encoding, VECTOR_LEN, ZoneMap};
@@ -215,6 +215,13 @@ fn bytes_of(columns: &[MemoryColumn]) -> usize {
     bytes.sum()
 }
 
+fn is_text(data_type: &DataType) -> bool {
+    matches!(
+        data_type,
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
+    )
+}
+
 impl MemoryColumn {
     fn of_array(array: &ArrayRef, has_dictionary: bool) -> vectile_encodings::Result<Self> {
         let encoding = match has_dictionary {
@@ -234,7 +241,11 @@ impl MemoryColumn {
             },
         };
         let arrow_bytes = memory_bytes(array);
-        let zones = ZoneMap::of(array)?;
+        // Bounds of text take as long as its encoding, for rows that are soon encoded anew.
+        let zones = match is_text(array.data_type()) {
+            true => ZoneMap::of_nulls(array),
+            false => ZoneMap::of(array)?,
+        };
         Ok(Self {
             values,
             statistics: zones.merge()?,
@@ -450,7 +461,7 @@ impl FileContainer for Segment {
 #[cfg(test)]
 mod tests {
     use arrow::array::record_batch;
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{Field, Schema};
     use futures::executor::block_on;
     use object_store::memory::InMemory;
     use object_store::{ObjectStore, ObjectStoreExt};

@@ -128,7 +128,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     });
     out.u8(cut.right_width as u8);
     out.sized_buffer(le_bytes(&cut.entries, |left| left.to_le_bytes()));
-    out.append(sequence::encode(&indices));
+    out.append(sequence::encode(&indices, None));
     rights.finish(out);
     exceptions.finish(out);
 }
@@ -394,7 +394,7 @@ mod tests {
             let mut out = ChunkWriter::default();
             out.u8(right_width);
             out.sized_buffer(vec![0; entries]);
-            out.append(sequence::encode(&[0]));
+            out.append(sequence::encode(&[0], None));
             let mut rights = ResidualsWriter::new(Order::Rows);
             rights.push(&[wide; VECTOR_LEN], 1, false);
             rights.finish(&mut out);

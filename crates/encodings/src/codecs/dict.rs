@@ -222,7 +222,7 @@ impl Dictionary {
         Ok(Self {
             count,
             entries,
-            codes: sequence::encode(&codes),
+            codes: sequence::encode(&codes, source.codes),
         })
     }
 }

@@ -248,11 +248,14 @@ macro_rules! define_sequence {
 
 for_each_encoding!(define_sequence);
 
-/// Encodes `values` in the best encoding.
-pub(crate) fn encode(values: &[u64]) -> ChunkWriter {
-    encode_smallest(values, 0, |encoding, bytes| {
-        with_work(encoding, bytes, values)
-    })
+/// Encodes `values` by `encoding`, or in the best one. They are stored as a constant if they are equal.
+pub(crate) fn encode(values: &[u64], encoding: Option<Encoding>) -> ChunkWriter {
+    match (encoding, constant_of(values)) {
+        (Some(encoding), None) => encode_as(encoding, values, 0),
+        _ => encode_smallest(values, 0, |encoding, bytes| {
+            with_work(encoding, bytes, values)
+        }),
+    }
 }
 
 /// As [`encode`], for lengths: values take so much longer to decode than these that only bytes count.
@@ -267,17 +270,18 @@ fn encode_smallest(
     nesting: usize,
     counted: impl Fn(Encoding, usize) -> usize,
 ) -> ChunkWriter {
-    if let Some(first) = values.first()
-        && values.iter().all(|v| v == first)
-    {
-        return constant(*first);
-    }
-    if values.is_empty() {
-        return constant(0);
+    if let Some(value) = constant_of(values) {
+        return constant(value);
     }
     let sizes = sizes(values, nesting).into_iter();
     let counted = sizes.map(|(encoding, bytes)| (encoding, counted(encoding, bytes)));
     encode_as(Encoding::smallest(counted), values, nesting)
+}
+
+/// The value of all of `values`; any if there are none.
+fn constant_of(values: &[u64]) -> Option<u64> {
+    let first = values.first().copied().unwrap_or(0);
+    values.iter().all(|value| *value == first).then_some(first)
 }
 
 fn constant(value: u64) -> ChunkWriter {

@@ -9,6 +9,7 @@ use crate::byte_strings;
 use crate::codecs::fsst::Tables;
 use crate::codecs::onpair::Learned;
 use crate::compressor::Compressor;
+use crate::encoding::Encoding;
 use crate::offsets::{self, Offsets};
 use crate::wire::ChunkWriter;
 
@@ -35,6 +36,8 @@ pub(crate) struct Source<'a> {
     pub scale: f64,
     /// The compressor of strings, if not this thread.
     pub compressor: Option<&'a dyn Compressor>,
+    /// The encoding of a dictionary's codes, if not the best one.
+    pub codes: Option<Encoding>,
     /// Built on first use; `None` if it has too many entries.
     pub dictionary: OnceCell<Option<Dictionary>>,
     /// Trained on first use, on a sample if there was one.
@@ -54,6 +57,7 @@ impl<'a> Source<'a> {
             max_entries: array.len() / ROWS_PER_ENTRY + 1,
             scale: 1.0,
             compressor: None,
+            codes: None,
             dictionary: OnceCell::new(),
             tables: OnceCell::new(),
             entries: OnceCell::new(),

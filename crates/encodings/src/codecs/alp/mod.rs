@@ -94,7 +94,7 @@ fn encode_values<F: Float>(values: &[F], out: &mut ChunkWriter) {
     out.i64(reference);
     out.buffer(exponents);
     out.buffer(factors);
-    out.append(sequence::encode(&integers));
+    out.append(sequence::encode(&integers, None));
     exceptions.finish(out);
 }
 
@@ -610,7 +610,7 @@ mod tests {
             out.i64(0);
             out.buffer(vec![0; 3]);
             out.buffer(vec![0; 3]);
-            out.append(sequence::encode(&vec![0; 3000]));
+            out.append(sequence::encode(&vec![0; 3000], None));
             out.u8(8);
         });
         assert_eq!(
