@@ -21,6 +21,9 @@ use crate::wire::ChunkWriter;
 /// Vectors sampled to choose an encoding.
 const SAMPLE_VECTORS: usize = 10;
 
+/// Bytes of text for which symbols or entries are learned.
+const LEAST_TRAINED: usize = 256;
+
 /// For columns encoded only to measure their size, and by default.
 const CHILDREN: Children<'static> = Children {
     encode: |array, compressor, out| encode_node(array, None, compressor, out),
@@ -244,7 +247,13 @@ fn estimates(
         let is_sized = sizes.iter().any(|(sized, _)| sized == encoding);
         is_kind || is_sized || *encoding == Encoding::Dict
     };
-    let sampled: Vec<_> = candidates.into_iter().filter(|e| !is_known(e)).collect();
+    // a symbol table or entries of so little text take about as many bytes as they save
+    let is_short = !all && source.text_bytes().is_some_and(|bytes| bytes < LEAST_TRAINED);
+    let is_tried = |encoding: &Encoding| match encoding {
+        Encoding::Fsst | Encoding::OnPair => !is_short,
+        encoding => !is_known(encoding),
+    };
+    let sampled: Vec<_> = candidates.into_iter().filter(is_tried).collect();
     if !sampled.is_empty() {
         let dict = sizes.iter().find(|(sized, _)| *sized == Encoding::Dict);
         let dict = dict.map(|(_, bytes)| *bytes);

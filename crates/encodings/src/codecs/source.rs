@@ -69,6 +69,12 @@ impl<'a> Source<'a> {
         self.offsets.is_some() || self.bytes.is_some() || self.wide.is_some()
     }
 
+    /// Bytes of all strings; `None` if values are no strings.
+    pub fn text_bytes(&self) -> Option<usize> {
+        let values = self.bytes.as_ref()?;
+        Some(values.iter().map(|value| value.len()).sum())
+    }
+
     /// Returns true if all rows are null, or all valid ones equal (null slots of offsets are
     /// filled).
     pub fn is_constant(&self) -> bool {
