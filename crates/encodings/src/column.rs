@@ -21,7 +21,6 @@ use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::codecs::sequence::Sequence;
-use crate::encoder::{EncodeOptions, encode};
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::nulls;
@@ -96,24 +95,6 @@ impl Column {
         let column = <Self as Child>::parse(&mut reader, data_type, len)?;
         reader.finish()?;
         Ok(column)
-    }
-
-    /// The values of an array, for containers that decode their files themselves: uncompressed if there is an encoding
-    /// for that. Shares the array's memory if values are of fixed width.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unsupported`] if there is no encoding for the type.
-    pub fn plain(array: &ArrayRef) -> Result<Self> {
-        if let Some(column) = Self::of_fixed_width(array)? {
-            return Ok(column);
-        }
-        let encoding = match array.data_type() {
-            DataType::Boolean => Encoding::Ffor,
-            _ => Encoding::Plain,
-        };
-        let bytes = encode(array, &EncodeOptions::pinned(Some(encoding)))?;
-        Self::parse(bytes.into(), array.data_type(), array.len())
     }
 
     /// The values of an array in encoding `plain`, which shares its memory; `None` if they are not of fixed width, or

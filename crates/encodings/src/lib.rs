@@ -45,6 +45,7 @@ mod float;
 mod masks;
 mod nulls;
 mod offsets;
+mod packed;
 mod patches;
 mod predicate;
 mod residuals;

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::path::Path;
-use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{BloomFilter, Column, Encoding, VECTOR_LEN, ZoneMap};
 use vectile_scan::{Container, Fetch, FileContainer, RowGroupData, ValueFilter};
 
 use crate::encode::EncodedRowGroup;
@@ -215,17 +215,11 @@ fn bytes_of(columns: &[MemoryColumn]) -> usize {
     bytes.sum()
 }
 
-/// True for types whose values are integers.
-fn has_offsets(data_type: &DataType) -> bool {
-    data_type.is_integer() || data_type.is_temporal() || data_type.is_decimal()
-}
-
 impl MemoryColumn {
     fn of_array(array: &ArrayRef, has_dictionary: bool) -> vectile_encodings::Result<Self> {
-        let encoding = match array.data_type() {
-            _ if has_dictionary => Encoding::Dict,
-            data_type if has_offsets(data_type) => Encoding::Ffor,
-            _ => Encoding::Plain,
+        let encoding = match has_dictionary {
+            true => Encoding::Dict,
+            false => Encoding::of_packed(array.data_type()),
         };
         let fixed = match encoding {
             Encoding::Plain => Column::of_fixed_width(array)?,
@@ -265,18 +259,7 @@ impl MemoryColumn {
         if let Some(values) = known.get() {
             return Ok(values.clone());
         }
-        let encoded = |options: &EncodeOptions| {
-            let bytes = vectile_encodings::encode(array, options)?;
-            Column::parse(bytes.into(), array.data_type(), array.len())
-        };
-        let pinned = match encoding {
-            Encoding::Plain => Column::plain(array),
-            encoding => encoded(&EncodeOptions::pinned(*encoding)),
-        };
-        let values = match pinned {
-            Err(vectile_encodings::Error::Unsupported(_)) => encoded(&EncodeOptions::default())?,
-            values => values?,
-        };
+        let (values, _) = Column::packed(array, *encoding)?;
         // another scan may have been first: both are the same
         Ok(known.get_or_init(|| values).clone())
     }
@@ -467,7 +450,7 @@ impl FileContainer for Segment {
 #[cfg(test)]
 mod tests {
     use arrow::array::record_batch;
-    use arrow::datatypes::{Field, Schema};
+    use arrow::datatypes::{DataType, Field, Schema};
     use futures::executor::block_on;
     use object_store::memory::InMemory;
     use object_store::{ObjectStore, ObjectStoreExt};
