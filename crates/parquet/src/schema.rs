@@ -139,7 +139,7 @@ impl Columns {
             return unsupported("columns without fields");
         }
         let typed: Fields = match view_types {
-            true => fields.iter().map(|field| with_views(field)).collect(),
+            true => fields.iter().map(with_views).collect(),
             false => fields.clone(),
         };
         let columns = roots.into_iter().enumerate().map(|(root, leaves)| {

@@ -253,6 +253,16 @@ async fn files_without_rows_or_columns() {
     let fetch = Fetch::default();
     assert!(file.fetch(&fetch).await.is_err());
     assert_eq!(file.row_group_start(3), 0);
+
+    let options = RecordBatchOptions::new().with_row_count(Some(7));
+    let schema = Arc::new(Schema::empty());
+    let bare = RecordBatch::try_new_with_options(schema, vec![], &options).unwrap();
+    let file = open(write(&bare, WriterProperties::default()))
+        .await
+        .unwrap();
+    assert_eq!(file.metadata().num_rows(), 7);
+    assert_eq!(file.rows(0), 7);
+    assert!(file.fetch(&fetch).await.unwrap().columns.is_empty());
 }
 
 #[tokio::test]
