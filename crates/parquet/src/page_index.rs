@@ -211,3 +211,80 @@ fn extremes(
     let indices: UInt32Array = vectors.iter().map(extreme).collect();
     take(bounds, &indices, None)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A column index of pages that are null or have one value, and their null counts.
+    fn column_index(values: &[Option<u8>], nulls: &[u8]) -> Vec<u8> {
+        let len = (values.len() as u8) << 4;
+        let mut bytes = vec![0x19, len | 2];
+        bytes.extend(values.iter().map(|value| u8::from(value.is_none())));
+        for _ in 0..2 {
+            bytes.extend([0x19, len | 8]);
+            for value in values {
+                match value {
+                    Some(value) => bytes.extend([1, *value]),
+                    None => bytes.push(0),
+                }
+            }
+        }
+        if !nulls.is_empty() {
+            bytes.extend([0x29, (nulls.len() as u8) << 4 | 6]);
+            bytes.extend(nulls.iter().map(|nulls| nulls * 2));
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    fn offset_index(starts: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0x19, (starts.len() as u8) << 4 | 12];
+        for start in starts {
+            bytes.extend([0x36, start * 2, 0]);
+        }
+        bytes.push(0);
+        bytes
+    }
+
+    #[test]
+    fn pages_have_their_rows_nulls_and_bounds() {
+        let (columns, offsets) = (
+            column_index(&[Some(b'a'), None, Some(b'c')], &[3, 9, 20]),
+            offset_index(&[0, 10, 19]),
+        );
+        let index = PageIndex::parse(&columns, &offsets, 30).unwrap();
+        let zones = index.zones(30);
+        let known: Vec<_> = zones.iter().map(|zone| (zone.rows, zone.nulls)).collect();
+        // a page with values has more rows than nulls
+        assert_eq!(known, [(10, Some(3)), (9, Some(9)), (11, None)]);
+        assert!(zones[1].bounds.is_none());
+        assert_eq!(zones[2].bounds.unwrap().max, b"c");
+        let uncounted = column_index(&[Some(b'a'), None, Some(b'c')], &[]);
+        let index = PageIndex::parse(&uncounted, &offsets, 30).unwrap();
+        assert_eq!(index.zones(30)[0].nulls, None);
+    }
+
+    #[test]
+    fn indexes_that_contradict_themselves_are_refused() {
+        let columns = column_index(&[Some(b'a'), Some(b'b')], &[]);
+        assert!(PageIndex::parse(&columns, &offset_index(&[0, 10]), 30).is_ok());
+        for starts in [
+            &[0][..],
+            &[0, 10, 20],
+            &[0, 30],
+            &[1, 10],
+            &[0, 0],
+            &[10, 5],
+            &[],
+        ] {
+            let offsets = offset_index(starts);
+            assert!(
+                PageIndex::parse(&columns, &offsets, 30).is_err(),
+                "{starts:?}"
+            );
+        }
+        let nulls = column_index(&[Some(b'a'), Some(b'b')], &[1]);
+        assert!(PageIndex::parse(&nulls, &offset_index(&[0, 10]), 30).is_err());
+    }
+}

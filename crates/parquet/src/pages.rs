@@ -143,3 +143,60 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
     pages.dictionary = dictionary.filter(|_| all_codes);
     Ok(pages)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parquet::schema::parser::parse_message_type;
+    use parquet::schema::types::SchemaDescriptor;
+
+    use super::*;
+
+    /// A page of these sizes, with a header of type 0 or 2.
+    fn page(page_type: u8, uncompressed: u8, values: u8, encoding: u8) -> Vec<u8> {
+        let header = match page_type {
+            0 => 0x2C,
+            _ => 0x4C,
+        };
+        let mut bytes = vec![0x15, page_type * 2, 0x15, uncompressed * 2, 0x15, 6];
+        bytes.extend([header, 0x15, values * 2, 0x15, encoding * 2, 0, 0]);
+        bytes.extend([0xAB; 3]);
+        bytes
+    }
+
+    fn check(chunk: &[u8]) -> Result<Pages, Fault> {
+        let schema = parse_message_type("message m { required binary a; }").unwrap();
+        let schema = SchemaDescriptor::new(Arc::new(schema));
+        let chunk_metadata = ColumnChunkMetaData::builder(schema.column(0))
+            .set_num_values(8)
+            .set_total_uncompressed_size(40)
+            .build();
+        super::check(chunk, &chunk_metadata.unwrap())
+    }
+
+    #[test]
+    fn chunks_are_dictionaries_if_all_their_data_pages_are() {
+        let dictionary = page(2, 30, 5, 0);
+        let (codes, plain) = (page(0, 9, 4, 8), page(0, 9, 4, 0));
+        let pages = check(&[&dictionary[..], &codes, &codes].concat()).unwrap();
+        assert_eq!(pages.dictionary, Some(5));
+        let pages = check(&[&dictionary[..], &codes, &plain].concat()).unwrap();
+        assert_eq!(pages, Pages::default());
+        assert_eq!(check(&codes).unwrap().dictionary, None);
+        let pages = check(&[&plain[..], &page(0, 9, 4, 7)].concat()).unwrap();
+        assert!(pages.has_delta_lengths);
+    }
+
+    #[test]
+    fn sizes_are_plausible() {
+        let (codes, entries) = (page(0, 9, 4, 8), page(2, 30, 31, 0));
+        assert!(check(&entries).is_err());
+        assert!(check(&codes[..codes.len() - 1]).is_err());
+        assert!(check(&[&codes[..], &codes, &codes].concat()).is_err());
+        assert!(check(&page(5, 9, 4, 8)).is_err());
+        // padding
+        assert!(check(&[&codes[..], &codes, &[0xFF]].concat()).is_ok());
+        assert!(check(&[&codes[..], &[0xFF]].concat()).is_err());
+    }
+}

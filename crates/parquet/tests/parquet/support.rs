@@ -149,7 +149,7 @@ pub fn all_types(rows: usize, seed: u64) -> RecordBatch {
         )
     };
     let mut columns: Vec<(&str, ArrayRef)> = vec![
-        ("bool", column!(BooleanArray, |draw: u64, _| draw % 3 == 0)),
+        ("bool", column!(BooleanArray, |draw: u64, _| draw & 4 == 0)),
         ("i8", column!(Int8Array, |draw: u64, _| draw as i8)),
         ("i16", column!(Int16Array, |draw: u64, _| draw as i16)),
         ("i32", column!(Int32Array, |draw: u64, _| draw as i32)),
