@@ -27,6 +27,11 @@ pub trait ContainerFormat: Debug + Send + Sync {
     /// Its name in lower case, which is the extension of its files, and in SQL follows `STORED AS`.
     fn name(&self) -> &'static str;
 
+    /// The name of its metadata in caches. Formats that read a file to different schemas have different names there.
+    fn cache_name(&self) -> &'static str {
+        self.name()
+    }
+
     /// Reads the metadata of `object`: its schema, row groups and their statistics.
     ///
     /// # Errors
