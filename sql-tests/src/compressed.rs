@@ -24,6 +24,9 @@ use vectile_datafusion::{TableOptions, VectileTable, VectileTableOptions};
 use crate::gpu::register_vectile;
 use crate::memory::memory_table;
 
+/// The format whose files DataFusion writes, too.
+const PARQUET: &str = "parquet";
+
 /// How the rows of replaced tables are kept.
 #[derive(Debug, Clone)]
 pub struct Layout {
@@ -54,6 +57,16 @@ impl Layout {
             Ok(rows) => layout.with_option("row_group_rows", &rows),
             Err(_) => layout,
         }
+    }
+
+    /// Parquet files of row groups of so many rows.
+    pub fn parquet(row_group_rows: &str) -> Self {
+        let layout = Layout {
+            format: PARQUET.into(),
+            options: HashMap::new(),
+            in_memory: false,
+        };
+        layout.with_option("max_row_group_size", row_group_rows)
     }
 
     /// Keeps tables in memory.
@@ -125,7 +138,9 @@ impl CompressedTables {
     /// encoding: column=ffor, other=dict */`.
     pub async fn replace_in_memory(&self, ctx: &SessionContext, sql: &str) -> Result<()> {
         let mut options = self.layout.options.clone();
-        options.extend(pins(sql));
+        if self.layout.format != PARQUET {
+            options.extend(pins(sql));
+        }
         for (schema, name) in tables(ctx) {
             if let Some(provider) = schema.table(&name).await?
                 && let Some(table) = provider.downcast_ref::<MemTable>()
@@ -136,8 +151,11 @@ impl CompressedTables {
                     batches.extend(partition.read().await.iter().cloned());
                 }
                 let definition = Definition::of(provider.as_ref());
-                let replacement = self.write(ctx, batches, definition, &options).await?;
-                swap(schema.as_ref(), &name, replacement)?;
+                let written = self.write(ctx, batches, definition, &options).await;
+                // Parquet has no values of some types: tables with those stay as they are
+                if written.is_ok() || self.layout.format != PARQUET {
+                    swap(schema.as_ref(), &name, written?)?;
+                }
             }
         }
         Ok(())

@@ -21,6 +21,12 @@ const SMALL_ROW_GROUP: &str = "2048";
 /// Suites with so many kernels that a C++ compiler takes minutes; they run only on a GPU.
 const OF_MANY_KERNELS: &str = "predicates_";
 
+/// Aggregates as programs on the CPU.
+const FUSED: [&str; 1] = ["SET vectile.fuse = on"];
+
+/// The same, over Parquet files.
+const FUSED_PARQUET: [&str; 2] = ["SET vectile.fuse = on", "SET vectile.parquet = on"];
+
 #[test]
 fn plain() {
     run_suites(suites(), None, None);
@@ -47,7 +53,7 @@ fn compressed_in_small_row_groups() {
 /// As [`compressed_in_small_row_groups`], with aggregates as programs on the CPU.
 #[test]
 fn fused_on_the_cpu() {
-    run(suites(), Some(small_row_groups()), None, true);
+    run(suites(), Some(small_row_groups()), None, &FUSED);
 }
 
 /// As [`compressed_in_small_row_groups`], over tables in memory whose rows are in several states.
@@ -63,7 +69,18 @@ fn memory() {
 /// As [`memory`], with aggregates as programs on the CPU.
 #[test]
 fn memory_fused_on_the_cpu() {
-    run(suites(), Some(small_row_groups().in_memory()), None, true);
+    run(suites(), Some(small_row_groups().in_memory()), None, &FUSED);
+}
+
+/// Over Parquet files, which our scans read, in small row groups, with aggregates as programs on the CPU.
+#[test]
+fn parquet_fused_on_the_cpu() {
+    run(
+        suites(),
+        Some(Layout::parquet(SMALL_ROW_GROUP)),
+        None,
+        &FUSED_PARQUET,
+    );
 }
 
 #[test]
@@ -86,19 +103,28 @@ fn on_an_emulated_gpu() {
 /// As [`on_an_emulated_gpu`], by the interpreter. All suites: nothing is compiled for each.
 #[test]
 fn on_an_emulated_gpu_by_the_interpreter() {
-    run_interpreted(small_row_groups());
+    run_interpreted(small_row_groups(), &[]);
+}
+
+/// As [`on_an_emulated_gpu_by_the_interpreter`], over Parquet files.
+#[test]
+fn parquet_on_an_emulated_gpu_by_the_interpreter() {
+    run_interpreted(
+        Layout::parquet(SMALL_ROW_GROUP),
+        &["SET vectile.parquet = on"],
+    );
 }
 
 /// As [`memory`], by the interpreter.
 #[test]
 fn memory_on_an_emulated_gpu_by_the_interpreter() {
-    run_interpreted(small_row_groups().in_memory());
+    run_interpreted(small_row_groups().in_memory(), &[]);
 }
 
-fn run_interpreted(layout: Layout) {
+fn run_interpreted(layout: Layout, settings: &'static [&'static str]) {
     match GpuRun::interpreted() {
         Ok(gpu) => {
-            run_suites(suites(), Some(layout), Some(gpu.clone()));
+            run(suites(), Some(layout), Some(gpu.clone()), settings);
             assert_eq!(gpu.refused_by_the_interpreter(), 0);
         }
         Err(error) => eprintln!("skipped: {error}"),
@@ -110,10 +136,15 @@ fn small_row_groups() -> Layout {
 }
 
 fn run_suites(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>) {
-    run(suites, layout, gpu, false);
+    run(suites, layout, gpu, &[]);
 }
 
-fn run(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>, fuse: bool) {
+fn run(
+    suites: Vec<PathBuf>,
+    layout: Option<Layout>,
+    gpu: Option<GpuRun>,
+    settings: &'static [&'static str],
+) {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads)
@@ -126,7 +157,7 @@ fn run(suites: Vec<PathBuf>, layout: Option<Layout>, gpu: Option<GpuRun>, fuse: 
         .into_iter()
         .map(|path| {
             let name = path.display().to_string();
-            let run = run_suite(path, layout.clone(), gpu.clone(), fuse);
+            let run = run_suite(path, layout.clone(), gpu.clone(), settings);
             (name, runtime.spawn(run))
         })
         .collect();
@@ -165,15 +196,15 @@ async fn run_suite(
     path: PathBuf,
     layout: Option<Layout>,
     gpu: Option<GpuRun>,
-    fuse: bool,
+    settings: &[&str],
 ) -> Result<Vec<String>> {
     let config = SessionConfig::new()
         .with_target_partitions(4)
         .with_batch_size(1000);
     let ctx = SessionContext::new_with_config(config);
     register_vectile(&ctx, gpu.as_ref())?;
-    if fuse {
-        ctx.sql("SET vectile.fuse = true").await?.collect().await?;
+    for setting in settings {
+        ctx.sql(setting).await?.collect().await?;
     }
     let is_plain = layout.is_none();
     let mut engine = Engine::new(ctx, &path).with_gpu(gpu);

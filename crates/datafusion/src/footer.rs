@@ -8,6 +8,7 @@ use datafusion::common::{HashMap, Result};
 use datafusion::execution::cache::cache_manager::{
     CachedFileMetadataEntry, FileMetadata, FileMetadataCache,
 };
+use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_scan::{ContainerFormat, FileChunks};
 
@@ -74,15 +75,24 @@ pub(crate) async fn footer(
         chunks: Some(Arc::new(chunk_cache::of_runtime(cache).file())),
     };
     let cached = CachedFooter {
-        format: format.name(),
+        format: format.cache_name(),
         store: Arc::clone(store),
         footer: footer.clone(),
     };
     cache.put(
-        &object.location,
+        &key(format, object),
         CachedFileMetadataEntry::new(object.clone(), Arc::new(cached)),
     );
     Ok(footer)
+}
+
+/// Where the cache has the footer: at the location of the file, or at one that DataFusion's reader of the same files does
+/// not use, as one would throw out the footers of the other, and with ours the chunks in memory.
+fn key(format: &dyn ContainerFormat, object: &ObjectMeta) -> Path {
+    match format.cache_name() == format.name() {
+        true => object.location.clone(),
+        false => Path::from(format!("{}/{}", format.cache_name(), object.location)),
+    }
 }
 
 /// The footer of this version of a file, if it is in the cache.
@@ -92,11 +102,11 @@ pub(crate) fn known_footer(
     object: &ObjectMeta,
     cache: Option<&Arc<FileMetadataCache>>,
 ) -> Option<Footer> {
-    let entry = cache?.get(&object.location)?;
+    let entry = cache?.get(&key(format, object))?;
     let is_same = entry.is_valid_for(object) && entry.meta.e_tag == object.e_tag;
     let cached: &CachedFooter = entry.file_metadata.as_any().downcast_ref()?;
     let is_same = is_same
-        && cached.format == format.name()
+        && cached.format == format.cache_name()
         && ptr::addr_eq(Arc::as_ptr(&cached.store), Arc::as_ptr(store));
     is_same.then(|| cached.footer.clone())
 }

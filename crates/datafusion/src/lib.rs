@@ -10,6 +10,9 @@
 //! DataFusion caches directory listings without expiry. Files that a session writes as Vectile appear at once. For
 //! files written by other processes, set `datafusion.runtime.list_files_cache_ttl` to a few seconds.
 //!
+//! With the feature `parquet`, `SET vectile.parquet = on` makes tables of Parquet files tables of Vectile's scans: filters
+//! on packed columns, fused queries and devices, as for its own files.
+//!
 //! The feature `gpu`, which is on by default, puts aggregates and filters on CUDA devices.
 //!
 //! A scan evaluates the query's filters on the encoded columns and decodes only matching rows. [`VectileSource`]
@@ -42,6 +45,8 @@ mod one_snapshot;
 mod opener;
 mod options;
 mod order;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod partitions;
 mod plan_cache;
 mod projection;
@@ -72,7 +77,9 @@ pub use format::{EXTENSION, VectileFormat, VectileFormatFactory};
 #[cfg(feature = "gpu")]
 pub use fused::{Gpu, PinnedColumn, compressor, load_columns, unload_columns};
 pub use merge::{MergeError, common_type, merge_schemas};
-pub use options::{FuseMode, GpuKernels, GpuMode, GpuTuning, TableOptions, VectileOptions};
+pub use options::{
+    FuseMode, GpuKernels, GpuMode, GpuTuning, ParquetMode, TableOptions, VectileOptions,
+};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
 pub use plan_cache::{PlannedStatement, execute_definition, physical_plan, plan_statement, sql};
 #[cfg(feature = "gpu")]

@@ -123,6 +123,38 @@ impl FromStr for FuseMode {
     }
 }
 
+/// Controls which Parquet files Vectile's scans read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ParquetMode {
+    /// None: DataFusion's reader scans all.
+    #[default]
+    Off,
+    /// Those of all tables that they can read.
+    On,
+}
+
+impl fmt::Display for ParquetMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Off => "off",
+            Self::On => "on",
+        })
+    }
+}
+
+impl FromStr for ParquetMode {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        match name {
+            "off" | "false" => Ok(Self::Off),
+            "on" | "true" => Ok(Self::On),
+            _ => Err(()),
+        }
+    }
+}
+
 /// A type of setting: how its values are written in SQL.
 trait SettingValue: Sized {
     /// Parses a value, which is trimmed and in lower case; `None` if it is malformed.
@@ -146,7 +178,7 @@ macro_rules! setting_values {
     };
 }
 
-setting_values!(bool, usize, FuseMode, GpuMode);
+setting_values!(bool, usize, FuseMode, GpuMode, ParquetMode);
 
 impl SettingValue for Option<GpuKernels> {
     fn parse(text: &str) -> Option<Self> {
@@ -263,6 +295,13 @@ settings! {
          are DataFusion's, whose rows are Arrow arrays.";
     keep_plans: bool, "keep_plans", true,
         "If true, the session caches the plan of a query for when it runs again.";
+    parquet: ParquetMode, "parquet", ParquetMode::Off,
+        "Controls which Parquet files Vectile's scans read, with all that they do for its own files: `on`, those of all \
+         tables that they can read; `off`, none, and DataFusion's reader scans all. Columns are decoded and packed once, and \
+         stay in memory for later queries, as far as `vectile.cache_memory` allows. `on` is an error if the build cannot \
+         read Parquet.",
+        |mode: &ParquetMode| cfg!(feature = "parquet") || *mode == ParquetMode::Off,
+        "`off`: this build cannot read Parquet";
     fuse: FuseMode, "fuse", FuseMode::Auto,
         "Controls which aggregates of Vectile tables run, with their joins, as programs over encoded vectors on the CPU, \
          where no GPU runs them: `auto`, those of large tables, which are expected to be faster; `on`, all for which there \

@@ -15,6 +15,7 @@ use datafusion::datasource::listing::{
     ListingOptions, ListingTable, ListingTableConfig, ListingTableUrl,
 };
 use datafusion::execution::FunctionRegistry;
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, SortExpr, WindowUDF};
 use datafusion::optimizer::OptimizerRule;
@@ -96,9 +97,10 @@ fn insert_machine_rules(_: &mut Vec<Rule>) -> Outlook {
     Box::new(|| 0)
 }
 
-/// Replaces and adds rules; `insert` adds those for a GPU.
+/// Replaces and adds rules of a session with this runtime; `insert` adds those for a GPU.
 fn change_rules(
     rules: &mut Vec<Rule>,
+    runtime: &Arc<RuntimeEnv>,
     insert: impl FnOnce(&mut Vec<Rule>) -> Outlook,
 ) -> PlanCache {
     pushdown::replace_rules(rules);
@@ -109,6 +111,10 @@ fn change_rules(
     windows::insert_rule(rules);
     sort::insert_rule(rules);
     one_snapshot::insert_rule(rules);
+    #[cfg(feature = "parquet")]
+    crate::parquet::insert_rule(rules, runtime);
+    #[cfg(not(feature = "parquet"))]
+    let _ = runtime;
     PlanCache::new(insert(rules))
 }
 
@@ -119,7 +125,7 @@ fn register_with_rules(
     let state = ctx.state_ref();
     let mut state = state.write();
     let mut rules = state.physical_optimizers().to_vec();
-    let plans = change_rules(&mut rules, insert);
+    let plans = change_rules(&mut rules, state.runtime_env(), insert);
     let before = state.clone();
     let mut optimizers = state.optimizers().to_vec();
     optimizers.retain(|rule| rule.name() != ChangedRows.name());
@@ -228,7 +234,7 @@ fn restore<F>(
 
 /// Registers everything in a session state that is being built.
 pub trait VectileSessionStateBuilderExt {
-    /// Like [`register`]. Call it after `with_config`, `with_file_formats`, `with_table_functions` and
+    /// Like [`register`]. Call it after `with_config`, `with_runtime_env`, `with_file_formats`, `with_table_functions` and
     /// `with_physical_optimizer_rules`, which would undo it.
     fn with_vectile(self) -> Self;
 }
@@ -240,10 +246,11 @@ impl VectileSessionStateBuilderExt for SessionStateBuilder {
         for format in FORMATS {
             formats.push(Arc::new(ContainerFileFormatFactory::new(format)));
         }
+        let runtime = Arc::clone(self.runtime_env().get_or_insert_default());
         let optimizer = self
             .physical_optimizers()
             .get_or_insert_with(PhysicalOptimizer::new);
-        let plans = change_rules(&mut optimizer.rules, insert_machine_rules);
+        let plans = change_rules(&mut optimizer.rules, &runtime, insert_machine_rules);
         let config = self.config().get_or_insert_default();
         config.set_extension(Arc::new(plans));
         configure(config.options_mut());

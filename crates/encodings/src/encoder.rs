@@ -248,7 +248,10 @@ fn estimates(
         is_kind || is_sized || *encoding == Encoding::Dict
     };
     // a symbol table or entries of so little text take about as many bytes as they save
-    let is_short = !all && source.text_bytes().is_some_and(|bytes| bytes < LEAST_TRAINED);
+    let is_short = !all
+        && source
+            .text_bytes()
+            .is_some_and(|bytes| bytes < LEAST_TRAINED);
     let is_tried = |encoding: &Encoding| match encoding {
         Encoding::Fsst | Encoding::OnPair => !is_short,
         encoding => !is_known(encoding),

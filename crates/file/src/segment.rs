@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use object_store::path::Path;
 use vectile_encodings::{BloomFilter, Column, Encoding, VECTOR_LEN, ZoneMap};
@@ -461,7 +461,7 @@ impl FileContainer for Segment {
 #[cfg(test)]
 mod tests {
     use arrow::array::record_batch;
-    use arrow::datatypes::{DataType, Field, Schema};
+    use arrow::datatypes::{Field, Schema};
     use futures::executor::block_on;
     use object_store::memory::InMemory;
     use object_store::{ObjectStore, ObjectStoreExt};

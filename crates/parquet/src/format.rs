@@ -14,7 +14,8 @@ use crate::error::Error;
 use crate::file::File;
 use crate::metadata::{Metadata, Options, is_dictionary, read_metadata};
 
-/// The format of Parquet files. Errors are [`Error`]s.
+/// The format of Parquet files. Errors are [`Error`]s. Other readers may keep metadata of their own for the same files,
+/// so that its own has [names](ContainerFormat::cache_name) apart.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Format {
     options: Options,
@@ -35,7 +36,7 @@ impl ContainerFormat for Format {
 
     fn cache_name(&self) -> &'static str {
         match self.options.view_types {
-            true => "parquet",
+            true => "parquet with views",
             false => "parquet without views",
         }
     }

@@ -80,3 +80,4 @@ pub use error::{Error, ErrorOrigin, Fault, Result};
 pub use file::File;
 pub use format::Format;
 pub use metadata::{Metadata, Options, RowGroup, read_metadata};
+pub use schema::is_supported;

@@ -256,6 +256,12 @@ impl Flat {
     }
 }
 
+/// True if columns of this type are read. Some files cannot be read nevertheless, see
+/// [`Metadata::unsupported`](crate::Metadata::unsupported).
+pub fn is_supported(data_type: &DataType) -> bool {
+    unsupported_type(data_type, 1).is_none()
+}
+
 /// The reason columns of a type are not read; `None` if they are. `depth` counts the type and those around it.
 fn unsupported_type(data_type: &DataType, depth: usize) -> Option<String> {
     use DataType::*;

@@ -27,7 +27,8 @@ pub trait ContainerFormat: Debug + Send + Sync {
     /// Its name in lower case, which is the extension of its files, and in SQL follows `STORED AS`.
     fn name(&self) -> &'static str;
 
-    /// The name of its metadata in caches. Formats that read a file to different schemas have different names there.
+    /// The name of its metadata in caches. It is another one than [`name`](Self::name) if other readers keep metadata of
+    /// their own for the same files, and if a file has different schemas by the options of the format.
     fn cache_name(&self) -> &'static str {
         self.name()
     }

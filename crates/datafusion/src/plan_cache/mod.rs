@@ -58,7 +58,7 @@ use self::query::Query;
 use self::sql_query::SqlQuery;
 use self::subqueries::with_own_subqueries;
 use crate::fresh::fresh;
-use crate::options::VectileOptions;
+use crate::options::{ParquetMode, VectileOptions};
 use crate::pushdown::Rule;
 use crate::table::create_table;
 
@@ -70,7 +70,7 @@ const MOST_FILES: usize = 4096;
 /// has run return no rows.
 ///
 /// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files and tables in memory
-/// only, unless they call functions such as `now()` and `random()`. A cached plan is used as long as the session's
+/// only, and with `vectile.parquet` also Parquet files, unless they call functions such as `now()` and `random()`. A cached plan is used as long as the session's
 /// settings, functions and rules, the tables and all of their files and rows are the same. If a session has rules that
 /// depend on anything else, such as the user of a request, set [`VectileOptions::keep_plans`] to false.
 ///
@@ -245,7 +245,10 @@ async fn planned(
     plan: &LogicalPlan,
     sql: Option<Arc<SqlQuery>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    let Some(((plans, environment), query)) = cache_of(state).zip(Query::of(plan)) else {
+    let reads_parquet = VectileOptions::of(state.config_options()).parquet != ParquetMode::Off;
+    // plans of DataFusion's reader are not copied
+    let query = Query::of(plan).filter(|query| reads_parquet || !query.is_of_parquet());
+    let Some(((plans, environment), query)) = cache_of(state).zip(query) else {
         return state.create_physical_plan(plan).await;
     };
     // If listing files fails, planning reports the error.

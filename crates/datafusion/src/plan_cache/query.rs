@@ -69,6 +69,12 @@ impl Query {
         self.tables.iter().any(|table| table.is::<VectileTable>())
     }
 
+    /// True if it reads Parquet files.
+    pub(super) fn is_of_parquet(&self) -> bool {
+        let listings = self.tables.iter().filter_map(listing_of);
+        listings.into_iter().any(is_of_parquet)
+    }
+
     /// False if `files`, which the query read, are of rows that tables in memory had before they changed.
     pub(super) fn is_of_current_rows(&self, files: &[ObjectMeta]) -> bool {
         let tables = self.tables.iter();
@@ -214,17 +220,28 @@ fn window_function(call: &WindowFunction) -> (u64, &Signature) {
     }
 }
 
-/// True if [`VectileSource`](crate::source::VectileSource) reads the table, and its files say which rows it has.
+/// True if [`VectileSource`](crate::source::VectileSource) reads the table, or may do so, and its files say which rows it has.
 pub(super) fn has_files(table: &Arc<dyn TableProvider>) -> bool {
     table.is::<VectileTable>() || listing_of(table).is_some()
 }
 
-/// The listing table, if [`VectileSource`](crate::source::VectileSource) reads its files.
+/// The listing table, if [`VectileSource`](crate::source::VectileSource) reads its files, or may do so.
 fn listing_of(table: &Arc<dyn TableProvider>) -> Option<&ListingTable> {
     let listing = partitions::listing_of(table.as_ref())?;
     let format = listing.options().format.as_ref();
     let is_ours = format.is::<VectileFormat>() || format.is::<ContainerFileFormat>();
-    is_ours.then_some(listing)
+    (is_ours || is_of_parquet(listing)).then_some(listing)
+}
+
+#[cfg(feature = "parquet")]
+fn is_of_parquet(listing: &ListingTable) -> bool {
+    let format = listing.options().format.as_ref();
+    format.is::<datafusion::datasource::file_format::parquet::ParquetFormat>()
+}
+
+#[cfg(not(feature = "parquet"))]
+fn is_of_parquet(_: &ListingTable) -> bool {
+    false
 }
 
 fn address_of<T: ?Sized>(of: &Arc<T>) -> u64 {

@@ -21,6 +21,7 @@ mod memory_tables;
 mod options;
 mod orc;
 mod orc_gpu;
+mod parquet;
 mod plan_cache;
 mod projection;
 mod pushdown;

@@ -1,0 +1,168 @@
+//! `SET vectile.parquet`: a rule that makes scans of Parquet files scans of Vectile.
+
+use std::fmt::{self, Write};
+use std::sync::{Arc, LazyLock};
+
+use arrow::datatypes::{DataType, Schema};
+use datafusion::common::Result;
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, ParquetRowSelection};
+use datafusion::datasource::physical_plan::{
+    FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileReaderFactory, ParquetSource,
+};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_plan::ExecutionPlan;
+use vectile_parquet::{Format, Options};
+use vectile_scan::ContainerFormat;
+
+use crate::options::{ParquetMode, VectileOptions};
+use crate::pushdown::Rule;
+use crate::source::VectileSource;
+
+/// The factory of readers that DataFusion sets for tables of its own. Those of callers may read files that are nowhere
+/// else, and can only be told by their names.
+const OWN_FACTORY: &str = "CachedParquetFileReaderFactory ";
+
+/// The start of a text, at most as long as [`OWN_FACTORY`]: the rest is not even printed.
+#[derive(Default)]
+struct Start(String);
+
+impl Write for Start {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.push_str(text);
+        match self.0.len() < OWN_FACTORY.len() {
+            true => Ok(()),
+            false => Err(fmt::Error),
+        }
+    }
+}
+
+/// True if DataFusion made the factory.
+fn is_own(factory: &dyn ParquetFileReaderFactory) -> bool {
+    let mut start = Start::default();
+    // fails once there is enough
+    let _ = write!(start, "{factory:?} ");
+    start.0.starts_with(OWN_FACTORY)
+}
+
+/// Reads text as views, which DataFusion infers by default.
+static VIEWS: LazyLock<Format> = LazyLock::new(|| Format::new(Options::default()));
+
+/// Reads text as the types in the file.
+static NO_VIEWS: LazyLock<Format> =
+    LazyLock::new(|| Format::new(Options::default().with_view_types(false)));
+
+/// Replaces sources of Parquet files by [`VectileSource`]. It precedes all rules that push filters, limits and orders into
+/// scans.
+#[derive(Debug)]
+struct ParquetScans {
+    /// Has the caches, and the memory pool.
+    runtime: Arc<RuntimeEnv>,
+}
+
+const NAME: &str = "parquet_scans";
+
+impl PhysicalOptimizerRule for ParquetScans {
+    fn optimize(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        config: &ConfigOptions,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let options = VectileOptions::of(config);
+        if options.parquet == ParquetMode::Off {
+            return Ok(plan);
+        }
+        options.check()?;
+        plan.transform_up(|node| {
+            Ok(match self.replaced(&node, &options)? {
+                Some(scan) => Transformed::yes(scan),
+                None => Transformed::no(node),
+            })
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn schema_check(&self) -> bool {
+        true
+    }
+}
+
+impl ParquetScans {
+    /// The scan of `node`, if it is one of Parquet files that [`VectileSource`] can read.
+    fn replaced(
+        &self,
+        node: &Arc<dyn ExecutionPlan>,
+        options: &VectileOptions,
+    ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+        let scan = node
+            .downcast_ref::<DataSourceExec>()
+            .and_then(|scan| scan.downcast_to_file_source::<ParquetSource>());
+        let Some((config, source)) = scan.filter(|(config, source)| can_read(config, source))
+        else {
+            return Ok(None);
+        };
+        let table = source.table_schema().clone();
+        let format: &'static dyn ContainerFormat = match has_views(table.file_schema()) {
+            true => &*VIEWS,
+            false => &*NO_VIEWS,
+        };
+        let ours = VectileSource::of_format(format, table)
+            .with_runtime(&self.runtime)
+            .with_options(options.clone());
+        let ours = match source.projection() {
+            Some(projection) => ours.try_pushdown_projection(projection)?,
+            None => Some(Arc::new(ours) as _),
+        };
+        Ok(ours.map(|source| {
+            let config = FileScanConfigBuilder::from(config.clone()).with_source(source);
+            DataSourceExec::from_data_source(config.build()) as _
+        }))
+    }
+}
+
+/// True if the scan needs nothing but the files: neither keys, readers or rows that a caller chose, nor options that change
+/// types, nor what an earlier rule has pushed into it.
+fn can_read(config: &FileScanConfig, source: &ParquetSource) -> bool {
+    let options = source.table_parquet_options();
+    let crypto = &options.crypto;
+    let is_encrypted = crypto.file_decryption.is_some() || crypto.factory_id.is_some();
+    let reading = &options.global;
+    let changes_types = reading.binary_as_string || reading.coerce_int96.is_some();
+    let factory = source.parquet_file_reader_factory();
+    let mut files = config.file_groups.iter().flat_map(|group| group.iter());
+    let chooses_rows = files.any(|file| {
+        let extensions = &file.extensions;
+        extensions.contains::<ParquetAccessPlan>() || extensions.contains::<ParquetRowSelection>()
+    });
+    let table = source.table_schema();
+    let mut fields = table.file_schema().fields().iter();
+    source.filter().is_none()
+        && !is_encrypted
+        && !changes_types
+        && factory.is_none_or(|factory| is_own(factory.as_ref()))
+        && !chooses_rows
+        && table.virtual_columns().is_empty()
+        && fields.all(|field| vectile_parquet::is_supported(field.data_type()))
+}
+
+/// True if columns of text or binary are views. One reading of a file has either these or none.
+fn has_views(schema: &Schema) -> bool {
+    let is_view =
+        |data_type: &DataType| matches!(data_type, DataType::Utf8View | DataType::BinaryView);
+    let mut fields = schema.fields().iter();
+    fields.any(|field| is_view(field.data_type()))
+}
+
+/// Inserts the rule before all others.
+pub(crate) fn insert_rule(rules: &mut Vec<Rule>, runtime: &Arc<RuntimeEnv>) {
+    rules.retain(|rule| rule.name() != NAME);
+    let runtime = Arc::clone(runtime);
+    rules.insert(0, Arc::new(ParquetScans { runtime }));
+}
