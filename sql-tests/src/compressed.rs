@@ -66,7 +66,7 @@ impl Layout {
             options: HashMap::new(),
             in_memory: false,
         };
-        layout.with_option("max_row_group_size", row_group_rows)
+        layout.with_option("format.max_row_group_size", row_group_rows)
     }
 
     /// Keeps tables in memory.

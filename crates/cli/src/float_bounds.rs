@@ -7,17 +7,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema};
 use bytes::Bytes;
+use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result, Statistics};
 use datafusion::datasource::listing::PartitionedFile;
+use datafusion::datasource::physical_plan::ParquetSource;
 use datafusion::datasource::physical_plan::parquet::ParquetFileReaderFactory;
-use datafusion::datasource::physical_plan::{
-    FileGroup, FileScanConfigBuilder, FileSource, ParquetSource,
-};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
@@ -32,6 +28,7 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::statistics::Statistics as ChunkStatistics;
+use vectile_datafusion::without_float_statistics;
 
 type Plan = Arc<dyn ExecutionPlan>;
 
@@ -59,48 +56,10 @@ fn distrust(node: Plan) -> Result<Transformed<Plan>> {
     let Some((config, source)) = parquet else {
         return Ok(Transformed::no(node));
     };
-    let schema = source.table_schema().table_schema();
-    let groups = config.file_groups.iter().map(|group| {
-        let files = group.iter().map(|file| PartitionedFile {
-            statistics: file.statistics.as_deref().map(|of| known(of, schema)),
-            ..file.clone()
-        });
-        let statistics = group.file_statistics(None).map(|of| known(of, schema));
-        let group = FileGroup::new(files.collect());
-        match statistics {
-            Some(statistics) => group.with_statistics(statistics),
-            None => group,
-        }
-    });
-    let statistics = known(&config.statistics(), schema);
-    let scan = FileScanConfigBuilder::from(config.clone())
-        .with_file_groups(groups.collect())
-        .with_statistics(Arc::unwrap_or_clone(statistics))
+    let scan = without_float_statistics(config)
         .with_source(Arc::new(without_bounds(source)))
         .build();
     Ok(Transformed::yes(DataSourceExec::from_data_source(scan)))
-}
-
-/// The statistics without bounds of floats.
-fn known(statistics: &Statistics, schema: &Schema) -> Arc<Statistics> {
-    let mut statistics = statistics.clone();
-    let columns = statistics.column_statistics.iter_mut();
-    for (column, field) in columns.zip(schema.fields()) {
-        if may_hold_nan(field.data_type()) {
-            column.min_value = Precision::Absent;
-            column.max_value = Precision::Absent;
-        }
-    }
-    Arc::new(statistics)
-}
-
-/// True for floats, and for types of several columns, which have no bounds in Parquet files.
-fn may_hold_nan(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(_, values) => may_hold_nan(values),
-        DataType::RunEndEncoded(_, values) => may_hold_nan(values.data_type()),
-        other => other.is_floating() || other.is_nested(),
-    }
 }
 
 /// A source that reads no bounds of floats from its files.

@@ -8,7 +8,9 @@ use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use url::Url;
-use vectile_datafusion::{TableFactory, VectileOptions, VectileSessionStateBuilderExt};
+use vectile_datafusion::{
+    PARQUET_RULE, TableFactory, VectileOptions, VectileSessionStateBuilderExt,
+};
 
 use crate::error::Result;
 use crate::float_bounds::DistrustFloatBounds;
@@ -93,7 +95,9 @@ fn session(config: SessionConfig, cancel: Option<Cancel>) -> Result<SessionConte
         .with_vectile();
     let optimizer = builder.physical_optimizers();
     let rules = &mut optimizer.get_or_insert_with(PhysicalOptimizer::new).rules;
-    rules.insert(0, Arc::new(DistrustFloatBounds));
+    let ours = rules.iter().position(|rule| rule.name() == PARQUET_RULE);
+    let next = ours.map_or(0, |index| index + 1);
+    rules.insert(next, Arc::new(DistrustFloatBounds));
     if let Some(cancel) = cancel {
         builder = builder.with_physical_optimizer_rule(Arc::new(InterruptibleJoins(cancel)));
     }

@@ -80,6 +80,8 @@ pub use merge::{MergeError, common_type, merge_schemas};
 pub use options::{
     FuseMode, GpuKernels, GpuMode, GpuTuning, ParquetMode, TableOptions, VectileOptions,
 };
+#[cfg(feature = "parquet")]
+pub use parquet::{PARQUET_RULE, without_float_statistics};
 pub use partitions::{PartitionedTable, TableFactory, partition_value};
 pub use plan_cache::{PlannedStatement, execute_definition, physical_plan, plan_statement, sql};
 #[cfg(feature = "gpu")]

@@ -1,15 +1,21 @@
 //! `SET vectile.parquet`: a rule that makes scans of Parquet files scans of Vectile.
+//!
+//! DataFusion's statistics of Parquet files have bounds of floats that exclude NaN, which sorts above all numbers. It
+//! nevertheless answers `min` and `max` by them, so that the rule removes them.
 
 use std::fmt::{self, Write};
 use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::Result;
 use datafusion::common::config::ConfigOptions;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::{Result, Statistics};
+use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, ParquetRowSelection};
 use datafusion::datasource::physical_plan::{
-    FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileReaderFactory, ParquetSource,
+    FileGroup, FileScanConfig, FileScanConfigBuilder, FileSource, ParquetFileReaderFactory,
+    ParquetSource,
 };
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -63,7 +69,8 @@ struct ParquetScans {
     runtime: Arc<RuntimeEnv>,
 }
 
-const NAME: &str = "parquet_scans";
+/// The name of the rule that `SET vectile.parquet = on` asks for. Rules that change sources of Parquet files follow it.
+pub const PARQUET_RULE: &str = "parquet_scans";
 
 impl PhysicalOptimizerRule for ParquetScans {
     fn optimize(
@@ -86,7 +93,7 @@ impl PhysicalOptimizerRule for ParquetScans {
     }
 
     fn name(&self) -> &str {
-        NAME
+        PARQUET_RULE
     }
 
     fn schema_check(&self) -> bool {
@@ -121,7 +128,7 @@ impl ParquetScans {
             None => Some(Arc::new(ours) as _),
         };
         Ok(ours.map(|source| {
-            let config = FileScanConfigBuilder::from(config.clone()).with_source(source);
+            let config = without_float_statistics(config).with_source(source);
             DataSourceExec::from_data_source(config.build()) as _
         }))
     }
@@ -152,6 +159,47 @@ fn can_read(config: &FileScanConfig, source: &ParquetSource) -> bool {
         && fields.all(|field| vectile_parquet::is_supported(field.data_type()))
 }
 
+/// A scan without bounds of floats in the statistics of the plan and of its files.
+pub fn without_float_statistics(config: &FileScanConfig) -> FileScanConfigBuilder {
+    let schema = config.file_source().table_schema().table_schema();
+    let known = |statistics: &Statistics| {
+        let mut statistics = statistics.clone();
+        let columns = statistics.column_statistics.iter_mut();
+        for (column, field) in columns.zip(schema.fields()) {
+            if may_hold_nan(field.data_type()) {
+                column.min_value = Precision::Absent;
+                column.max_value = Precision::Absent;
+            }
+        }
+        Arc::new(statistics)
+    };
+    let groups = config.file_groups.iter().map(|group| {
+        let files = group.iter().map(|file| PartitionedFile {
+            statistics: file.statistics.as_deref().map(known),
+            ..file.clone()
+        });
+        let statistics = group.file_statistics(None).map(known);
+        let group = FileGroup::new(files.collect());
+        match statistics {
+            Some(statistics) => group.with_statistics(statistics),
+            None => group,
+        }
+    });
+    let statistics = known(&config.statistics());
+    FileScanConfigBuilder::from(config.clone())
+        .with_file_groups(groups.collect())
+        .with_statistics(Arc::unwrap_or_clone(statistics))
+}
+
+/// True for floats, and for types of several columns, which have no bounds in Parquet files.
+fn may_hold_nan(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => may_hold_nan(values),
+        DataType::RunEndEncoded(_, values) => may_hold_nan(values.data_type()),
+        other => other.is_floating() || other.is_nested(),
+    }
+}
+
 /// True if columns of text or binary are views. One reading of a file has either these or none.
 fn has_views(schema: &Schema) -> bool {
     let is_view =
@@ -162,7 +210,7 @@ fn has_views(schema: &Schema) -> bool {
 
 /// Inserts the rule before all others.
 pub(crate) fn insert_rule(rules: &mut Vec<Rule>, runtime: &Arc<RuntimeEnv>) {
-    rules.retain(|rule| rule.name() != NAME);
+    rules.retain(|rule| rule.name() != PARQUET_RULE);
     let runtime = Arc::clone(runtime);
     rules.insert(0, Arc::new(ParquetScans { runtime }));
 }
