@@ -125,6 +125,25 @@ fn tables_in_memory_are_encoded() {
 }
 
 #[test]
+fn parquet_files_are_scanned_by_the_reader_that_is_asked_for() {
+    let w = Workspace::new();
+    w.ok(&["convert", &sample("planes"), "planes.parquet"]);
+    let query = "SELECT manufacturer, count(*) AS n, max(speed) FROM planes WHERE seats > 100
+                 GROUP BY manufacturer ORDER BY n DESC, manufacturer";
+    let run = |statements: &str| w.ok(&["sql", "-t", "planes=planes.parquet", statements]);
+    let on = "SET vectile.parquet = on";
+    assert_eq!(
+        run(&format!("{on}; {query}; {query}")),
+        run(&format!("{query}; {query}"))
+    );
+    let filters = |plan: String| plan.contains("FilterExec");
+    assert!(filters(run(&format!("EXPLAIN {query}"))));
+    assert!(!filters(run(&format!("{on}; EXPLAIN {query}"))));
+    let quoted = "SELECT count(*) FROM 'planes.parquet' WHERE seats > 100";
+    assert!(!filters(run(&format!("{on}; EXPLAIN {quoted}"))));
+}
+
+#[test]
 fn settings_are_reset() {
     let w = Workspace::new();
     let shown = |statements: &str| {
