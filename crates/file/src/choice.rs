@@ -2,15 +2,28 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use bytes::Bytes;
 use vectile_encodings::{EncodeOptions, Encoding, Result};
 
-use crate::encode::EncodedValues;
+use crate::metadata::Compression;
 
 /// Row groups for which a choice holds at most: later ones may have become different, and another encoding smaller.
 const MOST_USES: u32 = 32;
 
 /// Rows take about as many bytes as others if the difference is one part in so many at most.
 const TOLERANCE: u64 = 8;
+
+/// Values in one encoding, perhaps compressed.
+pub(crate) struct EncodedValues {
+    pub(crate) data: Bytes,
+    pub(crate) data_bytes: u64,
+    pub(crate) compression: Compression,
+    pub(crate) encoding: Encoding,
+    /// The encoding of a dictionary's codes.
+    pub(crate) codes: Option<Encoding>,
+    /// The names of the encodings, the outermost first.
+    pub(crate) name: String,
+}
 
 /// A choice for each column of a table.
 #[derive(Debug)]
@@ -114,8 +127,6 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-
-    use crate::metadata::Compression;
 
     use super::*;
 

@@ -15,7 +15,7 @@ use futures::stream::FuturesOrdered;
 use tokio::task::spawn_blocking;
 use vectile_encodings::{BloomFilter, Column, EncodeOptions, Encoding, ZoneMap};
 
-use crate::choice::{Choice, Choices};
+use crate::choice::{Choice, Choices, EncodedValues};
 use crate::compression::compress;
 use crate::error::{Error, FilePosition, Result};
 use crate::memory::memory_bytes;
@@ -342,18 +342,6 @@ fn encode_array(
         arrow_bytes: memory_bytes(array),
         time,
     })
-}
-
-/// Values in one encoding, perhaps compressed.
-pub(crate) struct EncodedValues {
-    pub(crate) data: Bytes,
-    pub(crate) data_bytes: u64,
-    pub(crate) compression: Compression,
-    pub(crate) encoding: Encoding,
-    /// The encoding of a dictionary's codes.
-    pub(crate) codes: Option<Encoding>,
-    /// The names of the encodings, the outermost first.
-    pub(crate) name: String,
 }
 
 fn encode_values(
