@@ -134,27 +134,32 @@ impl ParquetScans {
     }
 }
 
-/// True if the scan needs nothing but the files: neither keys, readers or rows that a caller chose, nor options that change
-/// types, nor what an earlier rule has pushed into it.
+/// True if the scan needs nothing but the files: neither keys, readers, schemas or rows that a caller chose, nor options
+/// that change types or distrust files, nor what an earlier rule has pushed into it.
 fn can_read(config: &FileScanConfig, source: &ParquetSource) -> bool {
     let options = source.table_parquet_options();
     let crypto = &options.crypto;
     let is_encrypted = crypto.file_decryption.is_some() || crypto.factory_id.is_some();
     let reading = &options.global;
     let changes_types = reading.binary_as_string || reading.coerce_int96.is_some();
+    // turned off where statistics, indexes or filters of files are wrong
+    let prunes = reading.pruning && reading.enable_page_index && reading.bloom_filter_on_read;
     let factory = source.parquet_file_reader_factory();
     let mut files = config.file_groups.iter().flat_map(|group| group.iter());
-    let chooses_rows = files.any(|file| {
+    let is_special = files.any(|file| {
         let extensions = &file.extensions;
-        extensions.contains::<ParquetAccessPlan>() || extensions.contains::<ParquetRowSelection>()
+        file.arrow_schema.is_some()
+            || extensions.contains::<ParquetAccessPlan>()
+            || extensions.contains::<ParquetRowSelection>()
     });
     let table = source.table_schema();
     let mut fields = table.file_schema().fields().iter();
     source.filter().is_none()
         && !is_encrypted
         && !changes_types
+        && prunes
         && factory.is_none_or(|factory| is_own(factory.as_ref()))
-        && !chooses_rows
+        && !is_special
         && table.virtual_columns().is_empty()
         && fields.all(|field| vectile_parquet::is_supported(field.data_type()))
 }

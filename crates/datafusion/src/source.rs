@@ -191,6 +191,9 @@ impl VectileSource {
         if self.snapshot.is_some() {
             return Parts::Vectors;
         }
+        if self.format.decodes_columns() {
+            return Parts::RowGroups;
+        }
         let limit = chunk_cache::limit(&self.options, self.memory.as_ref()) as u64;
         let has_cache = self.footers.is_some() && self.options.verify_checksums;
         let is_kept = has_cache && scan_bytes(config) <= limit / 2;

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use object_store::path::Path;
 use vectile_encodings::{BloomFilter, Column, Encoding, VECTOR_LEN, ZoneMap};
@@ -125,7 +125,8 @@ impl MemoryRowGroup {
 
     /// A row group of the rows of `batch`. A column is encoded when it is first scanned, in a way that costs little and
     /// that programs and devices can read: integers, dates, times and decimals as offsets, text as a dictionary where
-    /// `has_dictionary` is true. Other values are kept as they are. Errors call the table `name`.
+    /// `has_dictionary` is true. Other values are kept as they are. The bounds of columns are unknown
+    /// where `has_bounds` is false. Errors call the table `name`.
     ///
     /// # Errors
     ///
@@ -135,6 +136,7 @@ impl MemoryRowGroup {
         schema: SchemaRef,
         batch: &RecordBatch,
         has_dictionary: impl Fn(usize) -> bool,
+        has_bounds: impl Fn(usize) -> bool,
     ) -> Result<Self> {
         let rows = batch.num_rows();
         if rows == 0 || batch.num_columns() != schema.fields().len() {
@@ -145,7 +147,7 @@ impl MemoryRowGroup {
         let position = FilePosition::file(name);
         let fields = schema.fields().iter().zip(batch.columns());
         let columns = fields.enumerate().map(|(index, (field, array))| {
-            let column = MemoryColumn::of_array(array, has_dictionary(index));
+            let column = MemoryColumn::of_array(array, has_dictionary(index), has_bounds(index));
             column.map_err(|error| position.column(field.name()).encoding(error))
         });
         let columns = columns.collect::<Result<Vec<_>>>()?;
@@ -215,15 +217,12 @@ fn bytes_of(columns: &[MemoryColumn]) -> usize {
     bytes.sum()
 }
 
-fn is_text(data_type: &DataType) -> bool {
-    matches!(
-        data_type,
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View
-    )
-}
-
 impl MemoryColumn {
-    fn of_array(array: &ArrayRef, has_dictionary: bool) -> vectile_encodings::Result<Self> {
+    fn of_array(
+        array: &ArrayRef,
+        has_dictionary: bool,
+        has_bounds: bool,
+    ) -> vectile_encodings::Result<Self> {
         let encoding = match has_dictionary {
             true => Encoding::Dict,
             false => Encoding::of_packed(array.data_type()),
@@ -241,10 +240,9 @@ impl MemoryColumn {
             },
         };
         let arrow_bytes = memory_bytes(array);
-        // Bounds of text take as long as its encoding, for rows that are soon encoded anew.
-        let zones = match is_text(array.data_type()) {
-            true => ZoneMap::of_nulls(array),
-            false => ZoneMap::of(array)?,
+        let zones = match has_bounds {
+            true => ZoneMap::of(array)?,
+            false => ZoneMap::of_nulls(array),
         };
         Ok(Self {
             values,
@@ -461,7 +459,7 @@ impl FileContainer for Segment {
 #[cfg(test)]
 mod tests {
     use arrow::array::record_batch;
-    use arrow::datatypes::{Field, Schema};
+    use arrow::datatypes::{DataType, Field, Schema};
     use futures::executor::block_on;
     use object_store::memory::InMemory;
     use object_store::{ObjectStore, ObjectStoreExt};
@@ -494,7 +492,8 @@ mod tests {
             let batch = batch(rows);
             let of_batch = |has_dictionary: bool| {
                 let is_text = |column| has_dictionary && column == 1;
-                MemoryRowGroup::of_batch("memory", batch.schema(), &batch, is_text).unwrap()
+                MemoryRowGroup::of_batch("memory", batch.schema(), &batch, is_text, |_| true)
+                    .unwrap()
             };
             let (plain, coded) = (of_batch(false), of_batch(true));
             assert!(coded.encoding(1).unwrap().starts_with("dict"));
@@ -601,11 +600,21 @@ mod tests {
     async fn segments_have_row_groups_of_any_kind() {
         let (first, second) = (batch(1500), batch(10));
         let encoded = in_memory(&first, encoded(&first).await).unwrap();
-        let plain = MemoryRowGroup::of_batch("m", second.schema(), &second, |_| false).unwrap();
+        let plain = MemoryRowGroup::of_batch(
+            "m",
+            second.schema(),
+            &second,
+            |_| false,
+            |column| column == 0,
+        )
+        .unwrap();
         let row_groups = vec![Arc::new(encoded), Arc::new(plain)];
         let segment = Segment::try_new(Path::from("m/1"), 1, first.schema(), row_groups).unwrap();
         assert_eq!((segment.rows(0), segment.rows(1)), (1500, 10));
         assert_eq!(segment.row_group_zones(0).unwrap().len(), 2);
+        let of_text = segment.row_group_zones(1).unwrap();
+        assert!(of_text.min.is_valid(0) && of_text.min.is_null(1) && of_text.max.is_null(1));
+        assert_eq!(of_text.null_count.values(), &[0, 0]);
         let second = segment.row_group_start(1);
         assert!(segment.row_group_start(0) == 0 && (1..segment.bytes() as u64).contains(&second));
         let absent = Fetch {

@@ -9,12 +9,13 @@ use parquet::basic::Type as PhysicalType;
 use parquet::bloom_filter::Sbbf;
 use vectile_scan::ValueFilter;
 
-use crate::error::{Fault, contain};
+use crate::error::contain;
 use crate::schema::{Flat, Stored};
 
 /// The filter of a column in one row group.
 pub(crate) struct BloomFilter {
-    filter: Sbbf,
+    /// `None` if it could not be parsed: then any value may be there.
+    filter: Option<Sbbf>,
     physical: PhysicalType,
     bytes: usize,
 }
@@ -29,21 +30,21 @@ impl BloomFilter {
         )
     }
 
-    /// Parses a filter: a header, and as many bits as it says.
-    pub(crate) fn parse(bytes: &[u8], flat: &Flat) -> Result<Self, Fault> {
-        let filter = contain(|| Ok(Sbbf::from_bytes(bytes)?))?;
-        Ok(Self {
-            filter,
+    /// Parses a filter: a header, and as many bits as it says. One that is damaged, or of a kind that is not known, excludes
+    /// nothing, as for other readers.
+    pub(crate) fn parse(bytes: &[u8], flat: &Flat) -> Self {
+        Self {
+            filter: contain(|| Ok(Sbbf::from_bytes(bytes)?)).ok(),
             physical: flat.physical,
             bytes: bytes.len(),
-        })
+        }
     }
 
     /// Returns true if one of the values of a type of integers, dates or times may be there; `None` for other types.
-    fn may_contain_integer(&self, values: &dyn Array) -> Option<bool> {
+    fn may_contain_integer(&self, filter: &Sbbf, values: &dyn Array) -> Option<bool> {
         let is_of = |value: i64| match self.physical {
-            PhysicalType::INT32 => self.filter.check(&(value as i32)),
-            _ => self.filter.check(&value),
+            PhysicalType::INT32 => filter.check(&(value as i32)),
+            _ => filter.check(&value),
         };
         Some(match values.data_type() {
             DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => {
@@ -70,7 +71,7 @@ impl BloomFilter {
     }
 
     /// As [`may_contain_integer`](Self::may_contain_integer), for text and binary.
-    fn may_contain_bytes(&self, values: &dyn Array) -> Option<bool> {
+    fn may_contain_bytes(filter: &Sbbf, values: &dyn Array) -> Option<bool> {
         let values = match values.data_type() {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 cast(values, &DataType::Utf8View).ok()?
@@ -78,23 +79,24 @@ impl BloomFilter {
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
                 let values = cast(values, &DataType::BinaryView).ok()?;
                 let mut values = values.as_binary_view().iter().flatten();
-                return Some(values.any(|value| self.filter.check(value)));
+                return Some(values.any(|value| filter.check(value)));
             }
             _ => return None,
         };
         let mut values = values.as_string_view().iter().flatten();
-        Some(values.any(|value| self.filter.check(value)))
+        Some(values.any(|value| filter.check(value)))
     }
 }
 
 impl ValueFilter for BloomFilter {
     fn may_contain(&self, values: &dyn Array) -> vectile_encodings::Result<bool> {
-        if self.filter.num_blocks() == 0 {
+        let filter = self.filter.as_ref();
+        let Some(filter) = filter.filter(|filter| filter.num_blocks() > 0) else {
             return Ok(true);
-        }
+        };
         let known = match self.physical {
-            PhysicalType::BYTE_ARRAY => self.may_contain_bytes(values),
-            _ => self.may_contain_integer(values),
+            PhysicalType::BYTE_ARRAY => Self::may_contain_bytes(filter, values),
+            _ => self.may_contain_integer(filter, values),
         };
         Ok(known.unwrap_or(true))
     }
@@ -110,5 +112,28 @@ impl fmt::Debug for BloomFilter {
             .field("physical", &self.physical)
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::StringArray;
+
+    use super::*;
+
+    #[test]
+    fn damaged_filters_exclude_nothing() {
+        let flat = Flat {
+            leaf: 0,
+            physical: PhysicalType::BYTE_ARRAY,
+            stored: Some(Stored::Text),
+            has_order: true,
+        };
+        let values = StringArray::from(vec!["a"]);
+        for bytes in [&b""[..], b"no filter", &[0xff; 64]] {
+            let filter = BloomFilter::parse(bytes, &flat);
+            assert!(filter.may_contain(&values).unwrap());
+            assert_eq!(filter.bytes(), bytes.len());
+        }
     }
 }

@@ -207,7 +207,7 @@ impl File {
         row_group: usize,
         columns: &[usize],
     ) -> Result<Vec<Box<dyn ValueFilter>>> {
-        let (row_group, chunks) = self.metadata.row_group(row_group)?;
+        let (_, chunks) = self.metadata.row_group(row_group)?;
         let mut filtered = Vec::with_capacity(columns.len());
         for &column in columns {
             let column = self.metadata.column(column)?;
@@ -215,17 +215,14 @@ impl File {
                 let reason = format!("column '{}' has no Bloom filter", column.name);
                 return Err(Error::InvalidArgument(reason));
             };
-            filtered.push((column, flat, range));
+            filtered.push((flat, range));
         }
-        let ranges = filtered.iter().map(|(_, _, range)| range.clone()).collect();
+        let ranges = filtered.iter().map(|(_, range)| range.clone()).collect();
         let read = self.read(ranges).await?;
         let filters = filtered.into_iter().zip(read);
-        let filters = filters.map(|((column, flat, _), bytes)| {
-            let filter = BloomFilter::parse(&bytes, flat);
-            let filter = filter.map_err(|fault| self.origin(row_group, column).fault(fault))?;
-            Ok(Box::new(filter) as _)
-        });
-        filters.collect()
+        let filters =
+            filters.map(|((flat, _), bytes)| Box::new(BloomFilter::parse(&bytes, flat)) as _);
+        Ok(filters.collect())
     }
 
     /// The bytes of the file that hold a column's Bloom filter, if it has one of known length.

@@ -41,6 +41,10 @@ impl ContainerFormat for Format {
         }
     }
 
+    fn decodes_columns(&self) -> bool {
+        true
+    }
+
     async fn read_metadata(
         &self,
         store: &Arc<dyn ObjectStore>,

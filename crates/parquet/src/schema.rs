@@ -256,10 +256,25 @@ impl Flat {
     }
 }
 
-/// True if columns of this type are read. Some files cannot be read nevertheless, see
+/// True if columns of this type are read, whatever their values. Some files cannot be read nevertheless, see
 /// [`Metadata::unsupported`](crate::Metadata::unsupported).
+///
+/// False for dictionaries with keys of 8 or 16 bits: a row group, which is decoded at once, may have more values than
+/// they can number.
 pub fn is_supported(data_type: &DataType) -> bool {
-    unsupported_type(data_type, 1).is_none()
+    unsupported_type(data_type, 1).is_none() && !has_short_keys(data_type)
+}
+
+fn has_short_keys(data_type: &DataType) -> bool {
+    use DataType::*;
+    match data_type {
+        List(item) | LargeList(item) | FixedSizeList(item, _) | Map(item, _) => {
+            has_short_keys(item.data_type())
+        }
+        Struct(fields) => fields.iter().any(|field| has_short_keys(field.data_type())),
+        Dictionary(key, _) => key.primitive_width().is_none_or(|width| width < 4),
+        _ => false,
+    }
 }
 
 /// The reason columns of a type are not read; `None` if they are. `depth` counts the type and those around it.

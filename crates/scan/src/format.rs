@@ -33,6 +33,12 @@ pub trait ContainerFormat: Debug + Send + Sync {
         self.name()
     }
 
+    /// Returns true if fetching a column takes much longer than reading its bytes, as it is decoded. Parts of a row group
+    /// are then not scanned apart, because each would fetch the columns.
+    fn decodes_columns(&self) -> bool {
+        false
+    }
+
     /// Reads the metadata of `object`: its schema, row groups and their statistics.
     ///
     /// # Errors

@@ -561,7 +561,12 @@ impl Preparation {
                 }
         };
         let schema = Arc::clone(&self.schema);
-        let prepared = MemoryRowGroup::of_batch(TABLE, schema, &batch, has_dictionary);
+        // Bounds of text take as long as all others, for rows that are soon encoded anew. An order needs them.
+        let is_of_order = |column| self.order.iter().any(|(by, _)| *by == column);
+        let has_bounds = |column| is_of_order(column) || !is_text(schema.field(column).data_type());
+        let batch_schema = Arc::clone(&schema);
+        let prepared =
+            MemoryRowGroup::of_batch(TABLE, batch_schema, &batch, has_dictionary, has_bounds);
         Ok(PlainRows {
             batch,
             prepared: Some(Arc::new(prepared.map_err(error::file)?)),

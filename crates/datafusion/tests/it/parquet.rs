@@ -232,7 +232,7 @@ async fn folders_with_partitions_and_other_schemas_are_read() {
     }
 }
 
-/// Options that change the types of columns stay with DataFusion's reader.
+/// Scans with options that change the types of columns or distrust statistics stay with DataFusion's reader.
 #[tokio::test]
 async fn scans_with_options_of_datafusion_stay_its_own() {
     let fixture = fixture(true, "").await;
@@ -241,6 +241,7 @@ async fn scans_with_options_of_datafusion_stay_its_own() {
     let url = ListingTableUrl::parse(path.to_str().unwrap()).unwrap();
     for (is_own, format) in [
         (false, ParquetFormat::default()),
+        (true, ParquetFormat::default().with_enable_pruning(false)),
         (true, ParquetFormat::default().with_binary_as_string(true)),
         (
             true,
@@ -271,6 +272,27 @@ async fn damaged_files_are_errors_that_name_them() {
     let error = answer(&fixture.ctx, "SELECT sum(id), sum(int) FROM t").await;
     let error = error.unwrap_err().to_string();
     assert!(error.contains("t.parquet"), "{error}");
+}
+
+/// A row group may have more values than such keys can number, and is decoded at once.
+#[tokio::test]
+async fn dictionaries_with_short_keys_stay_with_datafusion() {
+    let fixture = Fixture::empty();
+    let path = fixture.path("t.parquet");
+    let path = path.display();
+    let names = "SELECT arrow_cast(concat('n', value), 'Dictionary(UInt8, Utf8)') AS n
+                 FROM generate_series(1, 200)";
+    for sql in [
+        format!("COPY ({names}) TO '{path}' STORED AS PARQUET"),
+        format!("CREATE EXTERNAL TABLE t STORED AS PARQUET LOCATION '{path}'"),
+    ] {
+        fixture.run(&sql).await.unwrap();
+    }
+    set(&fixture.ctx, "parquet = on").await;
+    let sql = "SELECT n FROM t WHERE n = 'n7'";
+    let plan = fixture.plan(sql).await;
+    assert!(plan.contains("FilterExec"), "{plan}");
+    assert_eq!(answer(&fixture.ctx, sql).await.unwrap().num_rows(), 1);
 }
 
 /// Without `register`, there is no setting and no scan of ours.
