@@ -70,9 +70,10 @@ const MOST_FILES: usize = 4096;
 /// has run return no rows.
 ///
 /// A session in which Vectile is registered caches plans of queries that read Vectile and ORC files and tables in memory
-/// only, and with `vectile.parquet` also Parquet files, unless they call functions such as `now()` and `random()`. A cached plan is used as long as the session's
-/// settings, functions and rules, the tables and all of their files and rows are the same. If a session has rules that
-/// depend on anything else, such as the user of a request, set [`VectileOptions::keep_plans`] to false.
+/// only, and with `vectile.parquet` also Parquet files, unless they call functions such as `now()` and `random()`. A cached
+/// plan is used as long as the session's settings, functions and rules, the tables and all of their files and rows are the
+/// same. If a session has rules that depend on anything else, such as the user of a request, set
+/// [`VectileOptions::keep_plans`] to false.
 ///
 /// ```
 /// use datafusion::physical_plan::collect;
