@@ -152,8 +152,11 @@ impl CompressedTables {
                 }
                 let definition = Definition::of(provider.as_ref());
                 let written = self.write(ctx, batches, definition, &options).await;
-                // Parquet has no values of some types: tables with those stay as they are
-                if written.is_ok() || self.layout.format != PARQUET {
+                // the writer has no values of some types: tables with those stay as they are
+                let is_type = |error: &DataFusionError| {
+                    matches!(error.find_root(), DataFusionError::ParquetError(_))
+                };
+                if self.layout.format != PARQUET || !written.as_ref().is_err_and(is_type) {
                     swap(schema.as_ref(), &name, written?)?;
                 }
             }

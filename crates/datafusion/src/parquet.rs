@@ -29,7 +29,7 @@ use crate::pushdown::Rule;
 use crate::source::VectileSource;
 
 /// The factory of readers that DataFusion sets for tables of its own. Those of callers may read files that are nowhere
-/// else, and can only be told by their names.
+/// else, and only their names identify them.
 const OWN_FACTORY: &str = "CachedParquetFileReaderFactory ";
 
 /// The start of a text, at most as long as [`OWN_FACTORY`]: the rest is not even printed.

@@ -1,9 +1,7 @@
 //! A file as a container of stripes to scan.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 
 use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
@@ -11,7 +9,7 @@ use async_trait::async_trait;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{Column, ZoneMap};
 use vectile_scan::object::{Handle, ReadBuffers};
-use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter};
+use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, yield_now};
 
 use crate::bloom::BloomFilters;
 use crate::columns::{Numbered, StripeStreams, stream_key};
@@ -428,19 +426,6 @@ impl File {
                 .saturating_add(rows.saturating_mul(4)),
         }
     }
-}
-
-/// Lets other tasks run, and cancellation take effect.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Estimated bytes of text per stored byte.

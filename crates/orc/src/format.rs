@@ -65,7 +65,7 @@ impl FileMetadata for Metadata {
 #[async_trait]
 impl FileContainer for File {
     fn location(&self) -> &Path {
-        &self.metadata().object.location
+        self.metadata().object.location()
     }
 
     fn row_group_start(&self, row_group: usize) -> u64 {

@@ -26,7 +26,6 @@ mod format;
 mod kind;
 mod messages;
 mod metadata;
-mod object;
 mod position;
 mod schema;
 mod statistics;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use object_store::{ObjectMeta, ObjectStore};
 use vectile_encodings::{MAX_ROWS, ZoneMap};
-use vectile_scan::object::Handle;
+use vectile_scan::object::{Handle, Object};
 
 use crate::compression::{Codec, Compression, DEFAULT_BLOCK_BYTES};
 use crate::error::{Error, ErrorOrigin, Fault, Result, corrupt, ensure};
@@ -23,7 +23,6 @@ use crate::messages::{
     ColumnStatistics, Footer, MAX_STRIPE_ENTRIES, PostScript, StripeFooter, StripeInformation,
     stripe_statistics,
 };
-use crate::object::Object;
 use crate::schema::Type;
 use crate::statistics::{Writer, Zones};
 
@@ -101,7 +100,7 @@ pub struct StreamRange {
 impl Metadata {
     /// The location of the file in its object store.
     pub fn file(&self) -> &str {
-        &self.object.file
+        self.object.file()
     }
 
     /// The schema of the table.
@@ -174,7 +173,7 @@ impl Metadata {
 
     /// The position of a stripe, for errors.
     pub(crate) fn origin(&self, stripe: &Stripe) -> ErrorOrigin {
-        ErrorOrigin::file(&self.object.file).stripe(stripe.number)
+        ErrorOrigin::file(self.object.file()).stripe(stripe.number)
     }
 }
 
@@ -189,7 +188,7 @@ pub async fn read_metadata(store: &Arc<dyn ObjectStore>, object: &ObjectMeta) ->
     let size = object.size;
     let mut object = Object::new(Arc::clone(store), object);
     let handle = Handle::default();
-    let origin = ErrorOrigin::file(&object.file);
+    let origin = ErrorOrigin::file(object.file());
     let in_file = |fault: Fault| origin.clone().fault(fault);
     let not_orc = |reason: String| Error::NotOrc {
         file: Arc::clone(&origin.file),
@@ -286,7 +285,7 @@ async fn read_stripes(
     codec: Codec,
     end: u64,
 ) -> Result<Vec<Stripe>> {
-    let in_file = |fault: Fault| ErrorOrigin::file(&object.file).fault(fault);
+    let in_file = |fault: Fault| ErrorOrigin::file(object.file()).fault(fault);
     let mut rows = 0u64;
     let mut free = 0..end;
     let mut stripe_parts = Vec::new();
@@ -296,7 +295,7 @@ async fn read_stripes(
             continue;
         }
         let parts = StripeParts::of(stripe, &free)
-            .map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))?;
+            .map_err(|fault| ErrorOrigin::file(object.file()).stripe(number).fault(fault))?;
         rows = rows.saturating_add(stripe.rows);
         free.start = parts.footer.end;
         stripe_parts.push((number, stripe, parts));
@@ -317,7 +316,7 @@ async fn read_stripes(
             .inflate_up_to(&bytes, MAX_STRIPE_FOOTER_BYTES)
             .and_then(|bytes| StripeFooter::parse(&bytes, footer.types.len(), &mut entries));
         let parsed = message.and_then(|message| parts.stripe(number, stripe, message));
-        parsed.map_err(|fault| ErrorOrigin::file(&object.file).stripe(number).fault(fault))
+        parsed.map_err(|fault| ErrorOrigin::file(object.file()).stripe(number).fault(fault))
     });
     stripes.collect()
 }

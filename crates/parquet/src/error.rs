@@ -39,8 +39,8 @@ pub(crate) fn ensure(condition: bool, reason: impl FnOnce() -> String) -> Result
     }
 }
 
-/// Runs code of the `parquet` crate on bytes of a file. That crate may panic on damaged bytes, which is [`corrupt`]
-/// here.
+/// Runs code of the `parquet` crate on bytes of a file. A panic of that crate on damaged bytes is
+/// [`corrupt`] here.
 pub(crate) fn contain<T>(work: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     // nothing that the work changes outlives a panic
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {

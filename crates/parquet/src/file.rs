@@ -1,9 +1,7 @@
 //! A file as a container of row groups to scan.
 
-use std::future::poll_fn;
 use std::ops::Range;
 use std::sync::Arc;
-use std::task::Poll;
 
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -13,7 +11,7 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use vectile_encodings::{VECTOR_LEN, ZoneMap};
 use vectile_scan::object::Handle;
-use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter};
+use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter, yield_now};
 
 use crate::bloom::BloomFilter;
 use crate::chunks::Chunks;
@@ -150,7 +148,7 @@ impl File {
             .filter_map(|&at| ranges.get(at).cloned())
             .collect();
         let object = &self.metadata.object;
-        let read = object.read(&self.handle, &sorted).await?;
+        let read = object.read(&self.handle, &sorted, None).await?;
         let mut bytes = vec![Bytes::new(); ranges.len()];
         for (at, read) in order.into_iter().zip(read) {
             if let Some(slot) = bytes.get_mut(at) {
@@ -306,19 +304,6 @@ fn leaf_bytes(chunk: &ColumnChunkMetaData, values: u64) -> u64 {
         }
     };
     values.saturating_mul(width)
-}
-
-/// Lets other tasks run, and cancellation take effect.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[async_trait]

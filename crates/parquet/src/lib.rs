@@ -69,7 +69,6 @@ mod file;
 mod footer;
 mod format;
 mod metadata;
-mod object;
 mod page_index;
 mod pages;
 mod schema;

@@ -17,11 +17,10 @@ use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
 };
 use vectile_encodings::{MAX_ROWS, ZoneMap};
-use vectile_scan::object::Handle;
+use vectile_scan::object::{Handle, Object};
 
 use crate::error::{Error, ErrorOrigin, Fault, Result, contain, corrupt, ensure};
 use crate::footer;
-use crate::object::Object;
 use crate::schema::{Columns, TableColumn};
 use crate::statistics;
 
@@ -92,7 +91,7 @@ pub struct RowGroup {
 impl Metadata {
     /// The location of the file in its object store.
     pub fn file(&self) -> &str {
-        &self.object.file
+        self.object.file()
     }
 
     /// The schema of the table.
@@ -131,7 +130,8 @@ impl Metadata {
         self.zones.get(column)
     }
 
-    /// CRC-32 of the bytes of the footer: most files with other content have another one.
+    /// CRC-32 of the bytes of the footer and of the options: most files with other content have another one, and so has the
+    /// same file with other types.
     pub fn checksum(&self) -> u32 {
         self.checksum
     }
@@ -174,7 +174,7 @@ impl Metadata {
 
     /// The position of a row group, for errors.
     pub(crate) fn origin(&self, row_group: &RowGroup) -> ErrorOrigin {
-        ErrorOrigin::file(&self.object.file).row_group(row_group.number)
+        ErrorOrigin::file(self.object.file()).row_group(row_group.number)
     }
 }
 
@@ -192,7 +192,7 @@ pub async fn read_metadata(
     let size = object.size;
     let mut object = Object::new(Arc::clone(store), object);
     let handle = Handle::default();
-    let origin = ErrorOrigin::file(&object.file);
+    let origin = ErrorOrigin::file(object.file());
     let in_file = |fault: Fault| origin.clone().fault(fault);
 
     let start = size.saturating_sub(TAIL_BYTES);
@@ -232,6 +232,13 @@ fn footer_bytes(tail: &[u8]) -> Option<u64> {
     Some(u32::from_le_bytes(*length).into())
 }
 
+fn checksum(footer: &[u8], options: &Options) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(footer);
+    checksum.update(&[options.view_types.into()]);
+    checksum.finalize()
+}
+
 /// The metadata in the bytes of a footer, which starts at `footer_start`.
 fn parse(
     object: Object,
@@ -240,7 +247,7 @@ fn parse(
     footer_start: u64,
     options: &Options,
 ) -> Result<Metadata> {
-    let origin = ErrorOrigin::file(&object.file);
+    let origin = ErrorOrigin::file(object.file());
     let in_file = |fault: Fault| origin.clone().fault(fault);
     footer::check(bytes).map_err(in_file)?;
     let parsed = contain(|| {
@@ -293,7 +300,7 @@ fn parse(
     Ok(Metadata {
         zones: zones.collect(),
         unsupported: too_large.or(reasons),
-        checksum: crc32fast::hash(bytes),
+        checksum: checksum(bytes, options),
         object,
         columns,
         file_bytes,

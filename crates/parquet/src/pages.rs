@@ -30,7 +30,7 @@ mod encodings {
     pub(super) const RLE_DICTIONARY: i64 = 8;
 }
 
-/// What the page headers of a chunk say.
+/// Facts from the page headers of a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// Entries of the dictionary, if there is one and all data pages refer to it.
@@ -101,7 +101,7 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
         let mut reader = Reader::new(rest);
         let header = match Header::read(&mut reader) {
             Ok(header) => header,
-            // bytes after the last page are nobody's
+            // bytes after the last page belong to no page
             Err(_) if values >= column.num_values() => break,
             Err(fault) => return Err(fault),
         };

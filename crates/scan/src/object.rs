@@ -58,6 +58,98 @@ impl ReadError {
     }
 }
 
+/// One version of an object, as it was listed, for containers that keep it with their metadata.
+#[derive(Clone, Debug)]
+pub struct Object {
+    store: Arc<dyn ObjectStore>,
+    location: Path,
+    /// The location as text.
+    file: Arc<str>,
+    e_tag: Option<String>,
+    /// True if a read has shown that it is a local file.
+    is_file: bool,
+}
+
+impl Object {
+    /// The version of an object in `store` that was listed as `meta`.
+    pub fn new(store: Arc<dyn ObjectStore>, meta: &ObjectMeta) -> Self {
+        Self {
+            store,
+            location: meta.location.clone(),
+            file: meta.location.as_ref().into(),
+            e_tag: meta.e_tag.clone(),
+            is_file: false,
+        }
+    }
+
+    /// Its location in its store.
+    pub fn location(&self) -> &Path {
+        &self.location
+    }
+
+    /// Its location, as errors name it.
+    pub fn file(&self) -> &Arc<str> {
+        &self.file
+    }
+
+    /// Reads ascending ranges and returns their bytes in the same order.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`], [`Changed`](ReadError::Changed) also if it has become shorter.
+    pub async fn read(
+        &self,
+        handle: &Handle,
+        ranges: &[Range<u64>],
+        buffers: Option<&Arc<dyn ReadBuffers>>,
+    ) -> Result<Vec<Bytes>> {
+        let version = self.version(handle, buffers);
+        let read = version.fetch(ranges, self.is_file).await?;
+        let mut both = ranges.iter().zip(&read);
+        both.try_for_each(|(range, bytes)| self.check(range, bytes))?;
+        Ok(read)
+    }
+
+    /// Reads one range; no bytes if it is empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub async fn read_one(&mut self, handle: &Handle, range: Range<u64>) -> Result<Bytes> {
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let version = self.version(handle, None);
+        let mut read = version.read(std::slice::from_ref(&range)).await?;
+        let bytes = read.bytes.pop().unwrap_or_default();
+        self.is_file = read.is_file;
+        self.check(&range, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn version<'a>(
+        &'a self,
+        handle: &'a Handle,
+        buffers: Option<&'a Arc<dyn ReadBuffers>>,
+    ) -> Version<'a> {
+        Version {
+            store: &self.store,
+            location: &self.location,
+            e_tag: self.e_tag.as_deref(),
+            handle,
+            buffers,
+        }
+    }
+
+    /// Checks the length: stores return less if a file has become shorter since it was listed.
+    fn check(&self, range: &Range<u64>, bytes: &Bytes) -> Result<()> {
+        match bytes.len() as u64 == range.end.saturating_sub(range.start) {
+            true => Ok(()),
+            false => Err(ReadError::Changed(self.location.clone())),
+        }
+    }
+}
+
 /// A file of this machine that stays open between reads, so that a read is one step. It belongs to one object: create
 /// one for each scan of a file.
 #[derive(Debug, Default)]

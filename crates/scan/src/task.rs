@@ -1,7 +1,9 @@
-//! Background work of a scan: read-ahead.
+//! Background work of a scan: read-ahead. Work between which other tasks run.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::thread;
 
 use futures::FutureExt;
@@ -24,6 +26,20 @@ pub(crate) fn spawn(work: BoxFuture<'static, ()>) -> Box<dyn Any + Send + Sync> 
     let mut task = JoinSet::new();
     task.spawn_on(work, &runtime);
     Box::new(task)
+}
+
+/// Lets other tasks run, and cancellation take effect, on any runtime: containers await it between columns, as decoding
+/// one may take long.
+pub async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Spawns on a thread. If none can be created, the work is dropped.
