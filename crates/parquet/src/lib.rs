@@ -68,6 +68,7 @@ mod error;
 mod file;
 mod footer;
 mod format;
+mod inflate;
 mod metadata;
 mod page_index;
 mod pages;

@@ -6,6 +6,8 @@
 //! page     header (Thrift), its compressed bytes
 //! ```
 
+use std::ops::Range;
+
 use parquet::file::metadata::ColumnChunkMetaData;
 
 use crate::error::{Fault, corrupt, ensure};
@@ -13,6 +15,9 @@ use crate::thrift::{Kind, Reader};
 
 /// The most bytes by which a page may exceed the chunk's uncompressed size: some writers leave headers out of that.
 const UNCOUNTED_BYTES: i64 = 1 << 20;
+
+/// The number of the encoding of levels.
+const RLE: i64 = 3;
 
 /// Page types.
 mod page_types {
@@ -22,30 +27,93 @@ mod page_types {
     pub(super) const DATA_V2: i64 = 3;
 }
 
-/// Encodings of pages.
-mod encodings {
-    pub(super) const PLAIN_DICTIONARY: i64 = 2;
-    pub(super) const DELTA_LENGTH_BYTE_ARRAY: i64 = 6;
-    pub(super) const DELTA_BYTE_ARRAY: i64 = 7;
-    pub(super) const RLE_DICTIONARY: i64 = 8;
+/// The encoding of the values of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageEncoding {
+    Plain,
+    /// Indices of entries of the chunk's dictionary.
+    Dictionary,
+    /// Booleans in runs.
+    Rle,
+    DeltaBinaryPacked,
+    DeltaLengthByteArray,
+    DeltaByteArray,
+    ByteStreamSplit,
+    /// One that this crate leaves to the `parquet` crate.
+    Other,
+}
+
+impl PageEncoding {
+    fn of(number: i64) -> Self {
+        match number {
+            0 => Self::Plain,
+            2 | 8 => Self::Dictionary,
+            3 => Self::Rle,
+            5 => Self::DeltaBinaryPacked,
+            6 => Self::DeltaLengthByteArray,
+            7 => Self::DeltaByteArray,
+            9 => Self::ByteStreamSplit,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// What a page is, and where its levels are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageKind {
+    /// The entries of the chunk's dictionary.
+    Dictionary,
+    /// Levels and values are compressed together. Each kind of levels is preceded by its length in 4 bytes.
+    Data,
+    /// Levels precede the values, and are not compressed.
+    DataV2 {
+        /// Bytes of all levels: those of repetition, then those of definition.
+        levels: usize,
+        /// Bytes of the levels of definition.
+        definition: usize,
+        /// True if the values are compressed.
+        is_compressed: bool,
+    },
+}
+
+/// A page of a column chunk. All that it says comes from the file: only its range is known to be one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) kind: PageKind,
+    pub(crate) encoding: PageEncoding,
+    /// Its bytes in the chunk, behind the header.
+    pub(crate) body: Range<usize>,
+    /// Bytes of the body when it is inflated.
+    pub(crate) inflated: usize,
+    /// Its values, or entries, with nulls.
+    pub(crate) values: usize,
+    /// True if its levels of definition are in the encoding that writers use today.
+    pub(crate) has_rle_levels: bool,
 }
 
 /// Facts from the page headers of a chunk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pages {
     /// Entries of the dictionary, if there is one and all data pages refer to it.
     pub(crate) dictionary: Option<u64>,
     /// True if the lengths of strings are packed differences, which say how many there are.
     pub(crate) has_delta_lengths: bool,
+    /// The pages in their order.
+    pub(crate) pages: Vec<Page>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Header {
     page_type: i64,
     uncompressed: i64,
     compressed: i64,
     values: i64,
     encoding: i64,
+    /// The encoding of the levels of definition.
+    definition_encoding: i64,
+    definition_bytes: i64,
+    repetition_bytes: i64,
+    is_compressed: bool,
 }
 
 impl Header {
@@ -56,6 +124,10 @@ impl Header {
             compressed: -1,
             values: 0,
             encoding: -1,
+            definition_encoding: RLE,
+            definition_bytes: 0,
+            repetition_bytes: 0,
+            is_compressed: true,
         };
         reader.fields(|reader, id, kind| {
             let field = match (id, kind) {
@@ -63,19 +135,7 @@ impl Header {
                 (2, Kind::Integer) => &mut header.uncompressed,
                 (3, Kind::Integer) => &mut header.compressed,
                 (5 | 7 | 8, Kind::Struct) => {
-                    // the third kind of pages has counts of nulls and rows before the encoding
-                    let encoding = if id == 8 { 4 } else { 2 };
-                    reader.fields(|reader, field, kind| match kind {
-                        Kind::Integer if field == 1 => {
-                            header.values = reader.integer()?;
-                            Ok(true)
-                        }
-                        Kind::Integer if field == encoding => {
-                            header.encoding = reader.integer()?;
-                            Ok(true)
-                        }
-                        _ => Ok(false),
-                    })?;
+                    header.read_kind(reader, id == 8)?;
                     return Ok(true);
                 }
                 _ => return Ok(false),
@@ -84,6 +144,60 @@ impl Header {
             Ok(true)
         })?;
         Ok(header)
+    }
+
+    /// Reads what a page of one kind says. Those of version 2 have counts of nulls and rows before the encoding.
+    fn read_kind(&mut self, reader: &mut Reader<'_>, is_v2: bool) -> Result<(), Fault> {
+        reader.fields(|reader, field, kind| {
+            if let (7, true, Kind::Bool(value)) = (field, is_v2, kind) {
+                self.is_compressed = value;
+                return Ok(true);
+            }
+            let value = match (field, is_v2) {
+                (1, _) => &mut self.values,
+                (2, false) | (4, true) => &mut self.encoding,
+                (3, false) => &mut self.definition_encoding,
+                (5, true) => &mut self.definition_bytes,
+                (6, true) => &mut self.repetition_bytes,
+                _ => return Ok(false),
+            };
+            if kind != Kind::Integer {
+                return Ok(false);
+            }
+            *value = reader.integer()?;
+            Ok(true)
+        })
+    }
+
+    /// The page with this body; `None` if it has no values.
+    fn page(&self, body: Range<usize>) -> Result<Option<Page>, Fault> {
+        let of_levels = |bytes: i64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let kind = match self.page_type {
+            page_types::DATA => PageKind::Data,
+            page_types::DATA_V2 => {
+                let definition = of_levels(self.definition_bytes);
+                let levels = definition.saturating_add(of_levels(self.repetition_bytes));
+                ensure(levels <= body.len(), || {
+                    format!("{levels} bytes of levels in a page of {}", body.len())
+                })?;
+                PageKind::DataV2 {
+                    levels,
+                    definition,
+                    is_compressed: self.is_compressed,
+                }
+            }
+            page_types::DICTIONARY => PageKind::Dictionary,
+            page_types::INDEX => return Ok(None),
+            other => return corrupt(format!("a page of type {other}")),
+        };
+        Ok(Some(Page {
+            kind,
+            encoding: PageEncoding::of(self.encoding),
+            body,
+            inflated: usize::try_from(self.uncompressed).unwrap_or(0),
+            values: usize::try_from(self.values).unwrap_or(0),
+            has_rle_levels: self.definition_encoding == RLE,
+        }))
     }
 }
 
@@ -114,27 +228,30 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
                 rest.len() - reader.position()
             ));
         };
+        let body = chunk.len() - rest.len() + reader.position()..chunk.len() - next.len();
         rest = next;
         let is_plausible = (0..=most_bytes).contains(&header.uncompressed) && header.values >= 0;
         ensure(is_plausible, || format!("{header:?} in {most_bytes} bytes"))?;
-        match header.page_type {
-            page_types::DATA | page_types::DATA_V2 => {
-                use encodings::*;
+        let Some(page) = header.page(body)? else {
+            continue;
+        };
+        match page.kind {
+            PageKind::Data | PageKind::DataV2 { .. } => {
+                use PageEncoding::*;
                 values = values.saturating_add(header.values);
-                all_codes &= matches!(header.encoding, PLAIN_DICTIONARY | RLE_DICTIONARY);
+                all_codes &= page.encoding == Dictionary;
                 pages.has_delta_lengths |=
-                    matches!(header.encoding, DELTA_LENGTH_BYTE_ARRAY | DELTA_BYTE_ARRAY);
+                    matches!(page.encoding, DeltaLengthByteArray | DeltaByteArray);
             }
-            page_types::DICTIONARY => {
+            PageKind::Dictionary => {
                 // entries are plain: each takes a byte at least
                 ensure(header.values <= header.uncompressed, || {
                     format!("{} entries in {} bytes", header.values, header.uncompressed)
                 })?;
                 dictionary = Some(header.values as u64);
             }
-            page_types::INDEX => (),
-            other => return corrupt(format!("a page of type {other}")),
         }
+        pages.pages.push(page);
     }
     let most_values = column.num_values().max(0);
     ensure(values <= most_values, || {
@@ -182,7 +299,26 @@ mod tests {
         let pages = check(&[&dictionary[..], &codes, &codes].concat()).unwrap();
         assert_eq!(pages.dictionary, Some(5));
         let pages = check(&[&dictionary[..], &codes, &plain].concat()).unwrap();
-        assert_eq!(pages, Pages::default());
+        assert_eq!((pages.dictionary, pages.has_delta_lengths), (None, false));
+        let found: Vec<_> = pages
+            .pages
+            .iter()
+            .map(|page| (page.kind, page.encoding, page.values))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                (PageKind::Dictionary, PageEncoding::Plain, 5),
+                (PageKind::Data, PageEncoding::Dictionary, 4),
+                (PageKind::Data, PageEncoding::Plain, 4),
+            ]
+        );
+        assert!(
+            pages
+                .pages
+                .iter()
+                .all(|page| page.body.len() == 3 && page.has_rle_levels)
+        );
         assert_eq!(check(&codes).unwrap().dictionary, None);
         let pages = check(&[&plain[..], &page(0, 9, 4, 7)].concat()).unwrap();
         assert!(pages.has_delta_lengths);
