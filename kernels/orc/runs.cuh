@@ -37,17 +37,6 @@ struct Output {
     }
 };
 
-// Writes where runs start, and returns how many do, what is left over from the window before among them.
-DEVICE u32 list_starts(Window& w, u32 starts, bool has_rest) {
-    const u32 lane = lane_id();
-    u32 at = sum_before((u32)__popc(starts)) + has_rest;
-    if (has_rest && lane == 0) w.starts[0] = BEYOND;
-#pragma unroll 1
-    for (u32 left = starts; left; left &= left - 1) w.starts[at++] = (u16)(lane * 16 + __ffs((int)left) - 1);
-    __syncwarp();
-    return __shfl_sync(ALL, at, 31);
-}
-
 // Writes the values of runs, one a lane, all short: `limit` values in all, to `to`. These fit `w.values`.
 DEVICE void write_short(Window& w, const Format& format, const u8* bytes, Run run, u32 before, u32 limit, Value* to,
                         u32& fault) {

@@ -8,6 +8,7 @@ use crate::orc::{
     ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_MEMORY, InflateChunk, Inflated,
     VARINT_WINDOW_BYTES, WINDOW_BYTES, WINDOW_MEMORY,
 };
+use crate::parquet::{DataPage, PAGE_FLAGS, PageCode};
 use crate::program::{
     AccumulatorKind, Conversion, FIND_FLAGS, Grouped, Operand, PROGRAM_SIZES, ProgramWord, RowOp,
     Scope, ValueType, VectorOp,
@@ -97,13 +98,38 @@ pub const DECODE: [&str; 9] = reading_chunks![
     include_str!("../text/decode.cuh"),
 ];
 
-/// The kernel `inflate` of raw Deflate, as ORC has it: `orc/deflate.cuh` describes its arguments.
-pub const INFLATE: [&str; 5] = [
+/// The kernel `inflate` of raw Deflate: `inflate/deflate.cuh` describes its arguments.
+pub const INFLATE: [&str; 6] = [
     include_str!("../common/base.cuh"),
     InflateChunk::CODE,
     Inflated::CODE,
     INFLATE_MEMORY,
-    include_str!("../orc/deflate.cuh"),
+    include_str!("../inflate/copies.cuh"),
+    include_str!("../inflate/deflate.cuh"),
+];
+
+/// The kernel `inflate_snappy`: `inflate/snappy.cuh` describes its arguments.
+pub const INFLATE_SNAPPY: [&str; 8] = [
+    include_str!("../common/base.cuh"),
+    "enum { SIGNED = 0, VARINTS = 0 };\n",
+    InflateChunk::CODE,
+    Inflated::CODE,
+    WINDOW_MEMORY,
+    include_str!("../common/window.cuh"),
+    include_str!("../inflate/copies.cuh"),
+    include_str!("../inflate/snappy.cuh"),
+];
+
+/// Bytes of shared memory of a warp of that kernel.
+pub const INFLATE_SNAPPY_WARP_BYTES: u32 = WINDOW_BYTES;
+
+/// The kernel `decode_pages` of Parquet's data pages: `parquet/pages.cuh` describes its arguments.
+pub const DECODE_PAGES: [&str; 5] = [
+    include_str!("../common/base.cuh"),
+    PageCode::CODE,
+    PAGE_FLAGS,
+    DataPage::CODE,
+    include_str!("../parquet/pages.cuh"),
 ];
 
 /// The kernel `columns`, which builds columns of decoded values: `orc/columns.cuh` describes its arguments.
@@ -133,7 +159,7 @@ pub fn decode_runs(encoding: RunLength, value: &str) -> String {
         Inflated::CODE,
         DecodePart::CODE,
         WINDOW_MEMORY,
-        include_str!("../orc/window.cuh"),
+        include_str!("../common/window.cuh"),
         format,
         include_str!("../orc/runs.cuh"),
     ]

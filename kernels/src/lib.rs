@@ -5,7 +5,7 @@
 //! ```text
 //! chunk ──▶ registry ──▶ layouts of encodings ──▶ builder ──▶ traits
 //! code ───▶ registry ──▶ unwritten
-//! builder, code ──▶ chunk_structs, orc, key_columns, text, program ──▶ device
+//! builder, code ──▶ chunk_structs, orc, parquet, key_columns, text, program ──▶ device
 //! ```
 //!
 //! Structs and enums that kernels and host code share are defined by the macros of `device`: their device code is made of
@@ -19,6 +19,7 @@ mod device;
 mod error;
 mod key_columns;
 mod orc;
+mod parquet;
 pub mod program;
 mod registry;
 mod symbols;
@@ -28,14 +29,16 @@ mod unwritten;
 
 pub use chunk::{ChunkInfo, DeviceChunk, SAMPLE_ROWS};
 pub use code::{
-    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, FLOATS, HASHED, INFLATE, LENGTHS,
-    LOOKUPS, TOKENIZER, decode_runs, decode_runs_warp_bytes, interpreter, scan,
+    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DECODE_PAGES, DISTINCT, FLOATS, HASHED, INFLATE,
+    INFLATE_SNAPPY, INFLATE_SNAPPY_WARP_BYTES, LENGTHS, LOOKUPS, TOKENIZER, decode_runs,
+    decode_runs_warp_bytes, interpreter, scan,
 };
 pub use error::{Error, Result};
 pub use key_columns::{BuildStep, KeyColumn};
 pub use orc::{
     ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_WARP_BYTES, InflateChunk, Inflated,
 };
+pub use parquet::{DataPage, HIGHEST_FIRST, NARROW, PageCode, SIGNED_VALUES};
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use text::{

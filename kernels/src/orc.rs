@@ -12,7 +12,7 @@ device_constants! {
 }
 
 device_constants! {
-    /// Shared memory of the kernel `decode_runs`.
+    /// Shared memory of the kernels `decode_runs` and `inflate_snappy`.
     WINDOW_MEMORY {
         /// Bytes of a warp, for encodings without varints.
         pub(crate) WINDOW_BYTES: u32 = 2224,

@@ -5,6 +5,7 @@
 //! ```text
 //! ByteStream   bytes, or chunks of raw Deflate that inflate to blocks of one size
 //! RunStream    such bytes, which are runs of values; and consecutive parts of them, to be decoded in parallel
+//! Pages        pages of Parquet, each compressed and encoded by itself
 //!
 //! stream   |run|run|  run  |run|run|run| run |run|..
 //! parts    |------------|-----------|-----------|--    a part starts in a run, of which some values are not its own
@@ -15,7 +16,7 @@
 use std::ops::Range;
 
 use arrow::array::ArrayRef;
-use arrow::buffer::{Buffer, NullBuffer};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::DataType;
 
 /// A column in streams.
@@ -74,6 +75,85 @@ pub enum StreamValues {
         /// The length of each row, 0 for nulls.
         lengths: Vec<u64>,
     },
+    /// Booleans, integers, decimals, dates, times and floats, or codes of a dictionary, in pages of Parquet.
+    Pages(Pages),
+}
+
+/// Values in pages of Parquet.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// Bytes that the pages lie in.
+    pub bytes: Buffer,
+    /// The pages in their order.
+    pub pages: Vec<Page>,
+    /// How values are stored.
+    pub stored: StoredValue,
+    /// The value of each entry of the file's dictionary: an integer, the bits of a float, or the index of one of
+    /// `entries`.
+    pub dictionary: ScalarBuffer<i64>,
+    /// The distinct entries, if values are codes.
+    pub entries: Option<ArrayRef>,
+}
+
+/// How values are stored in pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoredValue {
+    /// Signed integers of so many bytes, the lowest first.
+    Signed(u32),
+    /// Unsigned integers of so many bytes, the lowest first; floats.
+    Unsigned(u32),
+    /// Signed integers of so many bytes, the highest first.
+    BigEndian(u32),
+    /// Booleans.
+    Bits,
+    /// Strings, all of which are in the dictionary.
+    Strings,
+}
+
+/// A page.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Its range of the bytes.
+    pub bytes: Range<usize>,
+    /// Their compression.
+    pub compression: PageCompression,
+    /// Bytes that it inflates to.
+    pub inflated: usize,
+    /// Levels of definition in front of its values, in runs behind 4 bytes of their length. All of them have to be 1.
+    /// Pages without them have 0.
+    pub levels: usize,
+    /// The encoding of its values.
+    pub encoding: PageEncoding,
+    /// The index of its first value.
+    pub start: usize,
+    /// Its values.
+    pub count: usize,
+}
+
+/// The compression of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageCompression {
+    /// None.
+    None,
+    /// Raw Deflate.
+    Deflate,
+    /// Raw Snappy.
+    Snappy,
+}
+
+/// The encoding of the values of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageEncoding {
+    /// One behind the other.
+    Plain,
+    /// Indices of the dictionary.
+    Indices,
+    /// Booleans in runs.
+    Runs,
+    /// Packed differences.
+    Differences,
+    /// The first bytes of all values, then the second ones, and so on.
+    Planes,
 }
 
 /// Bytes, perhaps compressed.
@@ -175,6 +255,34 @@ impl ByteStream {
         self.deflated
             .as_ref()
             .map_or(&[], |deflated| deflated.chunks.as_slice())
+    }
+}
+
+impl Pages {
+    /// Values of all pages.
+    pub fn values(&self) -> usize {
+        self.pages
+            .last()
+            .map_or(0, |last| last.start.saturating_add(last.count))
+    }
+
+    /// Bytes that the compressed pages inflate to.
+    pub fn inflated_bytes(&self) -> usize {
+        let compressed = self.pages.iter();
+        let compressed = compressed.filter(|page| page.compression != PageCompression::None);
+        compressed
+            .map(|page| page.inflated)
+            .fold(0, usize::saturating_add)
+    }
+}
+
+impl StoredValue {
+    /// Bytes of a plain value; `None` if values are bits, or strings.
+    pub fn width(self) -> Option<u32> {
+        match self {
+            Self::Signed(width) | Self::Unsigned(width) | Self::BigEndian(width) => Some(width),
+            Self::Bits | Self::Strings => None,
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -64,6 +65,12 @@ impl From<ParquetError> for Fault {
             ParquetError::General(reason) if is_limit(&reason) => Self::Unsupported(reason),
             error => Self::Corrupt(error.to_string()),
         }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Unsupported(error.to_string())
     }
 }
 

@@ -10,8 +10,8 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use vectile_encodings::{VECTOR_LEN, ZoneMap};
-use vectile_scan::object::Handle;
-use vectile_scan::{Container, Fetch, RowGroupData, ValueFilter, yield_now};
+use vectile_scan::object::{Handle, ReadBuffers};
+use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, yield_now};
 
 use crate::bloom::BloomFilter;
 use crate::chunks::Chunks;
@@ -23,6 +23,7 @@ use crate::metadata::{
 use crate::page_index;
 use crate::schema::{Flat, TableColumn};
 use crate::statistics;
+use crate::stream_columns;
 
 /// Bytes of a view of text.
 const VIEW_BYTES: u64 = 16;
@@ -79,7 +80,9 @@ impl File {
         let (row_group, chunks) = self.metadata.row_group(fetch.row_group)?;
         self.read_zones(row_group, chunks, &fetch.zones, &mut data)
             .await?;
-        let read = self.read_chunks(row_group, chunks, &fetch.data).await?;
+        let read = self
+            .read_chunks(row_group, chunks, &fetch.data, None)
+            .await?;
         let mut held = 0;
         for (&index, read) in fetch.data.iter().zip(read) {
             let column = self.metadata.column(index)?;
@@ -107,12 +110,52 @@ impl File {
         Ok(data)
     }
 
+    /// Reads columns in their pages, for a device. Leaves out those that it cannot decode, or that are damaged.
+    pub(crate) async fn read_stream_columns(
+        &self,
+        row_group: usize,
+        columns: &[usize],
+        buffers: Option<Arc<dyn ReadBuffers>>,
+    ) -> Result<StreamData> {
+        let (row_group, chunks) = self.metadata.row_group(row_group)?;
+        let chunk_of = |column: &TableColumn| chunks.columns().get(column.leaves.start);
+        let mut wanted = Vec::with_capacity(columns.len());
+        for &number in columns {
+            let column = self.metadata.column(number)?;
+            if let Some(chunk) = chunk_of(column)
+                && stream_columns::is_supported(column, chunk)
+            {
+                wanted.push((number, column, chunk));
+            }
+        }
+        let numbers: Vec<usize> = wanted.iter().map(|(number, ..)| *number).collect();
+        let read = self
+            .read_chunks(row_group, chunks, &numbers, buffers.as_ref())
+            .await?;
+        let mut data = StreamData::default();
+        for ((number, column, chunk), read) in wanted.into_iter().zip(read) {
+            let Some((_, bytes)) = read.parts.first() else {
+                continue;
+            };
+            data.bytes_read += bytes.len() as u64;
+            let streams =
+                stream_columns::of(column, chunk, bytes, row_group.rows, buffers.as_deref());
+            if let Ok(Some(streams)) = streams {
+                data.columns.push((number, streams));
+            }
+            // inflating a column may take long
+            yield_now().await;
+        }
+        Ok(data)
+    }
+
     /// Reads the chunks of columns of the table.
     async fn read_chunks(
         &self,
         row_group: &RowGroup,
         chunks: &RowGroupMetaData,
         columns: &[usize],
+        buffers: Option<&Arc<dyn ReadBuffers>>,
     ) -> Result<Vec<Chunks>> {
         let mut wanted: Vec<(usize, Range<u64>)> = Vec::new();
         for (position, &column) in columns.iter().enumerate() {
@@ -125,7 +168,7 @@ impl File {
             }
         }
         let ranges = wanted.iter().map(|(_, range)| range.clone()).collect();
-        let read = self.read(ranges).await?;
+        let read = self.read(ranges, buffers).await?;
         let empty = Chunks {
             parts: Vec::new(),
             file_bytes: self.metadata.file_bytes,
@@ -140,7 +183,11 @@ impl File {
     }
 
     /// Reads ranges in any order, and returns their bytes in the same order.
-    async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>> {
+    async fn read(
+        &self,
+        ranges: Vec<Range<u64>>,
+        buffers: Option<&Arc<dyn ReadBuffers>>,
+    ) -> Result<Vec<Bytes>> {
         let mut order: Vec<usize> = (0..ranges.len()).collect();
         order.sort_unstable_by_key(|&at| ranges.get(at).map(|range| (range.start, range.end)));
         let sorted: Vec<Range<u64>> = order
@@ -148,7 +195,7 @@ impl File {
             .filter_map(|&at| ranges.get(at).cloned())
             .collect();
         let object = &self.metadata.object;
-        let read = object.read(&self.handle, &sorted, None).await?;
+        let read = object.read(&self.handle, &sorted, buffers).await?;
         let mut bytes = vec![Bytes::new(); ranges.len()];
         for (at, read) in order.into_iter().zip(read) {
             if let Some(slot) = bytes.get_mut(at) {
@@ -187,7 +234,7 @@ impl File {
                 ranges.extend([of_column, of_offsets]);
             }
         }
-        let read = self.read(ranges).await?;
+        let read = self.read(ranges, None).await?;
         data.bytes_read += read.iter().map(|bytes| bytes.len() as u64).sum::<u64>();
         let (pairs, _) = read.as_chunks::<2>();
         for ((index, column), [of_column, of_offsets]) in indexed.into_iter().zip(pairs) {
@@ -216,7 +263,7 @@ impl File {
             filtered.push((flat, range));
         }
         let ranges = filtered.iter().map(|(_, range)| range.clone()).collect();
-        let read = self.read(ranges).await?;
+        let read = self.read(ranges, None).await?;
         let filters = filtered.into_iter().zip(read);
         let filters =
             filters.map(|((flat, _), bytes)| Box::new(BloomFilter::parse(&bytes, flat)) as _);

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};
-use vectile_scan::object::ReadOptions;
-use vectile_scan::{ContainerFormat, FileContainer, FileMetadata, Result};
+use vectile_scan::object::{ReadBuffers, ReadOptions};
+use vectile_scan::{ContainerFormat, FileContainer, FileMetadata, Result, StreamData};
 
 use crate::error::Error;
 use crate::file::File;
@@ -95,6 +95,16 @@ impl FileContainer for File {
 
     fn checksum(&self) -> u32 {
         self.metadata().checksum()
+    }
+
+    async fn stream_columns(
+        &self,
+        row_group: usize,
+        columns: &[usize],
+        buffers: Option<Arc<dyn ReadBuffers>>,
+    ) -> Result<StreamData> {
+        let data = self.read_stream_columns(row_group, columns, buffers).await;
+        data.map_err(vectile_scan::Error::external)
     }
 
     fn text_encoding(&self, row_group: usize, column: usize) -> Option<Cow<'_, str>> {

@@ -74,6 +74,7 @@ mod page_index;
 mod pages;
 mod schema;
 mod statistics;
+mod stream_columns;
 mod thrift;
 
 pub use error::{Error, ErrorOrigin, Fault, Result};

@@ -55,7 +55,7 @@ impl Kind {
 /// Reads values from bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
-    bytes: &'a [u8],
+    all: &'a [u8],
     at: usize,
     depth: usize,
 }
@@ -63,7 +63,7 @@ pub(crate) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Self {
-            bytes,
+            all: bytes,
             at: 0,
             depth: 0,
         }
@@ -74,9 +74,10 @@ impl<'a> Reader<'a> {
         self.at
     }
 
-    fn take(&mut self, len: usize) -> Result<&'a [u8], Fault> {
+    /// The next `len` bytes.
+    pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], Fault> {
         let end = self.at.checked_add(len);
-        let taken = end.and_then(|end| self.bytes.get(self.at..end));
+        let taken = end.and_then(|end| self.all.get(self.at..end));
         match taken {
             Some(taken) => {
                 self.at += len;
@@ -87,11 +88,11 @@ impl<'a> Reader<'a> {
     }
 
     fn left(&self) -> usize {
-        self.bytes.len() - self.at
+        self.all.len() - self.at
     }
 
     fn byte(&mut self) -> Result<u8, Fault> {
-        Ok(self.take(1)?.first().copied().unwrap_or_default())
+        Ok(self.bytes(1)?.first().copied().unwrap_or_default())
     }
 
     /// An unsigned integer of up to 64 bits.
@@ -115,7 +116,7 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn binary(&mut self) -> Result<&'a [u8], Fault> {
         let len = self.varint()?;
-        self.take(usize::try_from(len).unwrap_or(usize::MAX))
+        self.bytes(usize::try_from(len).unwrap_or(usize::MAX))
     }
 
     /// The length of a list and the kind of its values. Each takes a byte at least.
@@ -176,13 +177,13 @@ impl<'a> Reader<'a> {
 
     fn skip(&mut self, kind: Kind, is_in_list: bool) -> Result<(), Fault> {
         match kind {
-            Kind::Bool(_) if is_in_list => self.take(1).map(drop),
+            Kind::Bool(_) if is_in_list => self.bytes(1).map(drop),
             Kind::Bool(_) => Ok(()),
-            Kind::Byte => self.take(1).map(drop),
+            Kind::Byte => self.bytes(1).map(drop),
             Kind::Integer => self.varint().map(drop),
-            Kind::Double => self.take(8).map(drop),
+            Kind::Double => self.bytes(8).map(drop),
             Kind::Binary => self.binary().map(drop),
-            Kind::Uuid => self.take(16).map(drop),
+            Kind::Uuid => self.bytes(16).map(drop),
             Kind::Struct => self.fields(|_, _, _| Ok(false)),
             Kind::List => {
                 let (len, kind) = self.list()?;

@@ -424,17 +424,33 @@ fn read_range(
     // a damaged footer may request bytes beyond the end
     let len = range.end.min(opened.size).saturating_sub(range.start);
     let len = usize::try_from(len).unwrap_or(usize::MAX);
+    filled(buffers, len, |bytes| {
+        read_all(&opened.file, bytes, range.start)
+    })
+}
+
+/// Up to `len` bytes that `fill` writes, in memory of `buffers` if there is some, else of the heap. `fill` gets memory of
+/// that length, and returns how many bytes it has written.
+///
+/// # Errors
+///
+/// Those of `fill`, and [`OutOfMemory`](io::ErrorKind::OutOfMemory).
+pub fn filled<E: From<io::Error>>(
+    buffers: Option<&dyn ReadBuffers>,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> std::result::Result<usize, E>,
+) -> std::result::Result<Bytes, E> {
     if let Some(mut buffer) = buffers.and_then(|buffers| buffers.take(len)) {
         let bytes = (*buffer).as_mut().get_mut(..len).unwrap_or_default();
-        let len = read_all(&opened.file, bytes, range.start)?;
+        let len = fill(bytes)?.min(bytes.len());
         return Ok(Bytes::from_owner(Filled { buffer, len }));
     }
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len).is_err() {
-        return Err(io::ErrorKind::OutOfMemory.into());
+        return Err(io::Error::from(io::ErrorKind::OutOfMemory).into());
     }
     bytes.resize(len, 0);
-    let len = read_all(&opened.file, &mut bytes, range.start)?;
+    let len = fill(&mut bytes)?;
     bytes.truncate(len);
     Ok(bytes.into())
 }

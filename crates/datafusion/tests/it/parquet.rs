@@ -16,7 +16,7 @@ use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
 use vectile_datafusion::{physical_plan, register};
 
 use crate::plan_cache::count_plans;
-use crate::support::{Fixture, ROW_GROUP_ROWS, metric, table};
+use crate::support::{Fixture, ROW_GROUP_ROWS, ROWS, metric, table};
 
 /// Queries of the columns of [`table`].
 const QUERIES: [&str; 22] = [
@@ -50,7 +50,11 @@ async fn fixture(has_views: bool, options: &str) -> Fixture {
         "datafusion.execution.parquet.schema_force_view_types",
         has_views,
     );
-    let fixture = Fixture::with_config(config);
+    with_table(Fixture::with_config(config), options).await
+}
+
+/// Adds [`table`] as `plain` in memory, and in the Parquet file of the table `t`.
+async fn with_table(fixture: Fixture, options: &str) -> Fixture {
     fixture.ctx.register_batch("plain", table()).unwrap();
     write(&fixture, "SELECT * FROM plain", options).await;
     let path = fixture.path("t.parquet");
@@ -59,6 +63,9 @@ async fn fixture(has_views: bool, options: &str) -> Fixture {
     ctx.register_parquet("t", path, read).await.unwrap();
     fixture
 }
+
+/// Row groups of that file.
+const ROW_GROUPS: usize = ROWS.div_ceil(ROW_GROUP_ROWS);
 
 async fn write(fixture: &Fixture, query: &str, options: &str) {
     let path = fixture.path("t.parquet");
@@ -293,6 +300,87 @@ async fn dictionaries_with_short_keys_stay_with_datafusion() {
     let plan = fixture.plan(sql).await;
     assert!(plan.contains("FilterExec"), "{plan}");
     assert_eq!(answer(&fixture.ctx, sql).await.unwrap().num_rows(), 1);
+}
+
+/// Pages of every codec and encoding that devices know, with and without nulls.
+#[tokio::test]
+async fn a_device_decodes_pages() {
+    let queries = [
+        (
+            "SELECT count(*), sum(id), min(date), max(date), sum(byte), min(byte), sum(price), min(price) FROM {t}",
+            4,
+        ),
+        (
+            "SELECT count(int), sum(int), count(big), min(big), max(big), count(time), max(time) FROM {t}",
+            3,
+        ),
+        (
+            "SELECT flag, count(float), min(float) FILTER (WHERE float BETWEEN 1.5 AND 40) FROM {t}
+             GROUP BY flag ORDER BY flag",
+            2,
+        ),
+        (
+            "SELECT name, one, count(*) FROM {t} GROUP BY name, one ORDER BY name, one",
+            2,
+        ),
+    ];
+    let options = [
+        ("compression 'uncompressed'", true),
+        ("compression 'snappy'", true),
+        (
+            "compression 'gzip(4)', dictionary_page_size_limit 300",
+            true,
+        ),
+        (
+            "compression 'zstd(3)', data_page_row_count_limit 700, write_batch_size 100",
+            true,
+        ),
+        ("compression 'lz4_raw', writer_version '2.0'", true),
+        (
+            "compression 'snappy', writer_version '2.0', dictionary_enabled false",
+            false,
+        ),
+        (
+            "compression 'snappy', dictionary_enabled false, data_page_row_count_limit 900",
+            false,
+        ),
+        (
+            "compression 'gzip(4)', writer_version '2.0', data_page_row_count_limit 900",
+            true,
+        ),
+        (
+            "compression 'snappy', dictionary_enabled false, 'encoding::price' 'byte_stream_split',
+             'encoding::id' 'delta_binary_packed', 'encoding::float' 'byte_stream_split',
+             'encoding::date' 'byte_stream_split', 'encoding::flag' 'rle'",
+            false,
+        ),
+    ];
+    for (options, has_dictionaries) in options {
+        let Some(fixture) = Fixture::on_emulator() else {
+            return;
+        };
+        let fixture = with_table(fixture, &format!(", {options}")).await;
+        for (sql, columns) in queries {
+            set(&fixture.ctx, "parquet = off").await;
+            set(&fixture.ctx, "gpu = 'off'").await;
+            let theirs = answer(&fixture.ctx, sql).await.unwrap();
+            set(&fixture.ctx, "parquet = on").await;
+            set(&fixture.ctx, "gpu = 'require'").await;
+            let (plan, _) = fixture.executed(&sql.replace("{t}", "t")).await;
+            assert_eq!(metric(&plan, "fallbacks"), 0, "{sql} ({options})");
+            let is_text = sql.contains("name");
+            let expected = if is_text && !has_dictionaries {
+                0
+            } else {
+                columns
+            };
+            let decoded = metric(&plan, "columns_decoded_on_gpu");
+            assert_eq!(decoded, expected * ROW_GROUPS, "{sql} ({options})");
+            let ours = answer(&fixture.ctx, sql).await;
+            let ours = ours.unwrap_or_else(|error| panic!("{sql} ({options}): {error}"));
+            assert_eq!(ours, theirs, "{sql} ({options})");
+        }
+    }
 }
 
 /// Without `register`, there is no setting and no scan of ours.

@@ -1,8 +1,10 @@
 //! Checks of columns in streams, before they are decoded on the device: `assemble` decodes them.
 
 use arrow::buffer::NullBuffer;
+use arrow::datatypes::DataType;
 use vectile_encodings::streams::{
-    ByteStream, DeflateChunk, RunPart, RunStream, StreamColumn, StreamValues,
+    ByteStream, DeflateChunk, Page, PageCompression, PageEncoding, Pages, RunPart, RunStream,
+    StoredValue, StreamColumn, StreamValues,
 };
 
 use crate::error::{Error, Result};
@@ -49,6 +51,61 @@ pub(super) fn check(column: &StreamColumn) -> Result<()> {
             }
             check_bytes(bytes)
         }
+        StreamValues::Pages(pages) => check_pages(pages, values, column.rows),
+    }
+}
+
+fn check_pages(pages: &Pages, values: usize, rows: usize) -> Result<()> {
+    let is_wide = |width| !(1..=8).contains(&width);
+    let (is_wrong, is_plain) = match pages.stored {
+        StoredValue::Signed(width) | StoredValue::Unsigned(width) => (is_wide(width), true),
+        StoredValue::BigEndian(width) => (!(1..=16).contains(&width), true),
+        StoredValue::Bits => (pages.entries.is_some(), true),
+        StoredValue::Strings => (pages.entries.is_none(), false),
+    };
+    if is_wrong || pages.dictionary.len() > MOST_BYTES || pages.inflated_bytes() > MOST_BYTES {
+        return unsupported(format!("pages of {:?}", pages.stored));
+    }
+    let is_right = |page: &Page| {
+        let encoding = match page.encoding {
+            PageEncoding::Plain => is_plain,
+            PageEncoding::Indices => true,
+            PageEncoding::Runs => pages.stored == StoredValue::Bits,
+            PageEncoding::Differences => matches!(
+                pages.stored,
+                StoredValue::Signed(_) | StoredValue::Unsigned(_)
+            ),
+            PageEncoding::Planes => pages.stored.width().is_some(),
+        };
+        let size = match page.compression {
+            PageCompression::None => page.inflated == page.bytes.len(),
+            PageCompression::Deflate | PageCompression::Snappy => true,
+        };
+        let is_inside = pages.bytes.get(page.bytes.clone()).is_some();
+        encoding
+            && size
+            && is_inside
+            && page.bytes.len().max(page.inflated) <= MOST_BYTES
+            && page.levels <= rows
+    };
+    let mut end = 0;
+    for page in &pages.pages {
+        if !is_right(page) || page.start != end {
+            return unsupported(format!("{page:?} behind {end} values"));
+        }
+        end = end.saturating_add(page.count);
+    }
+    match end == values {
+        true => Ok(()),
+        false => unsupported(format!("pages of {end} values, where there are {values}")),
+    }
+}
+
+/// Bytes of a decoded value of a column in pages.
+pub(super) fn page_value_bytes(column: &StreamColumn) -> usize {
+    match column.data_type {
+        DataType::Float32 => 4,
+        _ => 8,
     }
 }
 
@@ -112,7 +169,9 @@ pub(super) fn runs(column: &StreamColumn) -> [Option<(&RunStream, usize)>; 2] {
             nanoseconds: other,
             ..
         } => [Some((one, 8)), Some((other, 8))],
-        StreamValues::Floats(_) | StreamValues::Strings { .. } => [None, None],
+        StreamValues::Floats(_) | StreamValues::Strings { .. } | StreamValues::Pages(_) => {
+            [None, None]
+        }
     }
 }
 
@@ -125,6 +184,10 @@ pub(super) fn scratch_bytes(column: &StreamColumn) -> usize {
     });
     let bytes = match &column.values {
         StreamValues::Floats(stream) => stream.room(),
+        StreamValues::Pages(pages) => {
+            let values = pages.values().saturating_mul(page_value_bytes(column));
+            values.saturating_add(pages.inflated_bytes())
+        }
         _ => 0,
     };
     runs.fold(bytes, usize::saturating_add)

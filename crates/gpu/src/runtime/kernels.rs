@@ -13,8 +13,8 @@ use crate::kernel::KernelPlan;
 use crate::program::{self, Program, assemble};
 use vectile_encodings::streams::RunLength;
 use vectile_kernels::{
-    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
-    interpreter,
+    BANDWIDTH, BUILD, COLUMNS, COMPRESS, DECODE, DECODE_PAGES, DISTINCT, INFLATE, INFLATE_SNAPPY,
+    TOKENIZER, decode_runs, interpreter,
 };
 
 /// Limit of the loaded kernels: each takes some 100 KB of the device's memory.
@@ -38,6 +38,10 @@ pub(crate) enum FixedKernel {
     Decode,
     /// Inflates chunks of Deflate.
     Inflate,
+    /// Inflates chunks of Snappy.
+    InflateSnappy,
+    /// Decodes pages of Parquet.
+    DecodePages,
     /// Decodes runs to values, of 64 bits unless they are bytes.
     DecodeRuns(RunLength),
     /// Builds columns of decoded values.
@@ -64,7 +68,9 @@ impl FixedKernel {
             Self::Distinct => Self::Decode,
             Self::Decode => Self::Compress,
             Self::Compress => Self::Inflate,
-            Self::Inflate => Self::DecodeRuns(Bytes),
+            Self::Inflate => Self::InflateSnappy,
+            Self::InflateSnappy => Self::DecodePages,
+            Self::DecodePages => Self::DecodeRuns(Bytes),
             Self::DecodeRuns(Bytes) => Self::DecodeRuns(V1 { is_signed: true }),
             Self::DecodeRuns(V1 { is_signed: true }) => Self::DecodeRuns(V1 { is_signed: false }),
             Self::DecodeRuns(V1 { is_signed: false }) => Self::DecodeRuns(V2 { is_signed: true }),
@@ -84,6 +90,8 @@ impl FixedKernel {
             Self::Compress => "compress",
             Self::Decode => "decode",
             Self::Inflate => "inflate",
+            Self::InflateSnappy => "inflate_snappy",
+            Self::DecodePages => "decode_pages",
             Self::DecodeRuns(_) => "decode_runs",
             Self::Columns => "columns",
             Self::Interpret => program::NAME,
@@ -99,6 +107,8 @@ impl FixedKernel {
             Self::Compress => COMPRESS.concat(),
             Self::Decode => DECODE.concat(),
             Self::Inflate => INFLATE.concat(),
+            Self::InflateSnappy => INFLATE_SNAPPY.concat(),
+            Self::DecodePages => DECODE_PAGES.concat(),
             Self::DecodeRuns(of @ RunLength::Bytes) => decode_runs(of, "u8"),
             Self::DecodeRuns(of) => decode_runs(of, "i64"),
             Self::Columns => COLUMNS.concat(),

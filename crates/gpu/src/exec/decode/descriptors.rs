@@ -1,7 +1,7 @@
 //! The kernels' descriptors of chunks, parts and columns.
 
-use vectile_encodings::streams::{RunLength, RunStream, StreamValues};
-use vectile_kernels::{DecodePart, DecodedColumn, DeviceChunk, InflateChunk};
+use vectile_encodings::streams::{PageCompression, RunLength, RunStream, StreamValues};
+use vectile_kernels::{DecodePart, DecodedColumn, DeviceChunk, InflateChunk, Inflated};
 
 use super::job::{DecodeJob, JobAddresses, Layout, wrong};
 use crate::error::Result;
@@ -10,11 +10,29 @@ const NO_NEXT: (u32, u32) = (u32::MAX, 0);
 
 /// Descriptors for the kernels.
 pub(super) struct Descriptors {
-    /// Descriptors of chunks and parts.
+    /// Descriptors of chunks, parts and pages.
     pub(super) bytes: Vec<u8>,
     pub(super) columns: Vec<DecodedColumn>,
     pub(super) decodes: Vec<Decode>,
+    pub(super) deflated: Inflation,
+    pub(super) snappy: Inflation,
+    pub(super) pages: PageDecode,
+}
+
+/// Chunks for one launch of a kernel that inflates.
+pub(super) struct Inflation {
+    /// Address of their descriptors, and of the result of each.
+    pub(super) descriptors: u64,
     pub(super) chunks: usize,
+    pub(super) results: u64,
+}
+
+/// Pages for one launch of `decode_pages`.
+pub(super) struct PageDecode {
+    /// Address of their descriptors, and of the fault of each.
+    pub(super) descriptors: u64,
+    pub(super) pages: usize,
+    pub(super) faults: u64,
 }
 
 /// Parts for one launch of `decode_runs`.
@@ -37,28 +55,49 @@ impl Descriptors {
 impl DecodeJob<'_> {
     /// Writes all descriptors.
     pub(super) fn descriptors(&self, at: &JobAddresses, layout: &Layout) -> Result<Descriptors> {
+        let start = at.inputs + layout.descriptors_at as u64;
         let mut bytes = self.chunk_descriptors(at)?;
+        let deflated = Inflation {
+            descriptors: start,
+            chunks: layout.deflated,
+            results: at.inflated,
+        };
+        let snappy = Inflation {
+            descriptors: start + (layout.deflated * InflateChunk::BYTES) as u64,
+            chunks: layout.snappy,
+            results: at.inflated + (layout.deflated * Inflated::BYTES) as u64,
+        };
         let mut decodes = vec![];
         let mut faults = at.back + layout.faults_at as u64;
         for (encoding, own, parts) in self.part_descriptors(at)? {
             decodes.push(Decode {
                 encoding,
-                descriptors: at.inputs + (layout.descriptors_at + bytes.len()) as u64,
+                descriptors: start + bytes.len() as u64,
                 parts,
                 faults,
             });
             faults += 4 * parts as u64;
             bytes.extend(own);
         }
+        let pages = PageDecode {
+            descriptors: start + bytes.len() as u64,
+            pages: layout.pages,
+            faults,
+        };
+        for paged in &self.paged {
+            paged.write_pages(at, &mut bytes);
+        }
         Ok(Descriptors {
             bytes,
             columns: self.column_descriptors(at),
             decodes,
-            chunks: layout.chunks,
+            deflated,
+            snappy,
+            pages,
         })
     }
 
-    /// Descriptors for `inflate`, of each chunk.
+    /// Descriptors of each chunk for the kernels that inflate: of Deflate, then of Snappy.
     fn chunk_descriptors(&self, at: &JobAddresses) -> Result<Vec<u8>> {
         let mut bytes = vec![];
         for stream in &self.streams {
@@ -89,6 +128,11 @@ impl DecodeJob<'_> {
                     unused: 0,
                 };
                 bytes.extend(chunk.to_bytes());
+            }
+        }
+        for by in [PageCompression::Deflate, PageCompression::Snappy] {
+            for paged in &self.paged {
+                paged.write_chunks(by, at, &mut bytes);
             }
         }
         Ok(bytes)
@@ -159,6 +203,9 @@ impl DecodeJob<'_> {
             let bytes = assembly
                 .bytes
                 .map(|number| self.address(&self.streams[number], at));
+            let paged = assembly
+                .pages
+                .map(|number| at.scratch + self.paged[number].values as u64);
             let (present, before) = match assembly.present {
                 Some((present, before)) => (at.inputs + present as u64, at.inputs + before as u64),
                 None => (0, 0),
@@ -169,7 +216,7 @@ impl DecodeJob<'_> {
                 _ => 0,
             };
             columns.push(DecodedColumn {
-                values: bytes.unwrap_or_else(|| values(0)),
+                values: bytes.or(paged).unwrap_or_else(|| values(0)),
                 others: values(1),
                 present,
                 before,

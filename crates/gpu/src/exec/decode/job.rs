@@ -6,23 +6,26 @@ use std::time::Duration;
 use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use vectile_encodings::VECTOR_LEN;
-use vectile_encodings::streams::{ByteStream, RunStream, StreamColumn, StreamValues};
+use vectile_encodings::streams::{
+    ByteStream, PageCompression, RunStream, StreamColumn, StreamValues,
+};
 use vectile_kernels::{
-    ColumnKind, DecodePart, DecodedColumn, DeviceChunk, InflateChunk, SAMPLE_ROWS, Unwritten,
-    UnwrittenValues,
+    ColumnKind, DataPage, DecodePart, DecodedColumn, DeviceChunk, InflateChunk, SAMPLE_ROWS,
+    Unwritten, UnwrittenValues,
 };
 
+use super::pages::PagedColumn;
 use crate::error::{Error, Result};
 use crate::exec::offsets::OffsetAllocator;
 use crate::exec::streams;
 use crate::runtime::{DeviceBuffer, Engine};
 
 /// Bytes before and behind streams that kernels may read.
-const SLACK_BYTES: usize = 64;
+pub(super) const SLACK_BYTES: usize = 64;
 const MASK_BYTES: usize = VECTOR_LEN / 8;
 
 /// Streams of at least this many bytes are copied by themselves: a copy costs as much as transferring some 100 KB.
-const COPY_BYTES: usize = 128 << 10;
+pub(super) const COPY_BYTES: usize = 128 << 10;
 
 /// Bytes to copy to the device, by their offset in the job's inputs.
 #[derive(Default)]
@@ -93,6 +96,8 @@ pub(super) struct ColumnAssembly<'a> {
     pub(super) runs: Vec<usize>,
     /// Index of the stream with its bytes, for floats and strings.
     pub(super) bytes: Option<usize>,
+    /// Index among the columns in pages.
+    pub(super) pages: Option<usize>,
     /// Offsets in the inputs: the bits of present rows, and the number of values before each vector.
     pub(super) present: Option<(usize, usize)>,
     /// Offsets in the results: bounds, sample, and a word that is not 0 if a value is wrong.
@@ -108,6 +113,7 @@ pub(super) struct DecodeJob<'a> {
     pub(super) engine: &'a Engine,
     pub(super) streams: Vec<StreamInflation<'a>>,
     pub(super) runs: Vec<Decoding<'a>>,
+    pub(super) paged: Vec<PagedColumn<'a>>,
     pub(super) columns: Vec<ColumnAssembly<'a>>,
     pub(super) kernel: Duration,
     pub(super) sent: usize,
@@ -120,14 +126,17 @@ pub(super) struct Layout {
     pub(super) back: usize,
     /// The inputs begin with this many bytes that are gathered on the host.
     pub(super) together: usize,
-    /// Compressed chunks of all streams, and parts.
-    pub(super) chunks: usize,
+    /// Compressed chunks of all streams and pages: those of Deflate, then those of Snappy.
+    pub(super) deflated: usize,
+    pub(super) snappy: usize,
+    /// Parts of runs, and pages.
     pub(super) parts: usize,
+    pub(super) pages: usize,
     /// Offsets in the inputs: descriptors of chunks and parts, and those of columns.
     pub(super) descriptors_at: usize,
     pub(super) columns_at: usize,
-    /// Offsets in the results: those of `inflate` for each chunk, faults of parts, and a word for each column with
-    /// wrong values.
+    /// Offsets in the results: those of each chunk, faults of parts and of pages, and a word for each column with wrong
+    /// values.
     pub(super) inflated_at: usize,
     pub(super) faults_at: usize,
     pub(super) wrong_at: usize,
@@ -170,6 +179,7 @@ impl<'a> DecodeJob<'a> {
             engine,
             streams: vec![],
             runs: vec![],
+            paged: vec![],
             columns: vec![],
             kernel: Duration::ZERO,
             sent: 0,
@@ -189,6 +199,11 @@ impl<'a> DecodeJob<'a> {
             StreamValues::Decimals { .. } => ColumnKind::Decimals,
             StreamValues::Timestamps { .. } => ColumnKind::Timestamps,
             StreamValues::Floats(_) if column.data_type == DataType::Float32 => ColumnKind::Floats,
+            StreamValues::Pages(_) => match column.data_type {
+                DataType::Float32 => ColumnKind::Floats,
+                DataType::Float64 => ColumnKind::Doubles,
+                _ => ColumnKind::Integers,
+            },
             StreamValues::Floats(_) => ColumnKind::Doubles,
             StreamValues::Strings { .. } if column.data_type == DataType::Utf8 => ColumnKind::Text,
             StreamValues::Strings { .. } => ColumnKind::Binary,
@@ -204,6 +219,14 @@ impl<'a> DecodeJob<'a> {
                 values: 0,
             });
         }
+        let pages = match &column.values {
+            StreamValues::Pages(pages) => {
+                self.paged
+                    .push(PagedColumn::new(self.engine, column, pages));
+                Some(self.paged.len() - 1)
+            }
+            _ => None,
+        };
         let mut chunk = None;
         let bytes = match &column.values {
             StreamValues::Floats(bytes) => Some(self.inflate(number, bytes)),
@@ -220,6 +243,7 @@ impl<'a> DecodeJob<'a> {
             kind,
             runs,
             bytes,
+            pages,
             present: None,
             bounds: 0,
             sample: 0,
@@ -253,12 +277,22 @@ impl<'a> DecodeJob<'a> {
         'a: 'b,
     {
         let (mut scratch, mut back) = (OffsetAllocator::default(), OffsetAllocator::default());
-        let chunks = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let mut deflated = self.streams.last().map_or(0, |stream| stream.chunks.end);
         let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
         let parts: usize = parts.sum();
-        let descriptors_at = inputs
-            .offsets
-            .next(chunks * InflateChunk::BYTES + parts * DecodePart::BYTES);
+        for paged in &mut self.paged {
+            deflated += paged.compressed(PageCompression::Deflate).count();
+        }
+        let snappy = self
+            .paged
+            .iter()
+            .map(|paged| paged.compressed(PageCompression::Snappy).count());
+        let snappy: usize = snappy.sum();
+        let pages = self.paged.iter().map(|paged| paged.pages.pages.len()).sum();
+        let chunks = deflated + snappy;
+        let descriptors_at = inputs.offsets.next(
+            chunks * InflateChunk::BYTES + parts * DecodePart::BYTES + pages * DataPage::BYTES,
+        );
         let columns_at = inputs
             .offsets
             .next(self.columns.len() * DecodedColumn::BYTES);
@@ -270,9 +304,18 @@ impl<'a> DecodeJob<'a> {
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_as_read) {
             stream.input_offset = inputs.add(stream.stream.bytes.as_slice());
         }
+        for paged in &mut self.paged {
+            paged.dictionary_offset = inputs.add(paged.dictionary());
+            if !paged.is_as_read {
+                paged.input_offset = inputs.add(paged.pages.bytes.as_slice());
+            }
+        }
         let together = inputs.offsets.bytes();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_as_read) {
             stream.input_offset = inputs.add_as_read(stream.stream.bytes.as_slice());
+        }
+        for paged in self.paged.iter_mut().filter(|paged| paged.is_as_read) {
+            paged.input_offset = inputs.add_as_read(paged.pages.bytes.as_slice());
         }
         for stream in &mut self.streams {
             let is_of_strings = self.columns[stream.column].chunk.is_some();
@@ -288,8 +331,11 @@ impl<'a> DecodeJob<'a> {
         for decoding in &mut self.runs {
             decoding.values = scratch.next(decoding.runs.values() * decoding.width + SLACK_BYTES);
         }
+        for paged in &mut self.paged {
+            paged.arrange(&mut scratch);
+        }
         let inflated_at = back.next(chunks * 8);
-        let faults_at = back.next(parts * 4);
+        let faults_at = back.next((parts + pages) * 4);
         let wrong_at = back.next(self.columns.len() * 4);
         for (number, assembly) in self.columns.iter_mut().enumerate() {
             assembly.bounds = back.next(assembly.vectors() * 16);
@@ -301,8 +347,10 @@ impl<'a> DecodeJob<'a> {
             inputs: inputs.offsets.bytes(),
             scratch: scratch.bytes(),
             back: back.bytes(),
-            chunks,
+            deflated,
+            snappy,
             parts,
+            pages,
             descriptors_at,
             columns_at,
             inflated_at,

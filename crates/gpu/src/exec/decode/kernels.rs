@@ -4,19 +4,22 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::thread::{self, ScopedJoinHandle};
 
-use vectile_kernels::{ColumnsStep, INFLATE_WARP_BYTES, decode_runs_warp_bytes};
+use vectile_kernels::{
+    ColumnsStep, INFLATE_SNAPPY_WARP_BYTES, INFLATE_WARP_BYTES, decode_runs_warp_bytes,
+};
 
-use super::descriptors::{Decode, Descriptors};
+use super::descriptors::{Descriptors, Inflation};
 use crate::error::{Error, Result};
 use crate::runtime::{Engine, FixedKernel, Kernel, Launch, Stream};
 
 const WARPS: u32 = 4;
 
-/// The kernels of a job.
+/// The kernels of a job. There are only those that it needs.
 pub(super) struct Launches<'a> {
     engine: &'a Engine,
-    chunks: usize,
     inflate: Option<Arc<dyn Kernel>>,
+    snappy: Option<Arc<dyn Kernel>>,
+    pages: Option<Arc<dyn Kernel>>,
     decode: Vec<Arc<dyn Kernel>>,
     columns: Arc<dyn Kernel>,
 }
@@ -48,10 +51,16 @@ impl<'a> Launches<'a> {
         may_compile: bool,
         descriptors: &Descriptors,
     ) -> Result<Self> {
-        let inflate = (descriptors.chunks > 0).then_some(FixedKernel::Inflate);
+        let optional = [
+            (descriptors.deflated.chunks, FixedKernel::Inflate),
+            (descriptors.snappy.chunks, FixedKernel::InflateSnappy),
+            (descriptors.pages.pages, FixedKernel::DecodePages),
+        ];
+        let is_needed = optional.map(|(count, _)| count > 0);
+        let optional = optional.into_iter().filter(|(count, _)| *count > 0);
         let decode = descriptors.decodes.iter();
         let decode = decode.map(|of| FixedKernel::DecodeRuns(of.encoding));
-        let needed = inflate.into_iter().chain(decode);
+        let needed = optional.map(|(_, kernel)| kernel).chain(decode);
         let needed: Vec<FixedKernel> = needed.chain([FixedKernel::Columns]).collect();
         let there = |kernel: &FixedKernel| engine.fixed_kernel(*kernel, false);
         let kernels: Vec<_> = match needed.iter().map(there).collect() {
@@ -59,11 +68,13 @@ impl<'a> Launches<'a> {
             loaded => loaded?,
         };
         let mut kernels = kernels.into_iter();
-        let inflate = inflate.and_then(|_| kernels.next());
+        let [inflate, snappy, pages] =
+            is_needed.map(|is_needed| is_needed.then(|| kernels.next()).flatten());
         Ok(Self {
             engine,
-            chunks: descriptors.chunks,
             inflate,
+            snappy,
+            pages,
             columns: kernels.next_back().ok_or(Error::NotCompiled)?,
             decode: kernels.collect(),
         })
@@ -101,40 +112,57 @@ impl<'a> Launches<'a> {
         unsafe { stream.launch(kernel, launch) }
     }
 
+    /// Inflates chunks, then decodes runs and pages.
+    ///
     /// # Safety
     ///
     /// As [`Stream::launch`].
-    pub(super) unsafe fn inflate(
-        &self,
-        stream: &mut dyn Stream,
-        descriptors: u64,
-        results: u64,
-    ) -> Result<()> {
-        let Some(kernel) = &self.inflate else {
-            return Ok(());
-        };
-        let args = [descriptors, self.chunks as u64, results];
-        let shared = WARPS * INFLATE_WARP_BYTES;
+    pub(super) unsafe fn decode(&self, stream: &mut dyn Stream, all: &Descriptors) -> Result<()> {
+        let inflated = all.deflated.results;
         // SAFETY: as the caller says.
-        unsafe { self.launch(stream, &**kernel, self.chunks, shared, &args) }
+        unsafe {
+            self.inflate(
+                stream,
+                self.inflate.as_ref(),
+                &all.deflated,
+                INFLATE_WARP_BYTES,
+            )?;
+            self.inflate(
+                stream,
+                self.snappy.as_ref(),
+                &all.snappy,
+                INFLATE_SNAPPY_WARP_BYTES,
+            )?;
+            for (kernel, of) in self.decode.iter().zip(&all.decodes) {
+                let args = [of.descriptors, of.parts as u64, of.faults, inflated];
+                let shared = WARPS * decode_runs_warp_bytes(of.encoding);
+                self.launch(stream, &**kernel, of.parts, shared, &args)?;
+            }
+            if let Some(kernel) = &self.pages {
+                let of = &all.pages;
+                let args = [of.descriptors, of.pages as u64, of.faults];
+                self.launch(stream, &**kernel, of.pages, 0, &args)?;
+            }
+        }
+        Ok(())
     }
 
     /// # Safety
     ///
     /// As [`Stream::launch`].
-    pub(super) unsafe fn decode(
+    unsafe fn inflate(
         &self,
         stream: &mut dyn Stream,
-        all: &[Decode],
-        inflated: u64,
+        kernel: Option<&Arc<dyn Kernel>>,
+        of: &Inflation,
+        warp_bytes: u32,
     ) -> Result<()> {
-        for (kernel, of) in self.decode.iter().zip(all) {
-            let args = [of.descriptors, of.parts as u64, of.faults, inflated];
-            let shared = WARPS * decode_runs_warp_bytes(of.encoding);
-            // SAFETY: as the caller says.
-            unsafe { self.launch(stream, &**kernel, of.parts, shared, &args) }?;
-        }
-        Ok(())
+        let Some(kernel) = kernel else {
+            return Ok(());
+        };
+        let args = [of.descriptors, of.chunks as u64, of.results];
+        // SAFETY: as the caller says.
+        unsafe { self.launch(stream, &**kernel, of.chunks, WARPS * warp_bytes, &args) }
     }
 
     /// # Safety

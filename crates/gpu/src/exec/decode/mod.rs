@@ -1,10 +1,10 @@
-//! Decodes columns on the device from the streams of a file: inflates, decodes, packs. `kernels/orc` is the device's
-//! side.
+//! Decodes columns on the device from the streams or pages of a file: inflates, decodes, packs. `kernels/inflate`,
+//! `kernels/orc` and `kernels/parquet` are the device's side.
 //!
 //! ```text
 //! host     streams, descriptors                             fronts of chunks
 //!             │                                    ▲             │
-//! device      └▶ inflate ─▶ decode runs ─▶ bounds ─┘             └▶ pack ─▶ chunks
+//! device      └▶ inflate ─▶ decode ─▶ bounds ──────┘             └▶ pack ─▶ chunks
 //! ```
 //!
 //! The host waits once in between, because the widths of residuals follow from the bounds. Streams that kernels find
@@ -14,6 +14,7 @@
 mod descriptors;
 mod job;
 mod kernels;
+mod pages;
 mod results;
 
 use std::sync::Arc;
@@ -188,12 +189,7 @@ impl DecodeJob<'_> {
                 }
                 stream.fill(at.back, 0, layout.back)?;
                 let start = stream.mark()?;
-                launches.inflate(
-                    stream,
-                    at.inputs + layout.descriptors_at as u64,
-                    at.inflated,
-                )?;
-                launches.decode(stream, &descriptors.decodes, at.inflated)?;
+                launches.decode(stream, descriptors)?;
                 launches.columns(stream, ColumnsStep::Bounds, columns)?;
                 let end = stream.mark()?;
                 stream.copy_out(to, at.back, layout.back)?;
@@ -202,11 +198,14 @@ impl DecodeJob<'_> {
         })?;
         self.kernel += context.between(&events)?;
         self.sent += layout.inputs;
-        self.check_inflated(&results.as_slice()[layout.inflated_at..][..layout.chunks * 8])?;
-        let faults = &results.as_slice()[layout.faults_at..][..layout.parts * 4];
+        let chunks = layout.deflated + layout.snappy;
+        self.check_inflated(&results.as_slice()[layout.inflated_at..][..chunks * 8])?;
+        let faults = &results.as_slice()[layout.faults_at..][..(layout.parts + layout.pages) * 4];
         match faults.iter().all(|byte| *byte == 0) {
             true => Ok(results),
-            false => wrong("damaged runs, or numbers of more than 64 bits"),
+            false => wrong(
+                "damaged runs or pages, nulls where none are known, or numbers of more than 64 bits",
+            ),
         }
     }
 

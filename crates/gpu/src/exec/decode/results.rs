@@ -3,8 +3,8 @@
 use arrow::array::{ArrayData, ArrayRef, UInt64Array, make_array};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::compute::take;
-use vectile_encodings::streams::{StreamColumn, StreamValues};
-use vectile_kernels::{DeviceChunk, Inflated, SAMPLE_ROWS, UnwrittenValues};
+use vectile_encodings::streams::{PageCompression, StreamColumn, StreamValues};
+use vectile_kernels::{ColumnKind, DeviceChunk, Inflated, SAMPLE_ROWS, UnwrittenValues};
 use vectile_pipeline::Type;
 
 use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
@@ -47,6 +47,13 @@ impl DecodeJob<'_> {
                 return wrong("fewer bytes than values");
             }
         }
+        let of_streams = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let mut results = results.iter().skip(of_streams);
+        for by in [PageCompression::Deflate, PageCompression::Snappy] {
+            for paged in &self.paged {
+                paged.check_inflated(by, &mut results)?;
+            }
+        }
         Ok(())
     }
 
@@ -72,9 +79,16 @@ impl DecodeJob<'_> {
                 .reduce(|(a, b), (low, high)| (a.min(low), b.max(high)));
             let sample = words_of(&results[assembly.sample..assembly.sample + SAMPLE_ROWS * 8]);
             let sample: Vec<i64> = sample.collect();
-            let chunk = match &column.values {
-                StreamValues::Floats(_) => unwritten(column, UnwrittenValues::Floats, None)?,
-                StreamValues::Codes { entries, .. } => {
+            let entries = match &column.values {
+                StreamValues::Codes { entries, .. } => Some(entries),
+                StreamValues::Pages(pages) => pages.entries.as_ref(),
+                _ => None,
+            };
+            let chunk = match (assembly.kind, entries) {
+                (ColumnKind::Floats | ColumnKind::Doubles, _) => {
+                    unwritten(column, UnwrittenValues::Floats, None)?
+                }
+                (_, Some(entries)) => {
                     if own.is_some_and(|(low, high)| low < 0 || high >= entries.len() as i64) {
                         return wrong("numbers beyond a dictionary");
                     }

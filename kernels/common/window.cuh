@@ -1,11 +1,13 @@
-// A window of a stream of ORC's run-length encodings: what a warp needs to find all runs of 512 bytes at once.
+// A window of a stream of runs, or of other elements of which each says where the next one starts: what a warp needs to find
+// all that start in 512 bytes at once.
 //
 // A stream says nowhere where its runs start, but at its front. So each lane takes 16 of the bytes, and finds where a run
 // would end if it started there: `next`. From its last byte back it then finds where what starts at each would leave the
 // 16 bytes: `exits`. The warp follows these, from lane to lane, and every lane marks its bytes that runs do start at.
 // Behind that, the room of `exits` is for values of short runs: there they meet before they go to memory.
 //
-// Behind this come a format (`byte_rle.cuh`, `rle_v1.cuh`, `rle_v2.cuh` or `varints.cuh`) and `runs.cuh`.
+// Behind this come a format of ORC (`byte_rle.cuh`, `rle_v1.cuh`, `rle_v2.cuh` or `varints.cuh`) and `runs.cuh`, or
+// `inflate/snappy.cuh`.
 
 // BEYOND is behind all that a run which starts in a window may have.
 enum { WINDOW = 512, LOOKAHEAD = 32, BEYOND = 0x6000 };
@@ -207,4 +209,15 @@ template <class F> DEVICE u32 starts_of(Window& w, u32 first, u32 last, u32& aft
     }
     // the lane may have gone on behind the end
     return between(starts & 0xffff, lane * 16, 0, last);
+}
+
+// Writes where runs start, and returns how many do, what is left over from the window before among them.
+DEVICE u32 list_starts(Window& w, u32 starts, bool has_rest) {
+    const u32 lane = lane_id();
+    u32 at = sum_before((u32)__popc(starts)) + has_rest;
+    if (has_rest && lane == 0) w.starts[0] = BEYOND;
+#pragma unroll 1
+    for (u32 left = starts; left; left &= left - 1) w.starts[at++] = (u16)(lane * 16 + __ffs((int)left) - 1);
+    __syncwarp();
+    return __shfl_sync(ALL, at, 31);
 }

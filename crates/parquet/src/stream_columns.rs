@@ -1,0 +1,545 @@
+//! Columns in their pages, for decoders on a device: pages as they are in the file, or inflated here if the device does
+//! not know their codec.
+//!
+//! Small data is decoded here: dictionaries, and levels that a device may not see before rows are laid out.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use arrow::array::{ArrayRef, BinaryArray, BooleanBufferBuilder};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::DataType;
+use bytes::Bytes;
+use parquet::basic::{Compression, Type as PhysicalType};
+use parquet::file::metadata::ColumnChunkMetaData;
+use vectile_encodings::streams::{
+    Page as StreamPage, PageCompression, PageEncoding as StreamEncoding, Pages as StreamPages,
+    StoredValue, StreamColumn, StreamValues,
+};
+use vectile_scan::object::{ReadBuffers, filled};
+
+use crate::codes::MAX_ENTRIES;
+use crate::error::{Fault, corrupt, ensure};
+use crate::inflate::Inflater;
+use crate::metadata::is_dictionary;
+use crate::pages::{self, Page, PageEncoding, PageKind};
+use crate::schema::{Stored, TableColumn};
+
+/// The most bytes by which the pages of a chunk may exceed its uncompressed size.
+const UNCOUNTED_BYTES: usize = 1 << 20;
+
+/// The bytes in front of levels, which say how many there are.
+const LENGTH_BYTES: usize = 4;
+
+/// Returns true if devices may decode the column.
+pub(crate) fn is_supported(column: &TableColumn, chunk: &ColumnChunkMetaData) -> bool {
+    column.unsupported.is_none()
+        && stored(column, chunk).is_some()
+        && Inflater::new(chunk.compression()).is_some()
+}
+
+/// How values are stored; `None` if a device does not decode them.
+fn stored(column: &TableColumn, chunk: &ColumnChunkMetaData) -> Option<StoredValue> {
+    let flat = column.flat.as_ref()?;
+    if chunk.column_descr().max_def_level() > 1 {
+        return None;
+    }
+    Some(match (flat.physical, flat.stored, &column.data_type) {
+        (_, _, DataType::Dictionary(_, _)) => return None,
+        (PhysicalType::BOOLEAN, Some(Stored::Boolean), _) => StoredValue::Bits,
+        (PhysicalType::FLOAT, _, DataType::Float32) => StoredValue::Unsigned(4),
+        (PhysicalType::DOUBLE, _, DataType::Float64) => StoredValue::Unsigned(8),
+        (PhysicalType::INT32, Some(Stored::Integer { is_signed: false }), _) => {
+            StoredValue::Unsigned(4)
+        }
+        (PhysicalType::INT64, Some(Stored::Integer { is_signed: false }), _) => {
+            StoredValue::Unsigned(8)
+        }
+        (PhysicalType::INT32, Some(Stored::Integer { .. } | Stored::Decimal), _) => {
+            StoredValue::Signed(4)
+        }
+        (PhysicalType::INT64, Some(Stored::Integer { .. } | Stored::Decimal), _) => {
+            StoredValue::Signed(8)
+        }
+        (PhysicalType::FIXED_LEN_BYTE_ARRAY, Some(Stored::Decimal), _) => {
+            let width = u32::try_from(chunk.column_descr().type_length()).ok()?;
+            StoredValue::BigEndian(Some(width).filter(|width| (1..=16).contains(width))?)
+        }
+        (PhysicalType::BYTE_ARRAY, _, _) if column.may_be_dictionary && is_dictionary(chunk) => {
+            StoredValue::Strings
+        }
+        _ => return None,
+    })
+}
+
+/// The column in its pages; `None` if a device cannot decode it. The chunk's bytes are `bytes`; pages that are inflated
+/// here go to `buffers`.
+///
+/// # Errors
+///
+/// [`Fault::Corrupt`].
+pub(crate) fn of(
+    column: &TableColumn,
+    chunk: &ColumnChunkMetaData,
+    bytes: &Bytes,
+    rows: usize,
+    buffers: Option<&dyn ReadBuffers>,
+) -> Result<Option<StreamColumn>, Fault> {
+    let (Some(stored), Some(inflater)) =
+        (stored(column, chunk), Inflater::new(chunk.compression()))
+    else {
+        return Ok(None);
+    };
+    let pages = pages::check(bytes, chunk)?;
+    if stored == StoredValue::Strings
+        && !pages
+            .dictionary
+            .is_some_and(|entries| entries <= MAX_ENTRIES)
+    {
+        return Ok(None);
+    }
+    let null_count = chunk
+        .statistics()
+        .and_then(|statistics| statistics.null_count_opt());
+    let mut splitter = Splitter {
+        column,
+        chunk,
+        bytes,
+        stored,
+        inflater,
+        has_levels: chunk.column_descr().max_def_level() > 0,
+        has_nulls: null_count != Some(0),
+        present: BooleanBufferBuilder::new(0),
+        values: 0,
+    };
+    splitter.split(&pages.pages, rows, buffers)
+}
+
+/// A column being split into its pages.
+struct Splitter<'a> {
+    column: &'a TableColumn,
+    chunk: &'a ColumnChunkMetaData,
+    bytes: &'a Bytes,
+    stored: StoredValue,
+    inflater: Inflater,
+    /// True if values may be null.
+    has_levels: bool,
+    /// False if statistics say that no value is null.
+    has_nulls: bool,
+    /// A bit for each row so far that is set if it has a value.
+    present: BooleanBufferBuilder,
+    /// The number of values so far.
+    values: usize,
+}
+
+/// A page's bytes, and how they are compressed.
+struct Body {
+    bytes: Range<usize>,
+    compression: PageCompression,
+    inflated: usize,
+}
+
+impl Splitter<'_> {
+    fn split(
+        &mut self,
+        pages: &[Page],
+        rows: usize,
+        buffers: Option<&dyn ReadBuffers>,
+    ) -> Result<Option<StreamColumn>, Fault> {
+        let data: Vec<&Page> = pages
+            .iter()
+            .filter(|page| page.kind != PageKind::Dictionary)
+            .collect();
+        let found = data
+            .iter()
+            .map(|page| page.values)
+            .fold(0, usize::saturating_add);
+        ensure(found == rows, || {
+            format!("{found} rows in pages, {rows} in the row group")
+        })?;
+        let encodings: Option<Vec<StreamEncoding>> = data
+            .iter()
+            .map(|page| self.encoding(page.encoding))
+            .collect();
+        let has_rle_levels = data.iter().all(|page| page.has_rle_levels);
+        let Some(encodings) = encodings.filter(|_| has_rle_levels || !self.has_levels) else {
+            return Ok(None);
+        };
+        let (dictionary, entries) = self.dictionary(pages)?;
+        let inflated = match self.is_inflated_here(&data) {
+            true => Some(self.inflate(&data, buffers)?),
+            false => None,
+        };
+        let mut at = 0;
+        let mut split = Vec::with_capacity(data.len());
+        for (page, encoding) in data.into_iter().zip(encodings) {
+            let body = match &inflated {
+                Some(inflated) => {
+                    let start = at;
+                    at += page.inflated;
+                    self.inflated_body(page, inflated, start..at)?
+                }
+                None => self.body(page)?,
+            };
+            let Some(body) = body else {
+                return Ok(None);
+            };
+            split.push(self.page(page, body, encoding, inflated.as_ref())?);
+        }
+        let nulls = NullBuffer::new(self.present.finish());
+        Ok(Some(StreamColumn {
+            data_type: self.column.data_type.clone(),
+            rows,
+            nulls: (nulls.null_count() > 0).then_some(nulls),
+            values: StreamValues::Pages(StreamPages {
+                bytes: inflated.unwrap_or_else(|| self.bytes.clone()).into(),
+                pages: split,
+                stored: self.stored,
+                dictionary: dictionary.into(),
+                entries,
+            }),
+        }))
+    }
+
+    /// The encoding of values as devices know it.
+    fn encoding(&self, encoding: PageEncoding) -> Option<StreamEncoding> {
+        let is_integer = matches!(
+            self.stored,
+            StoredValue::Signed(_) | StoredValue::Unsigned(_)
+        );
+        let is_wide = self.stored.width().is_some();
+        Some(match encoding {
+            PageEncoding::Plain if self.stored != StoredValue::Strings => StreamEncoding::Plain,
+            PageEncoding::Dictionary => StreamEncoding::Indices,
+            PageEncoding::Rle if self.stored == StoredValue::Bits => StreamEncoding::Runs,
+            PageEncoding::DeltaBinaryPacked if is_integer => StreamEncoding::Differences,
+            PageEncoding::ByteStreamSplit if is_wide => StreamEncoding::Planes,
+            _ => return None,
+        })
+    }
+
+    /// True if a device cannot inflate the pages, or levels are needed before it does.
+    fn is_inflated_here(&self, pages: &[&Page]) -> bool {
+        let has_unseen_levels = pages.iter().any(|page| page.kind == PageKind::Data)
+            && self.has_levels
+            && self.has_nulls;
+        match self.chunk.compression() {
+            Compression::UNCOMPRESSED => false,
+            Compression::SNAPPY | Compression::GZIP(_) => has_unseen_levels,
+            _ => true,
+        }
+    }
+
+    /// The data pages, inflated, one behind the other.
+    fn inflate(
+        &mut self,
+        pages: &[&Page],
+        buffers: Option<&dyn ReadBuffers>,
+    ) -> Result<Bytes, Fault> {
+        let sizes = pages.iter().map(|page| page.inflated);
+        let all = sizes.fold(0, usize::saturating_add);
+        let declared = usize::try_from(self.chunk.uncompressed_size()).unwrap_or(0);
+        ensure(all <= declared.saturating_add(UNCOUNTED_BYTES), || {
+            format!("{all} bytes in pages, {declared} in the chunk")
+        })?;
+        let bytes = self.bytes;
+        let inflater = &mut self.inflater;
+        filled(buffers, all, |mut to| {
+            for page in pages {
+                let Some((own, others)) = to.split_at_mut_checked(page.inflated) else {
+                    return corrupt("pages that are too large");
+                };
+                inflate_page(inflater, page, bytes, own)?;
+                to = others;
+            }
+            Ok(all)
+        })
+    }
+
+    /// A page in the file, whose levels are outside of what is compressed, or are all 1.
+    fn body(&mut self, page: &Page) -> Result<Option<Body>, Fault> {
+        let (start, is_compressed) = match page.kind {
+            PageKind::DataV2 {
+                levels,
+                is_compressed,
+                ..
+            } => (page.body.start + levels, is_compressed),
+            PageKind::Data | PageKind::Dictionary => (page.body.start, true),
+        };
+        let levels = start - page.body.start;
+        let mut bytes = start..page.body.end;
+        let Some(inflated) = page.inflated.checked_sub(levels) else {
+            return corrupt(format!(
+                "{levels} bytes of levels in a page of {}",
+                page.inflated
+            ));
+        };
+        let compression = match self.chunk.compression() {
+            Compression::SNAPPY if is_compressed => PageCompression::Snappy,
+            Compression::GZIP(_) if is_compressed => {
+                let Some(deflated) = self.bytes.get(bytes.clone()).and_then(deflated) else {
+                    return Ok(None);
+                };
+                bytes = start + deflated.start..start + deflated.end;
+                PageCompression::Deflate
+            }
+            _ => PageCompression::None,
+        };
+        let is_none = compression == PageCompression::None;
+        ensure(!is_none || bytes.len() == inflated, || {
+            format!("{} bytes instead of {inflated}", bytes.len())
+        })?;
+        Ok(Some(Body {
+            bytes,
+            compression,
+            inflated,
+        }))
+    }
+
+    /// A page that is inflated, at a range of `inflated`. Levels of version 2 are not in it.
+    fn inflated_body(
+        &self,
+        page: &Page,
+        inflated: &Bytes,
+        mut range: Range<usize>,
+    ) -> Result<Option<Body>, Fault> {
+        if let PageKind::DataV2 { levels, .. } = page.kind {
+            range.start += levels;
+        }
+        ensure(inflated.get(range.clone()).is_some(), || {
+            format!("levels beyond a page of {} bytes", page.inflated)
+        })?;
+        Ok(Some(Body {
+            inflated: range.len(),
+            bytes: range,
+            compression: PageCompression::None,
+        }))
+    }
+
+    /// The page, with its nulls added to those of the column.
+    fn page(
+        &mut self,
+        page: &Page,
+        mut body: Body,
+        encoding: StreamEncoding,
+        inflated: Option<&Bytes>,
+    ) -> Result<StreamPage, Fault> {
+        let bytes = inflated.unwrap_or(self.bytes);
+        let mut levels = 0;
+        let count = match page.kind {
+            _ if !self.has_levels => {
+                self.present.append_n(page.values, true);
+                page.values
+            }
+            PageKind::DataV2 {
+                levels, definition, ..
+            } => {
+                let end = page.body.start + levels;
+                let own = self.bytes.get(end - definition..end).unwrap_or_default();
+                add_levels(own, page.values, &mut self.present)?
+            }
+            _ if body.compression != PageCompression::None => {
+                levels = page.values;
+                self.present.append_n(page.values, true);
+                page.values
+            }
+            _ => {
+                let all = bytes.get(body.bytes.clone()).unwrap_or_default();
+                let (length, rest) = all
+                    .split_first_chunk::<LENGTH_BYTES>()
+                    .unwrap_or((&[0; 4], &[]));
+                let length = u32::from_le_bytes(*length) as usize;
+                let Some(own) = rest.get(..length) else {
+                    return corrupt(format!("{length} bytes of levels in {}", all.len()));
+                };
+                body.bytes.start += LENGTH_BYTES + length;
+                body.inflated = body.bytes.len();
+                add_levels(own, page.values, &mut self.present)?
+            }
+        };
+        let start = self.values;
+        self.values += count;
+        Ok(StreamPage {
+            bytes: body.bytes,
+            compression: body.compression,
+            inflated: body.inflated,
+            levels,
+            encoding,
+            start,
+            count,
+        })
+    }
+
+    /// The value of each entry of the dictionary; and the distinct entries in ascending order, if they are strings.
+    fn dictionary(&mut self, pages: &[Page]) -> Result<(Vec<i64>, Option<ArrayRef>), Fault> {
+        let page = pages.iter().find(|page| page.kind == PageKind::Dictionary);
+        let Some(page) = page else {
+            return Ok((Vec::new(), None));
+        };
+        if page.encoding != PageEncoding::Plain && page.encoding != PageEncoding::Dictionary {
+            return corrupt("a dictionary whose entries are not plain");
+        }
+        let mut bytes = vec![0; page.inflated];
+        inflate_page(&mut self.inflater, page, self.bytes, &mut bytes)?;
+        match self.stored {
+            StoredValue::Strings => {
+                let (ranks, entries) = self.distinct(&bytes, page.values)?;
+                Ok((ranks, Some(entries)))
+            }
+            StoredValue::Bits => corrupt("a dictionary of booleans"),
+            StoredValue::Signed(width)
+            | StoredValue::Unsigned(width)
+            | StoredValue::BigEndian(width) => {
+                let values = bytes.chunks_exact(width as usize);
+                ensure(values.len() >= page.values, || {
+                    format!("{} entries in {} bytes", page.values, bytes.len())
+                })?;
+                let values = values.take(page.values);
+                let values: Option<Vec<i64>> =
+                    values.map(|value| number(value, self.stored)).collect();
+                match values {
+                    Some(values) => Ok((values, None)),
+                    None => Err(Fault::Unsupported("decimals of more than 64 bits".into())),
+                }
+            }
+        }
+    }
+
+    /// The rank of each entry among the distinct ones, and these in ascending order.
+    fn distinct(&self, bytes: &[u8], entries: usize) -> Result<(Vec<i64>, ArrayRef), Fault> {
+        let strings = strings(bytes, entries)?;
+        let mut order: Vec<(&[u8], usize)> = strings.into_iter().zip(0..).collect();
+        order.sort_unstable();
+        let mut ranks = vec![0; entries];
+        let (mut distinct, mut ends): (Vec<u8>, Vec<i32>) = (Vec::new(), vec![0]);
+        let mut last = None;
+        for (string, entry) in order {
+            if last != Some(string) {
+                distinct.extend(string);
+                // a page is smaller
+                ends.push(i32::try_from(distinct.len()).unwrap_or(i32::MAX));
+                last = Some(string);
+            }
+            if let Some(rank) = ranks.get_mut(entry) {
+                *rank = ends.len() as i64 - 2;
+            }
+        }
+        let offsets = OffsetBuffer::new(ends.into());
+        let entries: ArrayRef =
+            std::sync::Arc::new(BinaryArray::try_new(offsets, distinct.into(), None)?);
+        let exactly = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        Ok((
+            ranks,
+            cast_with_options(&entries, &self.column.data_type, &exactly)?,
+        ))
+    }
+}
+
+/// Inflates a page to `to`. Levels of version 2 are left out: `to` begins with as many zeros.
+fn inflate_page(
+    inflater: &mut Inflater,
+    page: &Page,
+    chunk: &[u8],
+    to: &mut [u8],
+) -> Result<(), Fault> {
+    let body = chunk.get(page.body.clone()).unwrap_or_default();
+    let (levels, is_compressed) = match page.kind {
+        PageKind::DataV2 {
+            levels,
+            is_compressed,
+            ..
+        } => (levels, is_compressed),
+        _ => (0, true),
+    };
+    let (Some(from), Some(to)) = (body.get(levels..), to.get_mut(levels..)) else {
+        return corrupt(format!(
+            "{levels} bytes of levels in a page of {}",
+            page.inflated
+        ));
+    };
+    match is_compressed {
+        true => inflater.inflate(from, to),
+        false => Inflater::Uncompressed.inflate(from, to),
+    }
+}
+
+/// The Deflate within a gzip file of one member; `None` if it has another header than writers use.
+fn deflated(gzip: &[u8]) -> Option<Range<usize>> {
+    const HEADER_BYTES: usize = 10;
+    const TRAILER_BYTES: usize = 8;
+    let is_simple = gzip.starts_with(&[0x1F, 0x8B, 8, 0]);
+    let end = gzip.len().checked_sub(TRAILER_BYTES)?;
+    (is_simple && end >= HEADER_BYTES).then_some(HEADER_BYTES..end)
+}
+
+/// The strings in plain encoding: each behind its length in 4 bytes.
+fn strings(bytes: &[u8], count: usize) -> Result<Vec<&[u8]>, Fault> {
+    let mut rest = bytes;
+    let strings = (0..count).map(|_| {
+        let (length, behind) = rest.split_first_chunk::<4>()?;
+        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
+        let (string, behind) = behind.split_at_checked(length)?;
+        rest = behind;
+        Some(string)
+    });
+    let strings: Option<Vec<&[u8]>> = strings.collect();
+    strings.ok_or_else(|| Fault::Corrupt(format!("{count} strings in {} bytes", bytes.len())))
+}
+
+/// A plain value as devices have it; `None` if it has more than 64 bits.
+fn number(value: &[u8], stored: StoredValue) -> Option<i64> {
+    let is_signed = !matches!(stored, StoredValue::Unsigned(_));
+    let lowest_first: Cow<'_, [u8]> = match stored {
+        StoredValue::BigEndian(_) => value.iter().rev().copied().collect(),
+        _ => value.into(),
+    };
+    let is_negative = is_signed && lowest_first.last().is_some_and(|byte| *byte >= 0x80);
+    let mut bytes = [if is_negative { 0xFF } else { 0 }; 16];
+    bytes.get_mut(..value.len())?.copy_from_slice(&lowest_first);
+    let wide = i128::from_le_bytes(bytes);
+    match is_signed {
+        true => i64::try_from(wide).ok(),
+        // the bits of 64 unsigned bits
+        false => Some(wide as i64),
+    }
+}
+
+/// Appends whether each of `count` rows has a value, from levels of definition in runs; returns how many have.
+fn add_levels(
+    runs: &[u8],
+    count: usize,
+    present: &mut BooleanBufferBuilder,
+) -> Result<usize, Fault> {
+    let mut reader = crate::thrift::Reader::new(runs);
+    let (mut left, mut defined) = (count, 0);
+    while left > 0 {
+        let header = reader.varint()?;
+        let of_run = usize::try_from(header >> 1).unwrap_or(usize::MAX);
+        if header & 1 == 0 {
+            let rows = of_run.min(left);
+            let level = reader.bytes(1)?.first().copied().unwrap_or_default();
+            ensure(level <= 1 && rows > 0, || {
+                format!("{rows} levels of {level}")
+            })?;
+            present.append_n(rows, level == 1);
+            defined += rows * usize::from(level);
+            left -= rows;
+            continue;
+        }
+        let rows = of_run.saturating_mul(8).min(left);
+        ensure(rows > 0, || "a run of no levels".into())?;
+        let bits = reader.bytes(of_run.min(rows.div_ceil(8)))?;
+        present.append_packed_range(0..rows, bits);
+        let (whole, rest) = bits.split_at_checked(rows / 8).unwrap_or_default();
+        let ones = whole.iter().map(|byte| byte.count_ones()).sum::<u32>();
+        let mask = (1u8 << (rows % 8)) - 1;
+        let last = rest.first().map_or(0, |byte| (byte & mask).count_ones());
+        defined += (ones + last) as usize;
+        left -= rows;
+    }
+    Ok(defined)
+}

@@ -1,0 +1,61 @@
+//! Structs and constants that the kernels that decode Parquet share with their host code.
+
+use crate::device::{device_constants, device_enum, device_struct};
+
+device_struct! {
+    /// A data page to decode, inflated. 16 bytes before and behind it may be read.
+    pub struct DataPage {
+        /// Address of its first byte.
+        pub from: u64,
+        /// Address of its first value, a multiple of the bytes of one.
+        pub to: u64,
+        /// Address of the dictionary: an i64 for each entry.
+        pub dictionary: u64,
+        /// Its bytes.
+        pub bytes: u32,
+        /// Values to decode.
+        pub count: u32,
+        /// Levels of definition in front of the values, all of which have to be 1; 0 if there are none.
+        pub levels: u32,
+        /// A `PageCode`.
+        pub encoding: u32,
+        /// Bytes of a plain value, 1 to 16.
+        pub width: u32,
+        /// Entries of the dictionary.
+        pub entries: u32,
+        /// Of values: `SIGNED_VALUES`, `HIGHEST_FIRST`, `NARROW`.
+        pub flags: u32,
+        /// 0.
+        pub unused: u32,
+    }
+}
+
+device_enum! {
+    /// Encodings of the values of a page.
+    pub enum PageCode {
+        /// Bytes of each value.
+        Plain = PLAIN_VALUES,
+        /// Bits, the lowest first.
+        Bits = BITS_OF_VALUES,
+        /// Indices of entries of the dictionary, in runs.
+        Indices = INDICES,
+        /// Bits in runs, behind their length.
+        Runs = RUNS,
+        /// Differences of integers, packed.
+        Differences = DIFFERENCES,
+        /// The first bytes of all values, then the second ones, and so on.
+        Planes = PLANES,
+    }
+}
+
+device_constants! {
+    /// Flags of pages.
+    PAGE_FLAGS {
+        /// Values are signed.
+        pub SIGNED_VALUES: u32 = 1,
+        /// Plain values have their highest byte first, and are signed.
+        pub HIGHEST_FIRST: u32 = 2,
+        /// Values are written with 32 bits.
+        pub NARROW: u32 = 4,
+    }
+}
