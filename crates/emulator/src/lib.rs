@@ -22,6 +22,7 @@
 //! to 10^6 values.
 
 mod compile;
+mod jobs;
 mod memory;
 mod record;
 mod sanitize;
@@ -40,6 +41,7 @@ use crate::shared::{Hook, SHARED_MEMORY, Shared};
 use crate::stream::CpuStream;
 
 pub use compile::sanitized;
+pub use jobs::{Done, Job, JobKernel, Jobs};
 pub use record::Recorder;
 pub use sanitize::{run_sanitized_self, sanitized_self};
 

@@ -15,7 +15,8 @@ use vectile_emulator::{CpuDevice, Recorder};
 use vectile_encodings::streams::RunLength;
 use vectile_gpu::{Batch, Driver, Engine, Resources, compile_cubin, nvrtc};
 use vectile_kernels::{
-    BUILD, COLUMNS, COMPRESS, DECODE, DISTINCT, INFLATE, TOKENIZER, decode_runs,
+    BUILD, COLUMNS, COMPRESS, DECODE, DECODE_PAGES, DISTINCT, INFLATE, INFLATE_SNAPPY, TOKENIZER,
+    decode_runs,
 };
 use vectile_pipeline::Output;
 
@@ -194,8 +195,10 @@ fn fixed_kernels_compile_without_spills() {
         ("columns", COLUMNS.concat()),
         ("compress", COMPRESS.concat()),
         ("decode", DECODE.concat()),
+        ("decode_pages", DECODE_PAGES.concat()),
         ("distinct", DISTINCT.concat()),
         ("inflate", INFLATE.concat()),
+        ("inflate_snappy", INFLATE_SNAPPY.concat()),
         ("tokenize", TOKENIZER.concat()),
     ];
     let mut kernels = fixed

@@ -4,142 +4,27 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::Read;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::read::DeflateDecoder;
-use vectile_emulator::CpuDevice;
+use vectile_emulator::{Done, Job, JobKernel, Jobs};
 use vectile_encodings::streams::{ByteStream, RunLength, RunStream, StreamColumn, StreamValues};
-use vectile_gpu::{Driver, Kernel, Launch, Stream as DeviceStream};
 use vectile_kernels::{INFLATE, INFLATE_WARP_BYTES, decode_runs, decode_runs_warp_bytes};
 use vectile_orc::{Codec, Compression, Decoder, File, Sign, Stream, Type, Values};
 use vectile_scan::FileContainer;
 
 use crate::support::{data, files, open};
 
-/// Bytes that kernels may read before and after a buffer.
-const SLACK: usize = 16;
-/// Written after the bytes that a kernel may write.
-const GUARD: u8 = 0xA7;
-const WARPS: u32 = 4;
-
-/// A device, and its kernels by their source.
-struct Kernels {
-    device: CpuDevice,
-    stream: Box<dyn DeviceStream>,
-    made: HashMap<String, Arc<dyn Kernel>>,
-}
+/// A device, and its kernels.
+struct Kernels(Jobs);
 
 /// Stands for the start of the next part if there is none.
 const NO_NEXT: [u32; 2] = [u32::MAX, 0];
 
-/// Bytes to read from an offset on, and the number to write. `tell` follows both addresses in the kernel's descriptor.
-struct Job {
-    input: Bytes,
-    from: usize,
-    room: usize,
-    arguments_of_job: Vec<u32>,
-}
-
 impl Kernels {
     fn new() -> Option<Self> {
-        match CpuDevice::new() {
-            Ok(device) => Some(Self {
-                stream: device.stream().unwrap(),
-                device,
-                made: HashMap::new(),
-            }),
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                None
-            }
-        }
-    }
-
-    /// Runs a kernel over jobs: returns its output, and its result words per job.
-    fn run(
-        &mut self,
-        (source, name): (String, &str),
-        warp_bytes: u32,
-        jobs: &[Job],
-        result_words: usize,
-    ) -> Vec<(Vec<u8>, Vec<u32>)> {
-        let device = &self.device;
-        let kernel = self
-            .made
-            .entry(source)
-            .or_insert_with_key(|source| device.compile(source, name).unwrap().kernel);
-        // every job starts at another offset modulo 16 bytes
-        let mut input = vec![0x5Au8; SLACK];
-        let mut offsets = vec![];
-        let mut room = 0;
-        for (number, job) in jobs.iter().enumerate() {
-            input.resize(input.len().next_multiple_of(16) + number % 16, 0x5A);
-            offsets.push((input.len(), room));
-            input.extend_from_slice(&job.input);
-            input.resize(input.len() + SLACK, 0x5A);
-            room = (room + job.room + 1).next_multiple_of(16);
-        }
-        let results = jobs.len() * result_words;
-        let argument_bytes = jobs
-            .iter()
-            .map(|job| 16 + job.arguments_of_job.len() * 4)
-            .sum();
-        let sizes = [input.len(), room, argument_bytes, results * 4];
-        let buffers = sizes.map(|bytes| device.allocate(bytes.max(1)).unwrap());
-        let [from, to, descriptors, faults] = buffers;
-        let mut arguments: Vec<u8> = vec![];
-        for (job, (at, offset)) in jobs.iter().zip(&offsets) {
-            arguments.extend((from + (*at + job.from) as u64).to_le_bytes());
-            arguments.extend((to + *offset as u64).to_le_bytes());
-            arguments.extend(
-                job.arguments_of_job
-                    .iter()
-                    .flat_map(|word| word.to_le_bytes()),
-            );
-        }
-        let mut output = vec![GUARD; room];
-        let mut words = vec![u32::MAX; results];
-        // kernels of runs may read the status of `inflate`, which is not used here
-        let args = [descriptors, jobs.len() as u64, faults, 0];
-        let args = if name == "inflate" {
-            &args[..3]
-        } else {
-            &args[..]
-        };
-        let launch = Launch {
-            grid: 2,
-            block: 32 * WARPS,
-            shared: warp_bytes * WARPS,
-            args,
-        };
-        let stream = &mut self.stream;
-        // SAFETY: buffers are as large as what is copied, and live until they are freed; the kernel's descriptors
-        // lies within them.
-        unsafe {
-            stream
-                .copy_in(from, input.as_ptr().cast(), input.len())
-                .unwrap();
-            stream.copy_in(to, output.as_ptr().cast(), room).unwrap();
-            stream
-                .copy_in(descriptors, arguments.as_ptr(), arguments.len())
-                .unwrap();
-            stream.launch(kernel.as_ref(), launch).unwrap();
-            stream
-                .copy_out(output.as_mut_ptr().cast(), to, room)
-                .unwrap();
-            stream
-                .copy_out(words.as_mut_ptr().cast(), faults, results * 4)
-                .unwrap();
-            buffers.into_iter().for_each(|buffer| device.free(buffer));
-        }
-        let jobs = jobs.iter().zip(&offsets).zip(words.chunks(result_words));
-        let results = jobs.map(|((job, (_, offset)), words)| {
-            let (own, guard) = output[*offset..].split_at(job.room);
-            assert_eq!(guard[0], GUARD, "a byte behind the room");
-            (own.to_vec(), words.to_vec())
-        });
-        results.collect()
+        let jobs = Jobs::new().inspect_err(|error| eprintln!("skipped: {error}"));
+        jobs.ok().map(Self)
     }
 
     /// Decodes `count` values after the first `skip` of each stream, `None` on a fault.
@@ -176,7 +61,7 @@ impl Kernels {
             Job {
                 room: part.count * bytes,
                 from: part.at,
-                arguments_of_job: vec![
+                words: vec![
                     left as u32,
                     part.skip as u32,
                     part.count as u32,
@@ -184,15 +69,21 @@ impl Kernels {
                     byte,
                     values,
                 ],
-                input: part.input,
+                input: part.input.into(),
+                table: None,
             }
         });
         let jobs: Vec<Job> = jobs.collect();
-        let source = (decode_runs(of, value), "decode_runs");
-        let results = self
-            .run(source, decode_runs_warp_bytes(of), &jobs, 1)
-            .into_iter();
-        results.map(|(values, fault)| (values, fault[0])).collect()
+        let kernel = JobKernel {
+            source: &decode_runs(of, value),
+            name: "decode_runs",
+            warp_bytes: decode_runs_warp_bytes(of),
+            result_words: 1,
+            // what `inflate` says of chunks, of which there are none
+            more: &[0],
+        };
+        let results = self.0.run(kernel, &jobs).unwrap().into_iter();
+        results.map(|done| (done.output, done.result[0])).collect()
     }
 }
 
@@ -507,15 +398,22 @@ async fn chunks_are_inflated_as_on_the_cpu() {
     let (mut right, mut faults) = (0, 0);
     for jobs in jobs.chunks(100) {
         let arguments = jobs.iter().map(|(_, is_original, bytes, room)| Job {
-            input: bytes.clone(),
-            from: 0,
+            input: bytes.to_vec(),
             room: *room,
-            arguments_of_job: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
+            words: vec![bytes.len() as u32, *room as u32, u32::from(*is_original), 0],
+            ..Job::default()
         });
         let arguments: Vec<Job> = arguments.collect();
-        let source = (INFLATE.concat(), "inflate");
-        let actual = kernels.run(source, INFLATE_WARP_BYTES, &arguments, 2);
-        for ((codec, is_original, bytes, _), (output, result)) in jobs.iter().zip(actual) {
+        let kernel = JobKernel {
+            source: &INFLATE.concat(),
+            name: "inflate",
+            warp_bytes: INFLATE_WARP_BYTES,
+            result_words: 2,
+            more: &[],
+        };
+        let actual = kernels.0.run(kernel, &arguments).unwrap();
+        for ((codec, is_original, bytes, _), done) in jobs.iter().zip(actual) {
+            let Done { output, result } = done;
             let expected = expected(*codec, *is_original, bytes);
             let inflated = (result[1] == 0).then(|| &output[..result[0] as usize]);
             assert_eq!(inflated, expected.as_deref(), "{bytes:?}");
