@@ -2,6 +2,7 @@
 //! their size. A panic, a hang or a crash is a finding.
 
 pub mod orc;
+pub mod parquet;
 
 use std::cell::RefCell;
 use std::collections::HashMap;

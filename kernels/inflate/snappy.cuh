@@ -26,6 +26,7 @@ enum : u32 {
     MOST_BYTES = 1 << 26,  // of input or output: the lengths of 32 elements have a sum of 32 bits
     LONG_ELEMENT = 64,     // is copied by itself
     BLOCK_THREADS = 128,
+    BLOCKS = 8,  // of a multiprocessor, for which registers suffice
 };
 
 // A lane's element. No element has no length.
@@ -181,7 +182,7 @@ DEVICE u32 inflate_elements(const u8* stream, u32 bytes, Output& output, Window&
 struct Args { u64 word[3]; };
 
 // Chunks, how many there are, and where a result of each goes. A warp needs shared memory for a `Window`.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS) inflate_snappy(const Args a) {
+extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, BLOCKS) inflate_snappy(const Args a) {
     DYN_SHARED(Window, windows);
     const u32 warps = blockDim.x / 32, warp = threadIdx.x / 32;
     Window& w = windows[warp];

@@ -259,7 +259,7 @@ DEVICE u32 decode_page(const DataPage& page) {
 struct Args { u64 word[3]; };
 
 // Pages, how many there are, and a word for the fault of each.
-extern "C" __global__ void __launch_bounds__(128) decode_pages(const Args a) {
+extern "C" __global__ void __launch_bounds__(128, 8) decode_pages(const Args a) {
     const u64 warps = (u64)gridDim.x * (blockDim.x / 32);
     for (u64 i = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; i < a.word[1]; i += warps) {
         const DataPage page = global<const DataPage>(a.word[0])[i];

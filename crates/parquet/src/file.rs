@@ -10,7 +10,7 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use vectile_encodings::{VECTOR_LEN, ZoneMap};
-use vectile_scan::object::{Handle, ReadBuffers};
+use vectile_scan::object::{Handle, ReadBuffer, ReadBuffers};
 use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, yield_now};
 
 use crate::bloom::BloomFilter;
@@ -128,12 +128,24 @@ impl File {
                 wanted.push((number, column, chunk));
             }
         }
-        let numbers: Vec<usize> = wanted.iter().map(|(number, ..)| *number).collect();
-        let read = self
-            .read_chunks(row_group, chunks, &numbers, buffers.as_ref())
-            .await?;
+        // a device copies what it inflates from where it was read
+        let (own, others): (Vec<_>, Vec<_>) = wanted
+            .into_iter()
+            .partition(|(_, _, chunk)| stream_columns::is_inflated_on_device(chunk));
+        let heap: Arc<dyn ReadBuffers> = Arc::new(Heap);
+        let mut read = Vec::with_capacity(columns.len());
+        for (wanted, buffers) in [
+            (&own, buffers.as_ref()),
+            (&others, buffers.as_ref().map(|_| &heap)),
+        ] {
+            let numbers: Vec<usize> = wanted.iter().map(|(number, ..)| *number).collect();
+            let chunks = self
+                .read_chunks(row_group, chunks, &numbers, buffers)
+                .await?;
+            read.extend(chunks);
+        }
         let mut data = StreamData::default();
-        for ((number, column, chunk), read) in wanted.into_iter().zip(read) {
+        for ((number, column, chunk), read) in own.into_iter().chain(others).zip(read) {
             let Some((_, bytes)) = read.parts.first() else {
                 continue;
             };
@@ -292,6 +304,16 @@ impl File {
 
     fn origin(&self, row_group: &RowGroup, column: &TableColumn) -> ErrorOrigin {
         self.metadata.origin(row_group).column(&column.name)
+    }
+}
+
+/// Memory of the heap, for a local file that the calling thread reads.
+#[derive(Debug)]
+struct Heap;
+
+impl ReadBuffers for Heap {
+    fn take(&self, _bytes: usize) -> Option<Box<dyn ReadBuffer>> {
+        None
     }
 }
 

@@ -39,6 +39,12 @@ pub(crate) fn is_supported(column: &TableColumn, chunk: &ColumnChunkMetaData) ->
         && Inflater::new(chunk.compression()).is_some()
 }
 
+/// Returns true if devices inflate the pages of a chunk, unless they have nulls.
+pub(crate) fn is_inflated_on_device(chunk: &ColumnChunkMetaData) -> bool {
+    use Compression::{GZIP, SNAPPY, UNCOMPRESSED};
+    matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_))
+}
+
 /// How values are stored; `None` if a device does not decode them.
 fn stored(column: &TableColumn, chunk: &ColumnChunkMetaData) -> Option<StoredValue> {
     let flat = column.flat.as_ref()?;
@@ -226,8 +232,7 @@ impl Splitter<'_> {
             && self.has_nulls;
         match self.chunk.compression() {
             Compression::UNCOMPRESSED => false,
-            Compression::SNAPPY | Compression::GZIP(_) => has_unseen_levels,
-            _ => true,
+            _ => has_unseen_levels || !is_inflated_on_device(self.chunk),
         }
     }
 

@@ -271,7 +271,9 @@ fn run_streams(column: StreamColumn) -> Vec<RunStream> {
             nanoseconds,
             ..
         } => vec![seconds, nanoseconds],
-        StreamValues::Floats(_) | StreamValues::Strings { .. } => vec![],
+        StreamValues::Floats(_) | StreamValues::Strings { .. } | StreamValues::Pages(_) => {
+            vec![]
+        }
     }
 }
 

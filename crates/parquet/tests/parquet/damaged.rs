@@ -8,7 +8,7 @@ use parquet::basic::{Compression, Encoding, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use parquet::schema::types::ColumnPath;
 use vectile_parquet::Error;
-use vectile_scan::{Container, Fetch};
+use vectile_scan::{Container, Fetch, FileContainer};
 
 use crate::support::{Draws, all_types, open, write};
 
@@ -78,6 +78,9 @@ async fn read_all(bytes: Bytes) -> Result<usize, Error> {
                 zones: vec![column],
             };
             file.data_bytes(row_group, &[column]);
+            // columns that a device cannot decode are left out
+            let streams = file.stream_columns(row_group, &[column], None).await;
+            assert!(streams.is_ok());
             let read = file.fetch(&fetch).await;
             let error = match read {
                 Ok(read) => {
