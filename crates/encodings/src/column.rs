@@ -139,7 +139,7 @@ impl Column {
     }
 
     /// A chunk whose values take `bytes` bytes unencoded; these do not count if all are null.
-    fn of_values(
+    pub(crate) fn of_values(
         data_type: &DataType,
         len: usize,
         bytes: usize,
