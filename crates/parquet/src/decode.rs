@@ -1,4 +1,4 @@
-//! Decodes a column of a row group, by the `parquet` crate, and packs it.
+//! Decodes a column of a row group, and packs it: flat ones as `flat` says, others by the `parquet` crate.
 
 use arrow::array::{Array, ArrayRef};
 use parquet::arrow::ProjectionMask;
@@ -11,6 +11,7 @@ use crate::chunks::Chunks;
 use crate::codes::{self, MAX_ENTRIES};
 use crate::delta;
 use crate::error::{Fault, contain, corrupt, ensure, unsupported};
+use crate::flat;
 use crate::pages::{self, Pages};
 use crate::schema::{Columns, TableColumn};
 
@@ -44,6 +45,9 @@ impl Task<'_> {
             return unsupported(format!("{} rows, at most {MAX_ROWS}", self.rows));
         }
         let pages = self.check(column)?;
+        if let Some(packed) = self.flat(column, &pages)? {
+            return Ok(packed);
+        }
         let is_small = |entries: u64| entries <= MAX_ENTRIES;
         if column.may_be_dictionary && pages.dictionary.is_some_and(is_small) {
             let array = self.array(&self.columns.dictionaries)?;
@@ -84,7 +88,16 @@ impl Task<'_> {
         Ok(pages)
     }
 
-    /// All rows of the column.
+    /// The column, if it has one leaf that this crate decodes itself.
+    fn flat(&self, column: &TableColumn, pages: &Pages) -> Result<Option<(Column, usize)>, Fault> {
+        let chunk = self.row_group.columns().get(column.leaves.start);
+        match (chunk, &self.chunks.parts[..]) {
+            (Some(chunk), [(_, bytes)]) => flat::decode(column, chunk, bytes, pages, self.rows),
+            _ => Ok(None),
+        }
+    }
+
+    /// All rows of the column, by the `parquet` crate.
     fn array(&self, reader: &ArrowReaderMetadata) -> Result<ArrayRef, Fault> {
         contain(|| {
             let mask = ProjectionMask::roots(reader.parquet_schema(), [self.root]);
