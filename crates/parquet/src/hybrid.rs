@@ -27,7 +27,7 @@ pub(crate) struct Hybrid<'a> {
 pub(crate) enum Run<'a> {
     /// Equal ones.
     Equal { value: u32, count: usize },
-    /// Those of `packed` from index `first` on.
+    /// Those of `packed` from index `first` on. Other bytes may be behind them.
     Packed {
         packed: &'a [u8],
         first: usize,
@@ -133,14 +133,14 @@ impl<'a> Hybrid<'a> {
         }
         // some writers leave out bytes of the last group that have no integer
         let bytes = count.saturating_mul(self.width).min(rest.len());
-        let (packed, rest) = rest.split_at(bytes);
-        self.rest = rest;
+        self.rest = rest.get(bytes..).unwrap_or_default();
         let count = match self.width {
             0 => count.saturating_mul(8),
-            width => count.saturating_mul(8).min(packed.len() * 8 / width),
+            width => count.saturating_mul(8).min(bytes * 8 / width),
         };
+        // unpacking is faster if it may read bytes behind the integers
         Ok(Run::Packed {
-            packed,
+            packed: rest,
             first: 0,
             count,
         })

@@ -1,5 +1,7 @@
 //! The values of a page, without its nulls, as integers of 64 bits.
 
+use vectile_encodings::simd::dispatched;
+
 use crate::delta_packed::DeltaPacked;
 use crate::error::{Fault, corrupt, ensure, unsupported};
 use crate::hybrid::{Hybrid, Run};
@@ -157,16 +159,20 @@ fn look_up(indices: &mut Hybrid, entries: &[i64], mut out: &mut [i64]) -> Result
 
 /// The entry of each index.
 fn pick(indices: &[u32], entries: &[i64], out: &mut [i64]) -> Result<(), Fault> {
-    let mut is_known = true;
-    for (to, index) in out.iter_mut().zip(indices) {
-        let entry = entries.get(*index as usize);
-        is_known &= entry.is_some();
-        *to = entry.copied().unwrap_or_default();
-    }
-    ensure(is_known, || {
-        let largest = indices.iter().max().copied().unwrap_or_default();
+    let largest = largest(indices);
+    ensure((largest as usize) < entries.len(), || {
         format!("entry {largest} of {}", entries.len())
-    })
+    })?;
+    for (to, index) in out.iter_mut().zip(indices) {
+        *to = entries.get(*index as usize).copied().unwrap_or_default();
+    }
+    Ok(())
+}
+
+dispatched! {
+    fn largest(indices: &[u32]) -> u32 {
+        indices.iter().fold(0, |largest, index| largest.max(*index))
+    }
 }
 
 /// Bytes that are preceded by their length, and those behind them.
