@@ -23,6 +23,7 @@ use crate::pages::{Page, PageEncoding, PageKind, Pages};
 use crate::plain::Form;
 use crate::row_values::{RowValues, Sink};
 use crate::schema::{Stored, TableColumn};
+use crate::text::{Strings, Text};
 use crate::values::{Kind, Values, prefixed};
 
 /// The most bytes of a decimal.
@@ -41,17 +42,20 @@ pub(crate) fn decode(
     pages: &Pages,
     rows: usize,
 ) -> Result<Option<(Column, usize)>, Fault> {
-    let Some(decoder) = Decoder::new(column, chunk, pages, rows) else {
+    if column.flat.is_none() {
         return Ok(None);
-    };
-    let counts = pages
+    }
+    let data = pages
         .pages
         .iter()
         .filter(|page| page.kind != PageKind::Dictionary);
-    let found = counts.fold(0, |sum: usize, page| sum.saturating_add(page.values));
+    let found = data.fold(0, |sum: usize, page| sum.saturating_add(page.values));
     ensure(found == rows, || {
         format!("{found} rows in pages, {rows} in the row group")
     })?;
+    let Some(decoder) = Decoder::new(column, chunk, pages, rows) else {
+        return Ok(None);
+    };
     match decoder.run(bytes, pages) {
         // a value that only the crate reads
         Err(Fault::Unsupported(_)) => Ok(None),
@@ -100,6 +104,11 @@ fn kind_of(column: &TableColumn, chunk: &ColumnChunkMetaData, pages: &Pages) -> 
         {
             Kind::Codes
         }
+        (PhysicalType::BYTE_ARRAY, Some(Stored::Text | Stored::Binary), _)
+            if column.may_be_dictionary =>
+        {
+            Kind::Strings
+        }
         _ => return None,
     })
 }
@@ -117,6 +126,9 @@ struct Decoder<'a> {
     entries: Vec<i64>,
     /// The entries of text, sorted.
     sorted: Option<ArrayRef>,
+    /// The entries of text that is not only in the dictionary.
+    strings: Option<BinaryArray>,
+    text: Text,
     rows: RowValues,
 }
 
@@ -151,6 +163,7 @@ impl<'a> Decoder<'a> {
         }
         let sink = match (kind, &column.data_type) {
             (Kind::Codes, _) => Sink::Codes(Vec::with_capacity(rows)),
+            (Kind::Strings, _) => Sink::Codes(Vec::new()),
             (_, DataType::Float32) => Sink::Floats(Vec::with_capacity(rows)),
             (_, DataType::Float64) => Sink::Doubles(Vec::with_capacity(rows)),
             (_, data_type) => Sink::Integers(IntegerPacker::new(data_type).ok()?),
@@ -163,6 +176,11 @@ impl<'a> Decoder<'a> {
             levels,
             entries: Vec::new(),
             sorted: None,
+            strings: None,
+            text: Text::new(
+                if kind == Kind::Strings { rows } else { 0 },
+                is_text(column),
+            ),
             rows: RowValues::new(sink),
         })
     }
@@ -189,14 +207,20 @@ impl<'a> Decoder<'a> {
                 form.read(body, &mut self.entries)
             }
             Kind::Codes => {
-                let is_text =
-                    self.column.flat.as_ref().and_then(|flat| flat.stored) == Some(Stored::Text);
-                let entries = strings(body, page.values, is_text)?;
+                let entries = strings(body, page.values)?;
+                let entries: ArrayRef = match is_text(self.column) {
+                    true => Arc::new(StringArray::try_from_binary(entries)?),
+                    false => Arc::new(entries),
+                };
                 let Some(ranks) = Ranks::of(&entries, &self.column.data_type)? else {
                     return unsupported("entries that have no order");
                 };
                 self.entries = ranks.ranks.iter().map(|rank| i64::from(*rank)).collect();
                 self.sorted = Some(ranks.sorted);
+                Ok(())
+            }
+            Kind::Strings => {
+                self.strings = Some(strings(body, page.values)?);
                 Ok(())
             }
             Kind::Bits => unsupported("a dictionary of booleans"),
@@ -234,6 +258,14 @@ impl<'a> Decoder<'a> {
             Some(known) => known.append(levels, page.values)?,
             None => page.values,
         };
+        if self.kind == Kind::Strings {
+            let mut strings = match count {
+                0 => Strings::Plain(&[]),
+                _ => Strings::new(page.encoding, values, self.strings.as_ref())?,
+            };
+            let levels = self.levels.as_ref().filter(|_| count < page.values);
+            return self.text.append(page.values, levels, &mut strings);
+        }
         let mut values = match count {
             // there may be no bytes
             0 => Values::Plain(Form::I64, &[]),
@@ -250,6 +282,12 @@ impl<'a> Decoder<'a> {
 
     fn finish(self) -> Result<Option<(Column, usize)>, Fault> {
         let nulls = self.levels.and_then(Levels::finish);
+        if self.kind == Kind::Strings {
+            let Text { lengths, data, .. } = self.text;
+            let data_type = &self.column.data_type;
+            let column = Column::of_strings(data_type, &lengths, data, nulls.as_ref())?;
+            return Ok(Some(column));
+        }
         let plain = |array: ArrayRef| Ok(Some(Column::packed(&array, Encoding::Plain)?));
         match self.rows.finish() {
             Sink::Integers(packer) => Ok(Some(packer.finish(nulls.as_ref())?)),
@@ -292,8 +330,14 @@ fn inflate<'a>(
     Ok(to)
 }
 
+/// Returns true if the values of a column are text.
+fn is_text(column: &TableColumn) -> bool {
+    let flat = column.flat.as_ref();
+    flat.is_some_and(|flat| flat.stored == Some(Stored::Text))
+}
+
 /// Strings that are each preceded by their length in 4 bytes.
-fn strings(bytes: &[u8], count: usize, is_text: bool) -> Result<ArrayRef, Fault> {
+fn strings(bytes: &[u8], count: usize) -> Result<BinaryArray, Fault> {
     let mut offsets = vec![0];
     let mut joined: Vec<u8> = Vec::with_capacity(bytes.len());
     let mut rest = bytes;
@@ -307,8 +351,5 @@ fn strings(bytes: &[u8], count: usize, is_text: bool) -> Result<ArrayRef, Fault>
         rest = next;
     }
     let offsets = OffsetBuffer::new(offsets.into());
-    Ok(match is_text {
-        true => Arc::new(StringArray::try_new(offsets, joined.into(), None)?),
-        false => Arc::new(BinaryArray::try_new(offsets, joined.into(), None)?),
-    })
+    Ok(BinaryArray::try_new(offsets, joined.into(), None)?)
 }

@@ -80,6 +80,7 @@ mod plain;
 mod row_values;
 mod schema;
 mod statistics;
+mod text;
 mod thrift;
 mod unpack;
 mod values;

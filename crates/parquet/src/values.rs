@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Fixed(Form),
     /// Entries of a dictionary only.
     Codes,
+    /// Text or binary, which `text` reads.
+    Strings,
 }
 
 impl Kind {
@@ -39,6 +41,7 @@ impl Kind {
                 )
             }
             Self::Codes => encoding == Dictionary,
+            Self::Strings => matches!(encoding, Plain | Dictionary),
         }
     }
 }

@@ -68,6 +68,16 @@ pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
     source.bytes.is_some()
 }
 
+/// Appends strings of these lengths, one behind the other in `data`, without compression.
+pub(crate) fn encode_joined(lengths: &[u64], data: Vec<u8>, out: &mut ChunkWriter) {
+    out.u8(0);
+    let of_splits: Vec<u64> = lengths
+        .chunks(SPLIT_ROWS)
+        .map(|split| split.iter().sum())
+        .collect();
+    write_splits(lengths, &of_splits, data, out);
+}
+
 /// Appends the source's strings, compressed by symbol tables; `false` if it has none.
 pub(crate) fn encode_fsst(source: &Source, out: &mut ChunkWriter) -> bool {
     let Some(values) = &source.bytes else {
@@ -117,10 +127,14 @@ pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
 
 fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
-    out.append(sequence::encode_lengths(&lengths));
-    let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
-    out.append(sequence::encode_lengths(&lengths));
-    out.buffer(splits.data);
+    let of_splits: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
+    write_splits(&lengths, &of_splits, splits.data, out);
+}
+
+fn write_splits(lengths: &[u64], of_splits: &[u64], data: Vec<u8>, out: &mut ChunkWriter) {
+    out.append(sequence::encode_lengths(lengths));
+    out.append(sequence::encode_lengths(of_splits));
+    out.buffer(data);
 }
 
 /// The meaning of codes.
