@@ -22,7 +22,7 @@ use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::codecs::sequence::Sequence;
-use crate::codecs::strings::{self, Strings};
+use crate::codecs::strings::Strings;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::nulls;
@@ -31,7 +31,7 @@ use crate::selection::Selection;
 use crate::size;
 use crate::text::Automaton;
 use crate::validity::{Nulls, Validity};
-use crate::wire::{ChunkReader, ChunkWriter};
+use crate::wire::ChunkReader;
 use crate::{FORMAT_VERSION, MAX_ROWS, VECTOR_LEN};
 
 const PART: &str = "column";
@@ -145,8 +145,8 @@ impl Column {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for other types, other nulls and more rows than a chunk has; [`Error::Corrupt`] if the lengths are not
-    /// those of `data`.
+    /// [`Error::Unsupported`] for other types, other nulls and more rows than a chunk has; [`Error::Corrupt`] if the
+    /// lengths are not those of `data`.
     pub fn of_strings(
         data_type: &DataType,
         lengths: &[u64],
@@ -161,18 +161,9 @@ impl Column {
             let reason = format!("{rows} strings in a column of {data_type}");
             return Err(Error::Unsupported(reason));
         }
-        let sum = lengths
-            .iter()
-            .fold(0, |sum: u64, length| sum.saturating_add(*length));
-        ensure(sum == data.len() as u64, PART, || {
-            format!("lengths of {sum} bytes for {}", data.len())
-        })?;
         let validity = Validity::of_nulls(nulls, rows)?;
-        let mut out = ChunkWriter::default();
-        strings::encode_joined(lengths, data, &mut out);
-        let mut reader = ChunkReader::new(&out.finish().into(), FORMAT_VERSION)?;
-        let bytes = reader.total_bytes();
-        let values = Values::Strings(Strings::parse(&mut reader, rows)?);
+        let (values, bytes) = Strings::of(lengths, Buffer::from_vec(data))?;
+        let values = Values::Strings(values);
         let column = Self::of_values(data_type, rows, bytes, validity, values);
         Ok((column, bytes))
     }

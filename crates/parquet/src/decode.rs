@@ -155,7 +155,7 @@ mod tests {
         match pattern {
             0 => true,
             1 => !draw.is_multiple_of(5),
-            2 => row / 300 % 2 == 0,
+            2 => (row / 300).is_multiple_of(2),
             3 => draw.is_multiple_of(90),
             4 => false,
             _ => row > 1500,

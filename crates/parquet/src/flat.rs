@@ -177,10 +177,10 @@ impl<'a> Decoder<'a> {
             entries: Vec::new(),
             sorted: None,
             strings: None,
-            text: Text::new(
-                if kind == Kind::Strings { rows } else { 0 },
-                is_text(column),
-            ),
+            text: match kind {
+                Kind::Strings => Text::new(rows, plain_bytes(pages), is_text(column)),
+                _ => Text::new(0, 0, false),
+            },
             rows: RowValues::new(sink),
         })
     }
@@ -328,6 +328,13 @@ fn inflate<'a>(
     let to = memory.get_mut(..len).unwrap_or_default();
     inflater.inflate(body, to)?;
     Ok(to)
+}
+
+/// Bytes of the plain pages of a chunk.
+fn plain_bytes(pages: &Pages) -> usize {
+    let plain = pages.pages.iter();
+    let plain = plain.filter(|page| page.encoding == PageEncoding::Plain);
+    plain.fold(0, |sum: usize, page| sum.saturating_add(page.inflated))
 }
 
 /// Returns true if the values of a column are text.

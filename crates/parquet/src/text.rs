@@ -11,6 +11,9 @@ use crate::values::prefixed;
 /// The most bytes of a row group: offsets have 32 bits.
 const MAX_BYTES: usize = i32::MAX as usize;
 
+/// The most bytes that are reserved because pages claim to have them.
+const MOST_RESERVED: usize = 1 << 27;
+
 /// The strings of a page, without its nulls.
 #[derive(Debug)]
 pub(crate) enum Strings<'a> {
@@ -72,11 +75,11 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Of a column of so many rows, which is text if `is_text` is true.
-    pub(crate) fn new(rows: usize, is_text: bool) -> Self {
+    /// Of a column of so many rows and about so many bytes, which is text if `is_text` is true.
+    pub(crate) fn new(rows: usize, bytes: usize, is_text: bool) -> Self {
         Self {
             lengths: Vec::with_capacity(rows),
-            data: Vec::new(),
+            data: Vec::with_capacity(bytes.min(MOST_RESERVED)),
             is_text,
         }
     }
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn strings_are_joined_and_nulls_empty() {
-        let mut text = Text::new(10, true);
+        let mut text = Text::new(10, 0, true);
         let bytes = plain(&[b"ab", b"", "\u{e9}".as_bytes(), b"d"]);
         let mut strings = Strings::new(PageEncoding::Plain, &bytes, None).unwrap();
         text.append(2, None, &mut strings).unwrap();
@@ -187,7 +190,7 @@ mod tests {
             let bytes = plain(&[a, b]);
             for is_text in [true, false] {
                 let mut strings = Strings::Plain(&bytes);
-                let appended = Text::new(2, is_text).append(2, None, &mut strings);
+                let appended = Text::new(2, 9, is_text).append(2, None, &mut strings);
                 assert_eq!(appended.is_err(), is_text);
             }
         }

@@ -25,7 +25,6 @@ use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
-use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::{Codec, TextTest};
 use crate::codecs::fsst::{self, SPLIT_ROWS};
@@ -41,6 +40,7 @@ use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 use code_table::CodeTable;
 pub(crate) use entries::Entries;
@@ -66,16 +66,6 @@ pub(crate) fn encode(source: &Source, out: &mut ChunkWriter) -> bool {
         write(values, fsst::splits_of(values), out);
     }
     source.bytes.is_some()
-}
-
-/// Appends strings of these lengths, one behind the other in `data`, without compression.
-pub(crate) fn encode_joined(lengths: &[u64], data: Vec<u8>, out: &mut ChunkWriter) {
-    out.u8(0);
-    let of_splits: Vec<u64> = lengths
-        .chunks(SPLIT_ROWS)
-        .map(|split| split.iter().sum())
-        .collect();
-    write_splits(lengths, &of_splits, data, out);
 }
 
 /// Appends the source's strings, compressed by symbol tables; `false` if it has none.
@@ -127,14 +117,10 @@ pub(crate) fn vocabulary_bytes(encoding: Encoding, source: &Source) -> usize {
 
 fn write(values: &[&[u8]], splits: Splits, out: &mut ChunkWriter) {
     let lengths: Vec<u64> = values.iter().map(|value| value.len() as u64).collect();
-    let of_splits: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
-    write_splits(&lengths, &of_splits, splits.data, out);
-}
-
-fn write_splits(lengths: &[u64], of_splits: &[u64], data: Vec<u8>, out: &mut ChunkWriter) {
-    out.append(sequence::encode_lengths(lengths));
-    out.append(sequence::encode_lengths(of_splits));
-    out.buffer(data);
+    out.append(sequence::encode_lengths(&lengths));
+    let lengths: Vec<u64> = splits.iter().map(|split| split.len() as u64).collect();
+    out.append(sequence::encode_lengths(&lengths));
+    out.buffer(splits.data);
 }
 
 /// The meaning of codes.
@@ -194,6 +180,35 @@ pub(crate) struct Strings {
 }
 
 impl Strings {
+    /// Strings of these lengths, one behind the other in `data`, without compression; and their bytes in memory.
+    pub fn of(lengths: &[u64], data: Buffer) -> Result<(Self, usize)> {
+        let sum_of = |lengths: &[u64]| {
+            lengths
+                .iter()
+                .fold(0u64, |sum, len| sum.saturating_add(*len))
+        };
+        let mut end = 0u64;
+        let ends = lengths.chunks(SPLIT_ROWS).map(|split| {
+            end = end.saturating_add(sum_of(split));
+            end
+        });
+        let starts: Vec<u64> = [0].into_iter().chain(ends).collect();
+        ensure(end == data.len() as u64, PART, || {
+            format!("lengths of {end} bytes for {}", data.len())
+        })?;
+        let encoded = sequence::encode_lengths(lengths).finish();
+        let bytes = data.len() + encoded.len() + size_of_val(&starts[..]);
+        let mut reader = ChunkReader::new(&encoded.into(), FORMAT_VERSION)?;
+        let strings = Self {
+            len: lengths.len(),
+            vocabulary: Vocabulary::Bytes,
+            lengths: Sequence::parse(&mut reader, lengths.len())?,
+            starts,
+            data,
+        };
+        Ok((strings, bytes))
+    }
+
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vocabulary = Vocabulary::parse(reader)?;
         let lengths = Sequence::parse(reader, len)?;
