@@ -13,6 +13,7 @@ use arrow::array::{Array, ArrayRef, BooleanArray};
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
+use crate::byte_strings;
 use crate::codecs::codec::{Child, Codec, Test, TextTest};
 use crate::codecs::constant::Constant;
 use crate::codecs::dict::Dict;
@@ -21,6 +22,7 @@ use crate::codecs::nested::{self, Nested};
 use crate::codecs::plain::Plain;
 use crate::codecs::registry::{self, Values, match_codec};
 use crate::codecs::sequence::Sequence;
+use crate::codecs::strings::Strings;
 use crate::encoding::Encoding;
 use crate::error::{Error, Result, ensure};
 use crate::nulls;
@@ -138,8 +140,36 @@ impl Column {
         Ok(Some(column))
     }
 
+    /// Text or binary in encoding `plain`, and the bytes of memory that it takes: a row has the next `lengths[row]` bytes
+    /// of `data`, and a null none. Text is checked to be UTF-8 when it is decoded.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for other types, other nulls and more rows than a chunk has; [`Error::Corrupt`] if the
+    /// lengths are not those of `data`.
+    pub fn of_strings(
+        data_type: &DataType,
+        lengths: &[u64],
+        data: Vec<u8>,
+        nulls: Option<&NullBuffer>,
+    ) -> Result<(Self, usize)> {
+        let rows = lengths.len();
+        let is_fixed = matches!(data_type, DataType::FixedSizeBinary(_));
+        let is_variable = byte_strings::is_bytes(data_type) && !is_fixed;
+        let nulls_match = nulls.is_none_or(|nulls| nulls.len() == rows);
+        if !is_variable || !nulls_match || rows > MAX_ROWS {
+            let reason = format!("{rows} strings in a column of {data_type}");
+            return Err(Error::Unsupported(reason));
+        }
+        let validity = Validity::of_nulls(nulls, rows)?;
+        let (values, bytes) = Strings::of(lengths, Buffer::from_vec(data))?;
+        let values = Values::Strings(values);
+        let column = Self::of_values(data_type, rows, bytes, validity, values);
+        Ok((column, bytes))
+    }
+
     /// A chunk whose values take `bytes` bytes unencoded; these do not count if all are null.
-    fn of_values(
+    pub(crate) fn of_values(
         data_type: &DataType,
         len: usize,
         bytes: usize,

@@ -145,4 +145,30 @@ mod tests {
         let (_, bytes) = Column::packed(&array, Encoding::Plain).unwrap();
         assert!(bytes >= 80_000);
     }
+
+    #[test]
+    fn strings_that_are_joined_are_a_column() {
+        let text = |row: usize| "text of some bytes".get(..row % 19);
+        let values: Vec<_> = (0..3000)
+            .map(|row| text(row).filter(|_| row % 7 > 0))
+            .collect();
+        let lengths: Vec<u64> = values
+            .iter()
+            .map(|text| text.map_or(0, str::len) as u64)
+            .collect();
+        let data = values.iter().flatten().flat_map(|text| text.bytes());
+        let data: Vec<u8> = data.collect();
+        let expected = StringViewArray::from(values);
+        let of = |lengths: &[u64], data_type| {
+            Column::of_strings(data_type, lengths, data.clone(), expected.nulls())
+        };
+        let (column, bytes) = of(&lengths, &DataType::Utf8View).unwrap();
+        assert_eq!(column.encoding(), Encoding::Plain);
+        assert!(bytes > data.len() && bytes < data.len() + 4000);
+        let decoded = column.decode(0..3000).unwrap();
+        assert_eq!(decoded.as_ref(), &expected);
+        assert!(of(&lengths[1..], &DataType::Utf8View).is_err());
+        assert!(of(&lengths, &DataType::Int64).is_err());
+        assert!(of(&lengths, &DataType::FixedSizeBinary(3)).is_err());
+    }
 }

@@ -40,7 +40,7 @@ fn value_bytes(bit_length: usize) -> usize {
 }
 
 /// Collects the patches of one vector after another.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct PatchesWriter {
     counts: Vec<u16>,
     positions: Vec<u16>,
@@ -71,6 +71,11 @@ impl PatchesWriter {
             self.values[*index] = value(row);
             *index += 1;
         });
+    }
+
+    /// Returns true if no vector has patches.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
     }
 
     /// Appends the patches of all vectors.

@@ -52,6 +52,7 @@ impl Order {
 }
 
 /// Packs vectors of residuals one after another.
+#[derive(Debug)]
 pub(crate) struct ResidualsWriter {
     order: Order,
     widths: Vec<u8>,
@@ -103,6 +104,11 @@ impl ResidualsWriter {
         self.patches
             .push(&patched, |packed_index| residuals[packed_index]);
         bitpack::pack_short(&kept[..rows], width, &mut self.packed);
+    }
+
+    /// Returns true if all residuals are 0.
+    pub fn is_zero(&self) -> bool {
+        self.widths.iter().all(|width| *width == 0) && self.patches.is_empty()
     }
 
     pub fn finish(self, out: &mut ChunkWriter) {

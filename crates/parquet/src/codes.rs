@@ -13,6 +13,51 @@ use crate::error::{Fault, corrupt};
 /// The most entries of a dictionary that is worth sorting. A column has no more.
 pub(crate) const MAX_ENTRIES: u64 = 1 << 18;
 
+/// The entries of a dictionary, sorted.
+#[derive(Debug)]
+pub(crate) struct Ranks {
+    /// The distinct entries, ascending.
+    pub(crate) sorted: ArrayRef,
+    /// For each entry of the file, its index in `sorted`.
+    pub(crate) ranks: Vec<u32>,
+}
+
+impl Ranks {
+    /// Sorts entries, and casts them to `data_type`; `None` if they are no text.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Corrupt`] if entries are no text though their column is.
+    pub(crate) fn of(entries: &ArrayRef, data_type: &DataType) -> Result<Option<Self>, Fault> {
+        let Some(bytes) = bytes_of(entries).filter(|_| entries.null_count() == 0) else {
+            return Ok(None);
+        };
+        let mut order: Vec<u32> = (0..bytes.len() as u32).collect();
+        let entry = |number: u32| bytes.get(number as usize).copied().unwrap_or_default();
+        order.sort_unstable_by(|a, b| entry(*a).cmp(entry(*b)));
+        let mut ranks = vec![0; bytes.len()];
+        let mut distinct: Vec<u32> = Vec::with_capacity(bytes.len());
+        for number in order {
+            if distinct
+                .last()
+                .is_none_or(|last| entry(*last) != entry(number))
+            {
+                distinct.push(number);
+            }
+            if let Some(rank) = ranks.get_mut(number as usize) {
+                *rank = distinct.len() as u32 - 1;
+            }
+        }
+        let exactly = CastOptions {
+            safe: false,
+            ..CastOptions::default()
+        };
+        let sorted = take(entries, &UInt32Array::from(distinct), None)?;
+        let sorted = cast_with_options(&sorted, data_type, &exactly)?;
+        Ok(Some(Self { sorted, ranks }))
+    }
+}
+
 /// A dictionary array as a column of `data_type`, and its bytes; `None` if there is no such column.
 ///
 /// # Errors
@@ -25,32 +70,9 @@ pub(crate) fn column(
     let Some(dictionary) = array.as_dictionary_opt::<Int32Type>() else {
         return Ok(None);
     };
-    let entries = dictionary.values();
-    let Some(bytes) = bytes_of(entries).filter(|_| entries.null_count() == 0) else {
+    let Some(Ranks { sorted, ranks }) = Ranks::of(dictionary.values(), data_type)? else {
         return Ok(None);
     };
-    let mut order: Vec<u32> = (0..bytes.len() as u32).collect();
-    let entry = |number: u32| bytes.get(number as usize).copied().unwrap_or_default();
-    order.sort_unstable_by(|a, b| entry(*a).cmp(entry(*b)));
-    let mut ranks = vec![0; bytes.len()];
-    let mut distinct: Vec<u32> = Vec::with_capacity(bytes.len());
-    for number in order {
-        if distinct
-            .last()
-            .is_none_or(|last| entry(*last) != entry(number))
-        {
-            distinct.push(number);
-        }
-        if let Some(rank) = ranks.get_mut(number as usize) {
-            *rank = distinct.len() as u32 - 1;
-        }
-    }
-    let exactly = CastOptions {
-        safe: false,
-        ..CastOptions::default()
-    };
-    let sorted = take(entries, &UInt32Array::from(distinct), None)?;
-    let sorted = cast_with_options(&sorted, data_type, &exactly)?;
     let nulls = dictionary.keys().nulls();
     let keys = dictionary.keys().values().iter().enumerate();
     let numbers = keys.map(|(row, key)| {

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use flate2::read::GzDecoder;
+use flate2::bufread::GzDecoder;
 use parquet::basic::Compression;
 
 use crate::error::{Fault, corrupt};

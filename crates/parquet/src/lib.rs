@@ -1,12 +1,14 @@
 //! Parquet files, as containers of a [scan](vectile_scan).
 //!
-//! A [`File`] has row groups, and a row group a chunk of each leaf column: pages, which are compressed. The `parquet`
-//! crate parses the footer and decodes pages to Arrow arrays. This crate reads the bytes, checks what that crate trusts,
-//! and packs each column once, so that a scan filters it in its encoded form and a cache keeps it small.
+//! A [`File`] has row groups, and a row group a chunk of each leaf column: pages, which are compressed. This crate reads
+//! the bytes and packs each column once, so that a scan filters it in its encoded form and a cache keeps it small. It
+//! decodes flat columns itself, page by page, and packs them as it goes. The `parquet` crate parses the footer and decodes
+//! all other columns to Arrow arrays: nested ones, those in Brotli or in encodings of prefixes and lengths, decimals of
+//! more than 64 bits. This crate checks what that crate trusts.
 //!
 //! ```text
-//!  object ── metadata ──▶ row groups ──▶ chunks ── pages ──▶ decode ──▶ arrays ── Column::packed ──▶ columns
-//!              │                                     └── dictionaries ── codes ───────────────────────▲
+//!  object ── metadata ──▶ row groups ──▶ chunks ── pages ──▶ flat ── levels, values, text ──────────▶ columns
+//!              │                                     └─────▶ decode ──▶ arrays ── Column::packed ───────▲
 //!              ├─ statistics ──▶ zone maps of row groups
 //!              └─ page_index ──▶ zone maps of vectors
 //! ```
@@ -64,18 +66,27 @@ mod chunks;
 mod codes;
 mod decode;
 mod delta;
+mod delta_packed;
 mod error;
 mod file;
+mod flat;
 mod footer;
 mod format;
+mod hybrid;
 mod inflate;
+mod levels;
 mod metadata;
 mod page_index;
 mod pages;
+mod plain;
+mod row_values;
 mod schema;
 mod statistics;
 mod stream_columns;
+mod text;
 mod thrift;
+mod unpack;
+mod values;
 
 pub use error::{Error, ErrorOrigin, Fault, Result};
 pub use file::File;

@@ -3,12 +3,9 @@
 //!
 //! Small data is decoded here: dictionaries, and levels that a device may not see before rows are laid out.
 
-use std::borrow::Cow;
 use std::ops::Range;
 
-use arrow::array::{ArrayRef, BinaryArray, BooleanBufferBuilder};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::ArrayRef;
 use arrow::datatypes::DataType;
 use bytes::Bytes;
 use parquet::basic::{Compression, Type as PhysicalType};
@@ -20,17 +17,18 @@ use vectile_encodings::streams::{
 use vectile_scan::object::{ReadBuffers, filled};
 
 use crate::codes::MAX_ENTRIES;
-use crate::error::{Fault, corrupt, ensure};
+use crate::error::{Fault, corrupt, ensure, unsupported};
+use crate::flat;
 use crate::inflate::Inflater;
+use crate::levels::Levels;
 use crate::metadata::is_dictionary;
 use crate::pages::{self, Page, PageEncoding, PageKind};
+use crate::plain::Form;
 use crate::schema::{Stored, TableColumn};
+use crate::values::prefixed;
 
 /// The most bytes by which the pages of a chunk may exceed its uncompressed size.
 const UNCOUNTED_BYTES: usize = 1 << 20;
-
-/// The bytes in front of levels, which say how many there are.
-const LENGTH_BYTES: usize = 4;
 
 /// Returns true if devices may decode the column.
 pub(crate) fn is_supported(column: &TableColumn, chunk: &ColumnChunkMetaData) -> bool {
@@ -114,9 +112,8 @@ pub(crate) fn of(
         bytes,
         stored,
         inflater,
-        has_levels: chunk.column_descr().max_def_level() > 0,
+        levels: (chunk.column_descr().max_def_level() > 0).then(|| Levels::new(rows)),
         has_nulls: null_count != Some(0),
-        present: BooleanBufferBuilder::new(0),
         values: 0,
     };
     splitter.split(&pages.pages, rows, buffers)
@@ -129,12 +126,10 @@ struct Splitter<'a> {
     bytes: &'a Bytes,
     stored: StoredValue,
     inflater: Inflater,
-    /// True if values may be null.
-    has_levels: bool,
+    /// The nulls so far, if values may be null.
+    levels: Option<Levels>,
     /// False if statistics say that no value is null.
     has_nulls: bool,
-    /// A bit for each row so far that is set if it has a value.
-    present: BooleanBufferBuilder,
     /// The number of values so far.
     values: usize,
 }
@@ -169,7 +164,7 @@ impl Splitter<'_> {
             .map(|page| self.encoding(page.encoding))
             .collect();
         let has_rle_levels = data.iter().all(|page| page.has_rle_levels);
-        let Some(encodings) = encodings.filter(|_| has_rle_levels || !self.has_levels) else {
+        let Some(encodings) = encodings.filter(|_| has_rle_levels || self.levels.is_none()) else {
             return Ok(None);
         };
         let (dictionary, entries) = self.dictionary(pages)?;
@@ -193,11 +188,10 @@ impl Splitter<'_> {
             };
             split.push(self.page(page, body, encoding, inflated.as_ref())?);
         }
-        let nulls = NullBuffer::new(self.present.finish());
         Ok(Some(StreamColumn {
             data_type: self.column.data_type.clone(),
             rows,
-            nulls: (nulls.null_count() > 0).then_some(nulls),
+            nulls: self.levels.take().and_then(Levels::finish),
             values: StreamValues::Pages(StreamPages {
                 bytes: inflated.unwrap_or_else(|| self.bytes.clone()).into(),
                 pages: split,
@@ -228,7 +222,7 @@ impl Splitter<'_> {
     /// True if a device cannot inflate the pages, or levels are needed before it does.
     fn is_inflated_here(&self, pages: &[&Page]) -> bool {
         let has_unseen_levels = pages.iter().any(|page| page.kind == PageKind::Data)
-            && self.has_levels
+            && self.levels.is_some()
             && self.has_nulls;
         match self.chunk.compression() {
             Compression::UNCOMPRESSED => false,
@@ -330,37 +324,30 @@ impl Splitter<'_> {
         encoding: StreamEncoding,
         inflated: Option<&Bytes>,
     ) -> Result<StreamPage, Fault> {
-        let bytes = inflated.unwrap_or(self.bytes);
-        let mut levels = 0;
-        let count = match page.kind {
-            _ if !self.has_levels => {
-                self.present.append_n(page.values, true);
-                page.values
-            }
-            PageKind::DataV2 {
-                levels, definition, ..
-            } => {
+        let mut unseen = 0;
+        let count = match (&mut self.levels, page.kind) {
+            (None, _) => page.values,
+            (
+                Some(known),
+                PageKind::DataV2 {
+                    levels, definition, ..
+                },
+            ) => {
                 let end = page.body.start + levels;
                 let own = self.bytes.get(end - definition..end).unwrap_or_default();
-                add_levels(own, page.values, &mut self.present)?
+                known.append(own, page.values)?
             }
-            _ if body.compression != PageCompression::None => {
-                levels = page.values;
-                self.present.append_n(page.values, true);
+            (Some(known), _) if body.compression != PageCompression::None => {
+                unseen = page.values;
+                known.append_values(page.values);
                 page.values
             }
-            _ => {
-                let all = bytes.get(body.bytes.clone()).unwrap_or_default();
-                let (length, rest) = all
-                    .split_first_chunk::<LENGTH_BYTES>()
-                    .unwrap_or((&[0; 4], &[]));
-                let length = u32::from_le_bytes(*length) as usize;
-                let Some(own) = rest.get(..length) else {
-                    return corrupt(format!("{length} bytes of levels in {}", all.len()));
-                };
-                body.bytes.start += LENGTH_BYTES + length;
-                body.inflated = body.bytes.len();
-                add_levels(own, page.values, &mut self.present)?
+            (Some(known), _) => {
+                let bytes = inflated.unwrap_or(self.bytes);
+                let (own, values) = prefixed(bytes.get(body.bytes.clone()).unwrap_or_default())?;
+                body.bytes.start = body.bytes.end - values.len();
+                body.inflated = values.len();
+                known.append(own, page.values)?
             }
         };
         let start = self.values;
@@ -369,7 +356,7 @@ impl Splitter<'_> {
             bytes: body.bytes,
             compression: body.compression,
             inflated: body.inflated,
-            levels,
+            levels: unseen,
             encoding,
             start,
             count,
@@ -387,60 +374,27 @@ impl Splitter<'_> {
         }
         let mut bytes = vec![0; page.inflated];
         inflate_page(&mut self.inflater, page, self.bytes, &mut bytes)?;
-        match self.stored {
+        let form = match self.stored {
             StoredValue::Strings => {
-                let (ranks, entries) = self.distinct(&bytes, page.values)?;
-                Ok((ranks, Some(entries)))
+                let ranks = flat::ranks(self.column, &bytes, page.values)?;
+                let Some(ranks) = ranks else {
+                    return unsupported("entries that have no order");
+                };
+                let values = ranks.ranks.into_iter().map(i64::from).collect();
+                return Ok((values, Some(ranks.sorted)));
             }
-            StoredValue::Bits => corrupt("a dictionary of booleans"),
-            StoredValue::Signed(width)
-            | StoredValue::Unsigned(width)
-            | StoredValue::BigEndian(width) => {
-                let values = bytes.chunks_exact(width as usize);
-                ensure(values.len() >= page.values, || {
-                    format!("{} entries in {} bytes", page.values, bytes.len())
-                })?;
-                let values = values.take(page.values);
-                let values: Option<Vec<i64>> =
-                    values.map(|value| number(value, self.stored)).collect();
-                match values {
-                    Some(values) => Ok((values, None)),
-                    None => Err(Fault::Unsupported("decimals of more than 64 bits".into())),
-                }
-            }
-        }
-    }
-
-    /// The rank of each entry among the distinct ones, and these in ascending order.
-    fn distinct(&self, bytes: &[u8], entries: usize) -> Result<(Vec<i64>, ArrayRef), Fault> {
-        let strings = strings(bytes, entries)?;
-        let mut order: Vec<(&[u8], usize)> = strings.into_iter().zip(0..).collect();
-        order.sort_unstable();
-        let mut ranks = vec![0; entries];
-        let (mut distinct, mut ends): (Vec<u8>, Vec<i32>) = (Vec::new(), vec![0]);
-        let mut last = None;
-        for (string, entry) in order {
-            if last != Some(string) {
-                distinct.extend(string);
-                // a page is smaller
-                ends.push(i32::try_from(distinct.len()).unwrap_or(i32::MAX));
-                last = Some(string);
-            }
-            if let Some(rank) = ranks.get_mut(entry) {
-                *rank = ends.len() as i64 - 2;
-            }
-        }
-        let offsets = OffsetBuffer::new(ends.into());
-        let entries: ArrayRef =
-            std::sync::Arc::new(BinaryArray::try_new(offsets, distinct.into(), None)?);
-        let exactly = CastOptions {
-            safe: false,
-            ..CastOptions::default()
+            StoredValue::Bits => return corrupt("a dictionary of booleans"),
+            StoredValue::Signed(4) => Form::I32,
+            StoredValue::Unsigned(4) => Form::U32,
+            StoredValue::Signed(_) | StoredValue::Unsigned(_) => Form::I64,
+            StoredValue::BigEndian(width) => Form::BigEndian(width as usize),
         };
-        Ok((
-            ranks,
-            cast_with_options(&entries, &self.column.data_type, &exactly)?,
-        ))
+        ensure(page.values <= bytes.len(), || {
+            format!("{} entries in {} bytes", page.values, bytes.len())
+        })?;
+        let mut values = vec![0; page.values];
+        form.read(&bytes, &mut values)?;
+        Ok((values, None))
     }
 }
 
@@ -479,72 +433,4 @@ fn deflated(gzip: &[u8]) -> Option<Range<usize>> {
     let is_simple = gzip.starts_with(&[0x1F, 0x8B, 8, 0]);
     let end = gzip.len().checked_sub(TRAILER_BYTES)?;
     (is_simple && end >= HEADER_BYTES).then_some(HEADER_BYTES..end)
-}
-
-/// The strings in plain encoding: each behind its length in 4 bytes.
-fn strings(bytes: &[u8], count: usize) -> Result<Vec<&[u8]>, Fault> {
-    let mut rest = bytes;
-    let strings = (0..count).map(|_| {
-        let (length, behind) = rest.split_first_chunk::<4>()?;
-        let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
-        let (string, behind) = behind.split_at_checked(length)?;
-        rest = behind;
-        Some(string)
-    });
-    let strings: Option<Vec<&[u8]>> = strings.collect();
-    strings.ok_or_else(|| Fault::Corrupt(format!("{count} strings in {} bytes", bytes.len())))
-}
-
-/// A plain value as devices have it; `None` if it has more than 64 bits.
-fn number(value: &[u8], stored: StoredValue) -> Option<i64> {
-    let is_signed = !matches!(stored, StoredValue::Unsigned(_));
-    let lowest_first: Cow<'_, [u8]> = match stored {
-        StoredValue::BigEndian(_) => value.iter().rev().copied().collect(),
-        _ => value.into(),
-    };
-    let is_negative = is_signed && lowest_first.last().is_some_and(|byte| *byte >= 0x80);
-    let mut bytes = [if is_negative { 0xFF } else { 0 }; 16];
-    bytes.get_mut(..value.len())?.copy_from_slice(&lowest_first);
-    let wide = i128::from_le_bytes(bytes);
-    match is_signed {
-        true => i64::try_from(wide).ok(),
-        // the bits of 64 unsigned bits
-        false => Some(wide as i64),
-    }
-}
-
-/// Appends whether each of `count` rows has a value, from levels of definition in runs; returns how many have.
-fn add_levels(
-    runs: &[u8],
-    count: usize,
-    present: &mut BooleanBufferBuilder,
-) -> Result<usize, Fault> {
-    let mut reader = crate::thrift::Reader::new(runs);
-    let (mut left, mut defined) = (count, 0);
-    while left > 0 {
-        let header = reader.varint()?;
-        let of_run = usize::try_from(header >> 1).unwrap_or(usize::MAX);
-        if header & 1 == 0 {
-            let rows = of_run.min(left);
-            let level = reader.bytes(1)?.first().copied().unwrap_or_default();
-            ensure(level <= 1 && rows > 0, || {
-                format!("{rows} levels of {level}")
-            })?;
-            present.append_n(rows, level == 1);
-            defined += rows * usize::from(level);
-            left -= rows;
-            continue;
-        }
-        let rows = of_run.saturating_mul(8).min(left);
-        ensure(rows > 0, || "a run of no levels".into())?;
-        let bits = reader.bytes(of_run.min(rows.div_ceil(8)))?;
-        present.append_packed_range(0..rows, bits);
-        let (whole, rest) = bits.split_at_checked(rows / 8).unwrap_or_default();
-        let ones = whole.iter().map(|byte| byte.count_ones()).sum::<u32>();
-        let mask = (1u8 << (rows % 8)) - 1;
-        let last = rest.first().map_or(0, |byte| (byte & mask).count_ones());
-        defined += (ones + last) as usize;
-        left -= rows;
-    }
-    Ok(defined)
 }

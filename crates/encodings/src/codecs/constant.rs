@@ -48,6 +48,11 @@ impl Constant {
         Self(None)
     }
 
+    /// The value of an array of one row, which is not null.
+    pub fn of(value: ArrayRef) -> Self {
+        Self(Some(value))
+    }
+
     pub fn parse<C: Child>(reader: &mut ChunkReader, data_type: &DataType) -> Result<Self> {
         let value = C::parse_distinct(reader, data_type, 1)?.decode_all()?;
         ensure(value.is_valid(0), "column", || {

@@ -17,9 +17,11 @@ use arrow::compute::take;
 use arrow::datatypes::{ArrowNativeType, DataType, i256};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 
+use crate::VECTOR_LEN;
 use crate::byte_strings;
 use crate::class::{self, Class};
 use crate::codecs::codec::{Child, Children, Codec, Test};
+use crate::codecs::ffor::FforWriter;
 use crate::codecs::layout;
 use crate::codecs::rle;
 use crate::codecs::sequence::{self, Sequence};
@@ -32,9 +34,8 @@ use crate::residuals::bit_length;
 use crate::selection::Selection;
 use crate::simd::dispatched;
 use crate::size;
-use crate::vectors::sample;
+use crate::vectors::{for_each_vector, sample};
 use crate::wire::{ChunkReader, ChunkWriter};
-use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 const PART: &str = "dict";
 /// The most entries of a dictionary.
@@ -469,14 +470,16 @@ impl Dict {
         if !values.is_some_and(|values| values.is_sorted_by(|a, b| a < b)) {
             return Ok(None);
         }
-        let codes: Vec<u64> = numbers.iter().map(|number| u64::from(*number)).collect();
-        let codes = sequence::encode_as(Encoding::Ffor, &codes, 0);
-        let mut reader = ChunkReader::new(&codes.finish().into(), FORMAT_VERSION)?;
+        let mut codes = FforWriter::default();
+        for_each_vector(numbers, |vector, rows| {
+            codes.push(&vector.map(u64::from), rows);
+        });
+        let (codes, _) = codes.parsed(numbers.len())?;
         let dict = Self {
             longest_string: size::longest_string(entries),
             entries_encoding: Encoding::Plain.to_string(),
             entries: ArrayRef::clone(entries),
-            codes: Sequence::parse(&mut reader, numbers.len())?,
+            codes: Sequence::Ffor(codes),
         };
         dict.check(max(numbers))?;
         Ok(Some(dict))

@@ -8,7 +8,6 @@
 //!
 //! Bits per value: the bit length of the vector's range, plus 8 to 72 bits a vector.
 
-use crate::VECTOR_LEN;
 use crate::bitpack::{self, Words};
 use crate::codecs::sequence_codec::{Scratch, SequenceCodec, SpareRuns};
 use crate::error::Result;
@@ -19,6 +18,7 @@ use crate::simd::dispatched;
 use crate::vectors::for_each_vector;
 use crate::wire::{ChunkReader, ChunkWriter, Narrow, narrow_size, put_narrow};
 use crate::words::Word;
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 /// Up to this many rows of a vector are read one by one: a whole vector takes about as long as
 /// thirty rows.
@@ -35,6 +35,56 @@ dispatched! {
     }
 }
 
+/// Packs vectors one after another.
+#[derive(Debug)]
+pub(crate) struct FforWriter {
+    bases: Vec<u64>,
+    residuals: ResidualsWriter,
+}
+
+impl Default for FforWriter {
+    fn default() -> Self {
+        Self {
+            bases: vec![],
+            residuals: ResidualsWriter::new(Order::Rows),
+        }
+    }
+}
+
+impl FforWriter {
+    /// Packs one vector of `rows` rows; a short one is padded with its last value.
+    pub fn push(&mut self, values: &[u64; VECTOR_LEN], rows: usize) {
+        let mut offsets = [0; VECTOR_LEN];
+        self.bases.push(subtract_smallest(values, &mut offsets));
+        self.residuals.push(&offsets, rows, true);
+    }
+
+    /// Subtracts the smallest value of all vectors, and returns it.
+    pub fn rebase(&mut self) -> u64 {
+        let smallest = self.bases.iter().copied().min().unwrap_or(0);
+        self.bases.iter_mut().for_each(|base| *base -= smallest);
+        smallest
+    }
+
+    /// Returns true if all values are 0.
+    pub fn is_zero(&self) -> bool {
+        self.residuals.is_zero() && self.bases.iter().all(|base| *base == 0)
+    }
+
+    pub fn finish(self, out: &mut ChunkWriter) {
+        put_narrow(&self.bases, out);
+        self.residuals.finish(out);
+    }
+
+    /// The `len` values as a sequence, and its bytes.
+    pub fn parsed(self, len: usize) -> Result<(Ffor, usize)> {
+        let mut out = ChunkWriter::default();
+        self.finish(&mut out);
+        let mut reader = ChunkReader::new(&out.finish().into(), FORMAT_VERSION)?;
+        Ok((Ffor::parse(&mut reader, len, 0)?, reader.total_bytes()))
+    }
+}
+
 /// A parsed sequence. Invariant: `bases` has a number for each vector of `residuals`.
 #[derive(Clone, Debug)]
 pub struct Ffor {
@@ -46,15 +96,9 @@ impl SequenceCodec for Ffor {
     const STORES_BOOLEANS: bool = true;
 
     fn encode(values: &[u64], _nesting: usize, out: &mut ChunkWriter) {
-        let mut bases = Vec::with_capacity(values.len().div_ceil(VECTOR_LEN));
-        let mut residuals = ResidualsWriter::new(Order::Rows);
-        let mut offsets = [0; VECTOR_LEN];
-        for_each_vector(values, |vector, rows| {
-            bases.push(subtract_smallest(vector, &mut offsets));
-            residuals.push(&offsets, rows, true);
-        });
-        put_narrow(&bases, out);
-        residuals.finish(out);
+        let mut writer = FforWriter::default();
+        for_each_vector(values, |vector, rows| writer.push(vector, rows));
+        writer.finish(out);
     }
 
     fn size(values: &[u64], _nesting: usize) -> Option<usize> {

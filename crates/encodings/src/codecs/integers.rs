@@ -112,6 +112,15 @@ impl Codec for Integers {
 }
 
 impl Integers {
+    /// Values stored as those of `class`: `reference + offset` each.
+    pub fn new(class: Class, reference: i128, offsets: Sequence) -> Self {
+        Self {
+            class,
+            reference,
+            offsets,
+        }
+    }
+
     /// Parses values that are stored as those of `class`.
     pub fn parse(reader: &mut ChunkReader, class: Class, len: usize) -> Result<Self> {
         Ok(Self {

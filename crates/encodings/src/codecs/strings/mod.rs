@@ -25,7 +25,6 @@ use arrow::array::ArrayRef;
 use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes::DataType;
 
-use crate::VECTOR_LEN;
 use crate::byte_strings::{self, BytesBuilder};
 use crate::codecs::codec::{Codec, TextTest};
 use crate::codecs::fsst::{self, SPLIT_ROWS};
@@ -41,6 +40,7 @@ use crate::predicate::Predicate;
 use crate::selection::{Selected, Selection};
 use crate::size;
 use crate::wire::{ChunkReader, ChunkWriter};
+use crate::{FORMAT_VERSION, VECTOR_LEN};
 
 use code_table::CodeTable;
 pub(crate) use entries::Entries;
@@ -180,6 +180,35 @@ pub(crate) struct Strings {
 }
 
 impl Strings {
+    /// Strings of these lengths, one behind the other in `data`, without compression; and their bytes in memory.
+    pub fn of(lengths: &[u64], data: Buffer) -> Result<(Self, usize)> {
+        let sum_of = |lengths: &[u64]| {
+            lengths
+                .iter()
+                .fold(0u64, |sum, len| sum.saturating_add(*len))
+        };
+        let mut end = 0u64;
+        let ends = lengths.chunks(SPLIT_ROWS).map(|split| {
+            end = end.saturating_add(sum_of(split));
+            end
+        });
+        let starts: Vec<u64> = [0].into_iter().chain(ends).collect();
+        ensure(end == data.len() as u64, PART, || {
+            format!("lengths of {end} bytes for {}", data.len())
+        })?;
+        let encoded = sequence::encode_lengths(lengths).finish();
+        let bytes = data.len() + encoded.len() + size_of_val(&starts[..]);
+        let mut reader = ChunkReader::new(&encoded.into(), FORMAT_VERSION)?;
+        let strings = Self {
+            len: lengths.len(),
+            vocabulary: Vocabulary::Bytes,
+            lengths: Sequence::parse(&mut reader, lengths.len())?,
+            starts,
+            data,
+        };
+        Ok((strings, bytes))
+    }
+
     pub fn parse(reader: &mut ChunkReader, len: usize) -> Result<Self> {
         let vocabulary = Vocabulary::parse(reader)?;
         let lengths = Sequence::parse(reader, len)?;
