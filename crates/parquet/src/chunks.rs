@@ -15,6 +15,11 @@ pub(crate) struct Chunks {
 }
 
 impl Chunks {
+    /// Bytes of all parts.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes.len() as u64).sum()
+    }
+
     /// The bytes from `start` to the end of their part.
     fn from(&self, start: u64) -> Result<Bytes> {
         let found = self.parts.iter().find_map(|(first, bytes)| {

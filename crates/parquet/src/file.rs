@@ -9,9 +9,10 @@ use bytes::Bytes;
 use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
-use vectile_encodings::{VECTOR_LEN, ZoneMap};
+use vectile_encodings::streams::StreamColumn;
+use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
 use vectile_scan::object::{Handle, ReadBuffer, ReadBuffers};
-use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, yield_now};
+use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, each_on_a_task};
 
 use crate::bloom::BloomFilter;
 use crate::chunks::Chunks;
@@ -83,28 +84,20 @@ impl File {
         let read = self
             .read_chunks(row_group, chunks, &fetch.data, None)
             .await?;
+        let read_bytes = read.iter().map(Chunks::bytes);
+        data.bytes_read += read_bytes.sum::<u64>();
+        let works = fetch.data.iter().zip(read).map(|(&index, chunks)| {
+            let (metadata, row_group) = (Arc::clone(&self.metadata), fetch.row_group);
+            move || decode(&metadata, row_group, index, chunks)
+        });
+        let decoded = each_on_a_task(works.collect()).await.map_err(interrupted)?;
         let mut held = 0;
-        for (&index, read) in fetch.data.iter().zip(read) {
-            let column = self.metadata.column(index)?;
-            let bytes = read.parts.iter().map(|(_, bytes)| bytes.len() as u64);
-            data.bytes_read += bytes.sum::<u64>();
-            let task = Task {
-                columns: &self.metadata.columns,
-                root: index,
-                row_group: chunks,
-                number: row_group.number,
-                rows: row_group.rows,
-                chunks: read,
-            };
-            let packed = task.run(column);
-            let (packed, bytes) =
-                packed.map_err(|fault| self.origin(row_group, column).fault(fault))?;
+        for (&index, decoded) in fetch.data.iter().zip(decoded) {
+            let (packed, bytes) = decoded?;
             held += bytes;
             if let Some(slot) = data.columns.get_mut(index) {
                 *slot = Some(packed);
             }
-            // decoding a column may take long
-            yield_now().await;
         }
         data.excess_bytes = held.saturating_sub(self.data_bytes(fetch.row_group, &fetch.data));
         Ok(data)
@@ -117,7 +110,8 @@ impl File {
         columns: &[usize],
         buffers: Option<Arc<dyn ReadBuffers>>,
     ) -> Result<StreamData> {
-        let (row_group, chunks) = self.metadata.row_group(row_group)?;
+        let index = row_group;
+        let (row_group, chunks) = self.metadata.row_group(index)?;
         let chunk_of = |column: &TableColumn| chunks.columns().get(column.leaves.start);
         let mut wanted = Vec::with_capacity(columns.len());
         for &number in columns {
@@ -144,19 +138,25 @@ impl File {
                 .await?;
             read.extend(chunks);
         }
-        let mut data = StreamData::default();
-        for ((number, column, chunk), read) in own.into_iter().chain(others).zip(read) {
-            let Some((_, bytes)) = read.parts.first() else {
-                continue;
-            };
-            data.bytes_read += bytes.len() as u64;
-            let streams =
-                stream_columns::of(column, chunk, bytes, row_group.rows, buffers.as_deref());
+        let numbers: Vec<usize> = own
+            .iter()
+            .chain(&others)
+            .map(|(number, ..)| *number)
+            .collect();
+        let mut data = StreamData {
+            columns: Vec::with_capacity(numbers.len()),
+            bytes_read: read.iter().map(Chunks::bytes).sum(),
+        };
+        let works = numbers.iter().zip(read).map(|(&number, chunks)| {
+            let (metadata, buffers) = (Arc::clone(&self.metadata), buffers.clone());
+            move || stream(&metadata, index, number, &chunks, buffers.as_deref())
+        });
+        let streams = each_on_a_task(works.collect()).await.map_err(interrupted)?;
+        for (number, streams) in numbers.into_iter().zip(streams) {
+            // the CPU reports errors
             if let Ok(Some(streams)) = streams {
                 data.columns.push((number, streams));
             }
-            // inflating a column may take long
-            yield_now().await;
         }
         Ok(data)
     }
@@ -305,6 +305,50 @@ impl File {
     fn origin(&self, row_group: &RowGroup, column: &TableColumn) -> ErrorOrigin {
         self.metadata.origin(row_group).column(&column.name)
     }
+}
+
+fn interrupted(error: vectile_scan::Error) -> Error {
+    Error::Internal(format!("decoding ended early: {error}"))
+}
+
+/// Decodes a column of the table; returns also the bytes of memory that it takes.
+fn decode(
+    metadata: &Metadata,
+    row_group: usize,
+    index: usize,
+    chunks: Chunks,
+) -> Result<(Column, usize)> {
+    let (row_group, metadata_of_chunks) = metadata.row_group(row_group)?;
+    let column = metadata.column(index)?;
+    let task = Task {
+        columns: &metadata.columns,
+        root: index,
+        row_group: metadata_of_chunks,
+        number: row_group.number,
+        rows: row_group.rows,
+        chunks,
+    };
+    let origin = || metadata.origin(row_group).column(&column.name);
+    task.run(column).map_err(|fault| origin().fault(fault))
+}
+
+/// A column of the table in its pages; `None` if a device cannot decode it.
+fn stream(
+    metadata: &Metadata,
+    row_group: usize,
+    index: usize,
+    chunks: &Chunks,
+    buffers: Option<&dyn ReadBuffers>,
+) -> Result<Option<StreamColumn>> {
+    let (row_group, metadata_of_chunks) = metadata.row_group(row_group)?;
+    let column = metadata.column(index)?;
+    let chunk = metadata_of_chunks.columns().get(column.leaves.start);
+    let (Some(chunk), Some((_, bytes))) = (chunk, chunks.parts.first()) else {
+        return Ok(None);
+    };
+    let origin = || metadata.origin(row_group).column(&column.name);
+    let streams = stream_columns::of(column, chunk, bytes, row_group.rows, buffers);
+    streams.map_err(|fault| origin().fault(fault))
 }
 
 /// Memory of the heap, for a local file that the calling thread reads.
