@@ -74,7 +74,7 @@ template <class F> DEVICE u32 each_of_runs(const Bytes& bytes, u32 offset, u32 w
     for (u32 done = 0; done < count;) {
         u64 header;
         if (!bytes.varint(offset, header)) return PAGE_ENDS;
-        const u64 of_run = header & 1 ? (header >> 1) * 8 : header >> 1;
+        const u64 most = min(header >> 1, 1ull << 32), of_run = header & 1 ? most * 8 : most;
         const u32 values = (u32)min(of_run, (u64)(count - done)), left = bytes.end - offset;
         if (header & 1) {
             // writers may cut the bytes of values that there are none of
@@ -93,7 +93,7 @@ template <class F> DEVICE u32 each_of_runs(const Bytes& bytes, u32 offset, u32 w
                     if (first + 32 * i < values) fault = max(fault, one(done + first + 32 * i, found[i]));
                 }
             }
-            offset += (u32)min((header >> 1) * width, (u64)left);
+            offset += (u32)min(most * width, (u64)left);
         } else {
             if (value_bytes > left || of_run == 0) return PAGE_ENDS;
             u32 value = 0;
@@ -159,7 +159,8 @@ DEVICE u32 plain(const DataPage& page, const Bytes& bytes, u32 offset, const Val
 }
 
 DEVICE u32 planes(const DataPage& page, const Bytes& bytes, u32 offset, const Values& values) {
-    if ((u64)page.count * page.width > bytes.end - offset) return PAGE_ENDS;
+    // what else lies behind the planes, decoders of the CPU count as values
+    if ((u64)page.count * page.width != bytes.end - offset) return PAGE_ENDS;
     const bool is_big = page.flags & HIGHEST_FIRST;
     u32 fault = NO_FAULT;
     for (u32 k = lane_id(); k < page.count; k += 32) {
@@ -228,6 +229,8 @@ DEVICE u32 decode_page(const DataPage& page) {
         const u32 fault = each_of_block(bytes, offset, page.levels, [](u32, u32 bit) { return bit ? NO_FAULT : HAS_NULLS; });
         if (const u32 any = __reduce_max_sync(ALL, (u32)fault)) return any;
     }
+    // there may be no bytes either
+    if (page.count == 0) return NO_FAULT;
     const auto bit = [&](u32 at, u32 value) {
         values.put(at, value);
         return NO_FAULT;
@@ -239,7 +242,6 @@ DEVICE u32 decode_page(const DataPage& page) {
         for (u32 i = lane_id(); i < page.count; i += 32) bit(i, bytes.byte(offset + i / 8) >> i % 8 & 1);
         return NO_FAULT;
     case INDICES: {
-        if (page.count == 0) return NO_FAULT;
         if (offset >= bytes.end) return PAGE_ENDS;
         const u32 width = bytes.byte(offset);
         if (width > 32) return INVALID_WIDTH;

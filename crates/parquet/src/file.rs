@@ -10,9 +10,9 @@ use object_store::{ObjectMeta, ObjectStore};
 use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use vectile_encodings::streams::StreamColumn;
-use vectile_encodings::{Column, VECTOR_LEN, ZoneMap};
+use vectile_encodings::{Column, MAX_ROWS, VECTOR_LEN, ZoneMap};
 use vectile_scan::object::{Handle, ReadBuffer, ReadBuffers};
-use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, each_on_a_task};
+use vectile_scan::{Container, Fetch, RowGroupData, StreamData, ValueFilter, shared_work};
 
 use crate::bloom::BloomFilter;
 use crate::chunks::Chunks;
@@ -90,7 +90,7 @@ impl File {
             let (metadata, row_group) = (Arc::clone(&self.metadata), fetch.row_group);
             move || decode(&metadata, row_group, index, chunks)
         });
-        let decoded = each_on_a_task(works.collect()).await.map_err(interrupted)?;
+        let decoded = shared_work(works.collect()).await;
         let mut held = 0;
         for (&index, decoded) in fetch.data.iter().zip(decoded) {
             let (packed, bytes) = decoded?;
@@ -112,6 +112,9 @@ impl File {
     ) -> Result<StreamData> {
         let index = row_group;
         let (row_group, chunks) = self.metadata.row_group(index)?;
+        if row_group.rows > MAX_ROWS {
+            return Ok(StreamData::default());
+        }
         let chunk_of = |column: &TableColumn| chunks.columns().get(column.leaves.start);
         let mut wanted = Vec::with_capacity(columns.len());
         for &number in columns {
@@ -151,7 +154,7 @@ impl File {
             let (metadata, buffers) = (Arc::clone(&self.metadata), buffers.clone());
             move || stream(&metadata, index, number, &chunks, buffers.as_deref())
         });
-        let streams = each_on_a_task(works.collect()).await.map_err(interrupted)?;
+        let streams = shared_work(works.collect()).await;
         for (number, streams) in numbers.into_iter().zip(streams) {
             // the CPU reports errors
             if let Ok(Some(streams)) = streams {
@@ -305,10 +308,6 @@ impl File {
     fn origin(&self, row_group: &RowGroup, column: &TableColumn) -> ErrorOrigin {
         self.metadata.origin(row_group).column(&column.name)
     }
-}
-
-fn interrupted(error: vectile_scan::Error) -> Error {
-    Error::Internal(format!("decoding ended early: {error}"))
 }
 
 /// Decodes a column of the table; returns also the bytes of memory that it takes.

@@ -42,7 +42,7 @@ pub(crate) fn decode(
     pages: &Pages,
     rows: usize,
 ) -> Result<Option<(Column, usize)>, Fault> {
-    if column.flat.is_none() {
+    if column.flat.is_none() || pages.has_odd_dictionaries {
         return Ok(None);
     }
     let data = pages
@@ -146,6 +146,10 @@ impl<'a> Decoder<'a> {
             1 => Some(Levels::new(rows)),
             _ => return None,
         };
+        let is_float = column.data_type.is_floating();
+        let reads = |encoding| {
+            kind.reads(encoding) && !(is_float && encoding == PageEncoding::DeltaBinaryPacked)
+        };
         let is_read = |page: &Page| match page.kind {
             PageKind::Dictionary => {
                 matches!(
@@ -153,10 +157,8 @@ impl<'a> Decoder<'a> {
                     PageEncoding::Plain | PageEncoding::Dictionary
                 )
             }
-            PageKind::Data => {
-                kind.reads(page.encoding) && (page.has_rle_levels || levels.is_none())
-            }
-            PageKind::DataV2 { .. } => kind.reads(page.encoding),
+            PageKind::Data => reads(page.encoding) && (page.has_rle_levels || levels.is_none()),
+            PageKind::DataV2 { .. } => reads(page.encoding),
         };
         if !pages.pages.iter().all(is_read) {
             return None;
@@ -317,7 +319,13 @@ fn inflate<'a>(
     if let Inflater::Uncompressed = inflater {
         return Ok(body);
     }
-    if memory.len() < len {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if let Some(more) = len.checked_sub(memory.len()) {
+        if memory.try_reserve_exact(more).is_err() {
+            return unsupported(format!("a page of {len} bytes"));
+        }
         memory.resize(len, 0);
     }
     let to = memory.get_mut(..len).unwrap_or_default();

@@ -16,6 +16,9 @@ use crate::thrift::{Kind, Reader};
 /// The most bytes by which a page may exceed the chunk's uncompressed size: some writers leave headers out of that.
 const UNCOUNTED_BYTES: i64 = 1 << 20;
 
+/// The most bytes and values of a page: headers count them in 32 bits.
+const MOST: i64 = i32::MAX as i64;
+
 /// The number of the encoding of levels.
 const RLE: i64 = 3;
 
@@ -96,6 +99,8 @@ pub(crate) struct Page {
 pub(crate) struct Pages {
     /// Entries of the dictionary, if there is one and all data pages refer to it.
     pub(crate) dictionary: Option<u64>,
+    /// True if there is more than one dictionary, or one behind data. The format has neither.
+    pub(crate) has_odd_dictionaries: bool,
     /// True if the lengths of strings are packed differences, which say how many there are.
     pub(crate) has_delta_lengths: bool,
     /// The pages in their order.
@@ -230,7 +235,8 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
         };
         let body = chunk.len() - rest.len() + reader.position()..chunk.len() - next.len();
         rest = next;
-        let is_plausible = (0..=most_bytes).contains(&header.uncompressed) && header.values >= 0;
+        let is_plausible = (0..=most_bytes.min(MOST)).contains(&header.uncompressed)
+            && (0..=MOST).contains(&header.values);
         ensure(is_plausible, || format!("{header:?} in {most_bytes} bytes"))?;
         let Some(page) = header.page(body)? else {
             continue;
@@ -249,6 +255,7 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
                     format!("{} entries in {} bytes", header.values, header.uncompressed)
                 })?;
                 dictionary = Some(header.values as u64);
+                pages.has_odd_dictionaries |= !pages.pages.is_empty();
             }
         }
         pages.pages.push(page);
@@ -257,7 +264,7 @@ pub(crate) fn check(chunk: &[u8], column: &ColumnChunkMetaData) -> Result<Pages,
     ensure(values <= most_values, || {
         format!("{values} values in pages, {most_values} in the chunk")
     })?;
-    pages.dictionary = dictionary.filter(|_| all_codes);
+    pages.dictionary = dictionary.filter(|_| all_codes && !pages.has_odd_dictionaries);
     Ok(pages)
 }
 
@@ -322,6 +329,20 @@ mod tests {
         assert_eq!(check(&codes).unwrap().dictionary, None);
         let pages = check(&[&plain[..], &page(0, 9, 4, 7)].concat()).unwrap();
         assert!(pages.has_delta_lengths);
+    }
+
+    #[test]
+    fn there_is_one_dictionary_in_front() {
+        let (dictionary, codes) = (page(2, 30, 5, 0), page(0, 9, 4, 8));
+        for pages in [
+            [&dictionary[..], &codes, &dictionary, &codes].concat(),
+            [&codes[..], &dictionary].concat(),
+        ] {
+            let pages = check(&pages).unwrap();
+            assert!(pages.has_odd_dictionaries && pages.dictionary.is_none());
+        }
+        let usual = check(&[&dictionary[..], &codes].concat()).unwrap();
+        assert!(!usual.has_odd_dictionaries);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use arrow::datatypes::DataType;
 use bytes::Bytes;
 use parquet::basic::{Compression, Type as PhysicalType};
 use parquet::file::metadata::ColumnChunkMetaData;
+use vectile_encodings::MAX_ROWS;
 use vectile_encodings::streams::{
     Page as StreamPage, PageCompression, PageEncoding as StreamEncoding, Pages as StreamPages,
     StoredValue, StreamColumn, StreamValues,
@@ -26,6 +27,9 @@ use crate::pages::{self, Page, PageEncoding, PageKind};
 use crate::plain::Form;
 use crate::schema::{Stored, TableColumn};
 use crate::values::prefixed;
+
+/// The most bytes of pages that are inflated here: devices take no more.
+const MOST_BYTES: usize = i32::MAX as usize;
 
 /// The most bytes by which the pages of a chunk may exceed its uncompressed size.
 const UNCOUNTED_BYTES: usize = 1 << 20;
@@ -96,6 +100,15 @@ pub(crate) fn of(
         return Ok(None);
     };
     let pages = pages::check(bytes, chunk)?;
+    let data = pages.pages.iter();
+    let data = data.filter(|page| page.kind != PageKind::Dictionary);
+    let found = data.fold(0, |sum: usize, page| sum.saturating_add(page.values));
+    ensure(found == rows, || {
+        format!("{found} rows in pages, {rows} in the row group")
+    })?;
+    if rows > MAX_ROWS || pages.has_odd_dictionaries {
+        return Ok(None);
+    }
     if stored == StoredValue::Strings
         && !pages
             .dictionary
@@ -152,13 +165,6 @@ impl Splitter<'_> {
             .iter()
             .filter(|page| page.kind != PageKind::Dictionary)
             .collect();
-        let found = data
-            .iter()
-            .map(|page| page.values)
-            .fold(0, usize::saturating_add);
-        ensure(found == rows, || {
-            format!("{found} rows in pages, {rows} in the row group")
-        })?;
         let encodings: Option<Vec<StreamEncoding>> = data
             .iter()
             .map(|page| self.encoding(page.encoding))
@@ -204,10 +210,11 @@ impl Splitter<'_> {
 
     /// The encoding of values as devices know it.
     fn encoding(&self, encoding: PageEncoding) -> Option<StreamEncoding> {
-        let is_integer = matches!(
-            self.stored,
-            StoredValue::Signed(_) | StoredValue::Unsigned(_)
-        );
+        let is_integer = !self.column.data_type.is_floating()
+            && matches!(
+                self.stored,
+                StoredValue::Signed(_) | StoredValue::Unsigned(_)
+            );
         let is_wide = self.stored.width().is_some();
         Some(match encoding {
             PageEncoding::Plain if self.stored != StoredValue::Strings => StreamEncoding::Plain,
@@ -243,6 +250,9 @@ impl Splitter<'_> {
             format!("{all} bytes in pages, {declared} in the chunk")
         })?;
         let bytes = self.bytes;
+        if all > MOST_BYTES {
+            return unsupported(format!("pages of {all} bytes"));
+        }
         let inflater = &mut self.inflater;
         filled(buffers, all, |mut to| {
             for page in pages {
@@ -267,6 +277,14 @@ impl Splitter<'_> {
             PageKind::Data | PageKind::Dictionary => (page.body.start, true),
         };
         let levels = start - page.body.start;
+        if page.inflated == levels {
+            // writers may leave out what has no bytes
+            return Ok(Some(Body {
+                bytes: start..start,
+                compression: PageCompression::None,
+                inflated: 0,
+            }));
+        }
         let mut bytes = start..page.body.end;
         let Some(inflated) = page.inflated.checked_sub(levels) else {
             return corrupt(format!(
@@ -277,7 +295,8 @@ impl Splitter<'_> {
         let compression = match self.chunk.compression() {
             Compression::SNAPPY if is_compressed => PageCompression::Snappy,
             Compression::GZIP(_) if is_compressed => {
-                let Some(deflated) = self.bytes.get(bytes.clone()).and_then(deflated) else {
+                let gzip = self.bytes.get(bytes.clone());
+                let Some(deflated) = gzip.and_then(|gzip| deflated(gzip, inflated)) else {
                     return Ok(None);
                 };
                 bytes = start + deflated.start..start + deflated.end;
@@ -327,6 +346,7 @@ impl Splitter<'_> {
         let mut unseen = 0;
         let count = match (&mut self.levels, page.kind) {
             (None, _) => page.values,
+            (Some(_), _) if page.values == 0 => 0,
             (
                 Some(known),
                 PageKind::DataV2 {
@@ -372,7 +392,11 @@ impl Splitter<'_> {
         if page.encoding != PageEncoding::Plain && page.encoding != PageEncoding::Dictionary {
             return corrupt("a dictionary whose entries are not plain");
         }
-        let mut bytes = vec![0; page.inflated];
+        let mut bytes = Vec::new();
+        if bytes.try_reserve_exact(page.inflated).is_err() {
+            return unsupported(format!("a dictionary of {} bytes", page.inflated));
+        }
+        bytes.resize(page.inflated, 0);
         inflate_page(&mut self.inflater, page, self.bytes, &mut bytes)?;
         let form = match self.stored {
             StoredValue::Strings => {
@@ -426,11 +450,14 @@ fn inflate_page(
     }
 }
 
-/// The Deflate within a gzip file of one member; `None` if it has another header than writers use.
-fn deflated(gzip: &[u8]) -> Option<Range<usize>> {
+/// The Deflate within a gzip file of one member that inflates to so many bytes; `None` if it has another header than writers
+/// use, or more members.
+fn deflated(gzip: &[u8], inflated: usize) -> Option<Range<usize>> {
     const HEADER_BYTES: usize = 10;
     const TRAILER_BYTES: usize = 8;
     let is_simple = gzip.starts_with(&[0x1F, 0x8B, 8, 0]);
+    let (_, size) = gzip.split_last_chunk()?;
+    let is_all = u32::from_le_bytes(*size) as usize == inflated;
     let end = gzip.len().checked_sub(TRAILER_BYTES)?;
-    (is_simple && end >= HEADER_BYTES).then_some(HEADER_BYTES..end)
+    (is_simple && is_all && end >= HEADER_BYTES).then_some(HEADER_BYTES..end)
 }

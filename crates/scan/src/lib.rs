@@ -68,5 +68,5 @@ pub use node::{Leaf, Node, Stage};
 pub use projection::Projection;
 pub use scan::Scan;
 pub use selector::{Selected, SelectedRows, Selector};
-pub use task::{Spawn, each_on_a_task, yield_now};
+pub use task::{Spawn, shared_work, yield_now};
 pub use test::{RowTest, Test};

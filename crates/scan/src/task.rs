@@ -2,15 +2,15 @@
 
 use std::any::Any;
 use std::future::poll_fn;
-use std::panic::resume_unwind;
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::thread;
 
-use futures::FutureExt;
-use futures::channel::oneshot;
+use futures::channel::{mpsc, oneshot};
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -43,38 +43,61 @@ pub async fn yield_now() {
     .await;
 }
 
-/// The results of work that takes long, in order, such as decoding the columns of a row group: each on a task of its own, so
-/// that threads of the runtime that are idle take part. Without a runtime, one after the other. Dropping the future cancels
-/// what has not begun.
-///
-/// # Errors
-///
-/// [`Error::External`] if the runtime ends meanwhile.
-pub async fn each_on_a_task<T: Send + 'static>(
+/// The results of work that takes long, in order, such as decoding the columns of a row group. The caller does it, and
+/// threads of the runtime that are idle take part. If none is, or there is no runtime, the caller does all. Dropping the
+/// future cancels what has not begun.
+pub async fn shared_work<T: Send + 'static>(
     works: Vec<impl FnOnce() -> T + Send + 'static>,
-) -> Result<Vec<T>> {
-    let Some(runtime) = Handle::try_current().ok().filter(|_| works.len() > 1) else {
-        let mut results = Vec::with_capacity(works.len());
-        for work in works {
-            results.push(work());
-            yield_now().await;
-        }
-        return Ok(results);
+) -> Vec<T> {
+    let count = works.len();
+    let queue = Arc::new(Mutex::new(works.into_iter().enumerate()));
+    let take = {
+        let queue = Arc::clone(&queue);
+        move || queue.lock().unwrap_or_else(PoisonError::into_inner).next()
     };
-    let mut tasks = JoinSet::new();
-    for (number, work) in works.into_iter().enumerate() {
-        tasks.spawn_on(async move { (number, work()) }, &runtime);
+    let (sender, mut others) = mpsc::unbounded();
+    let mut helpers = JoinSet::new();
+    if let Ok(runtime) = Handle::try_current() {
+        // the last task that a thread spawns is one that no other thread takes
+        for _ in 0..if count > 1 { count } else { 0 } {
+            let (take, sender) = (take.clone(), sender.clone());
+            let help = async move {
+                while let Some((number, work)) = take() {
+                    let result = catch_unwind(AssertUnwindSafe(work));
+                    // the caller may have ended
+                    let _ = sender.unbounded_send((number, result));
+                }
+            };
+            helpers.spawn_on(help, &runtime);
+        }
     }
-    let mut results = Vec::with_capacity(tasks.len());
-    while let Some(ended) = tasks.join_next().await {
-        match ended {
-            Ok(result) => results.push(result),
-            Err(error) if error.is_panic() => resume_unwind(error.into_panic()),
-            Err(error) => return Err(Error::external(error)),
+    drop(sender);
+    // what the caller has not taken when it is dropped, nobody takes
+    let _rest = Abandon(queue);
+    let mut results = Vec::with_capacity(count);
+    while let Some((number, work)) = take() {
+        results.push((number, work()));
+        yield_now().await;
+    }
+    while results.len() < count {
+        match others.next().await {
+            Some((number, Ok(result))) => results.push((number, result)),
+            Some((_, Err(panic))) => resume_unwind(panic),
+            None => break,
         }
     }
     results.sort_unstable_by_key(|(number, _)| *number);
-    Ok(results.into_iter().map(|(_, result)| result).collect())
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Ends an iterator when dropped.
+struct Abandon<I: Iterator>(Arc<Mutex<I>>);
+
+impl<I: Iterator> Drop for Abandon<I> {
+    fn drop(&mut self) {
+        let mut rest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        rest.by_ref().for_each(drop);
+    }
 }
 
 /// Spawns on a thread. If none can be created, the work is dropped.
@@ -117,38 +140,61 @@ impl<T: Send + 'static> Task<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread::ThreadId;
 
     use super::*;
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn results_are_in_order_and_threads_share_the_work() {
+    async fn results_are_in_order_and_idle_threads_take_part() {
         let barrier = Arc::new(Barrier::new(2));
         let works = (0..2).map(|number| {
             let barrier = Arc::clone(&barrier);
             move || {
+                // both run at the same time, or neither ends
                 barrier.wait();
                 (number, thread::current().id())
             }
         });
-        // both run at the same time, or neither ends
-        let results = each_on_a_task(works.collect()).await.unwrap();
+        let works = works.collect();
+        let results = tokio::spawn(shared_work(works)).await.unwrap();
         let numbers: Vec<usize> = results.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, [0, 1]);
         assert_ne!(results[0].1, results[1].1);
     }
 
     #[test]
-    fn without_a_runtime_the_caller_does_it() {
+    fn without_a_runtime_the_caller_does_all() {
         let works = vec![|| thread::current().id(); 3];
-        let ids: Vec<ThreadId> = block_on(each_on_a_task(works)).unwrap();
+        let ids: Vec<ThreadId> = block_on(shared_work(works));
         assert_eq!(ids, [thread::current().id(); 3]);
+    }
+
+    #[tokio::test]
+    async fn the_caller_does_all_if_it_blocks_the_only_thread() {
+        let works = (0..5).map(|number| move || number);
+        let results: Vec<usize> = block_on(shared_work(works.collect()));
+        assert_eq!(results, [0, 1, 2, 3, 4]);
     }
 
     #[tokio::test]
     #[should_panic(expected = "a bug")]
     async fn panics_are_the_callers() {
-        let works: Vec<fn()> = vec![|| panic!("a bug"), || ()];
-        let _ = each_on_a_task(works).await;
+        let works: Vec<fn()> = vec![|| (), || panic!("a bug"), || ()];
+        shared_work(works).await;
+    }
+
+    #[tokio::test]
+    async fn what_has_not_begun_is_cancelled() {
+        let done = Arc::new(AtomicUsize::new(0));
+        let works = (0..5).map(|_| {
+            let done = Arc::clone(&done);
+            move || done.fetch_add(1, Ordering::Relaxed)
+        });
+        let mut shared = Box::pin(shared_work(works.collect()));
+        assert!(futures::poll!(&mut shared).is_pending());
+        drop(shared);
+        tokio::task::yield_now().await;
+        assert_eq!(done.load(Ordering::Relaxed), 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::DataType;
+use vectile_encodings::MAX_ROWS;
 use vectile_encodings::streams::{
     ByteStream, DeflateChunk, Page, PageCompression, PageEncoding, Pages, RunPart, RunStream,
     StoredValue, StreamColumn, StreamValues,
@@ -19,7 +20,7 @@ fn unsupported<T>(reason: impl Into<String>) -> Result<T> {
 /// Checks that lengths and parts are consistent. Streams may have any bytes.
 pub(super) fn check(column: &StreamColumn) -> Result<()> {
     let nulls = column.nulls.as_ref().map_or(column.rows, NullBuffer::len);
-    if nulls != column.rows || u32::try_from(column.rows).is_err() {
+    if nulls != column.rows || column.rows > MAX_ROWS {
         return unsupported(format!("{} rows, of nulls {nulls}", column.rows));
     }
     let values = column.values();
@@ -186,7 +187,10 @@ pub(super) fn scratch_bytes(column: &StreamColumn) -> usize {
         StreamValues::Floats(stream) => stream.room(),
         StreamValues::Pages(pages) => {
             let values = pages.values().saturating_mul(page_value_bytes(column));
-            values.saturating_add(pages.inflated_bytes())
+            let read = pages.bytes.len() + pages.dictionary.inner().len();
+            values
+                .saturating_add(pages.inflated_bytes())
+                .saturating_add(read)
         }
         _ => 0,
     };
