@@ -109,11 +109,8 @@ pub(crate) fn of(
     if rows > MAX_ROWS || pages.has_odd_dictionaries {
         return Ok(None);
     }
-    if stored == StoredValue::Strings
-        && !pages
-            .dictionary
-            .is_some_and(|entries| entries <= MAX_ENTRIES)
-    {
+    let is_large = pages.dictionary.is_none_or(|entries| entries > MAX_ENTRIES);
+    if stored == StoredValue::Strings && is_large {
         return Ok(None);
     }
     let null_count = chunk

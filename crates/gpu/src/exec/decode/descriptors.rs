@@ -3,7 +3,8 @@
 use vectile_encodings::streams::{PageCompression, RunLength, RunStream, StreamValues};
 use vectile_kernels::{DecodePart, DecodedColumn, DeviceChunk, InflateChunk, Inflated};
 
-use super::job::{DecodeJob, JobAddresses, Layout, wrong};
+use super::job::DecodeJob;
+use super::layout::{JobAddresses, Layout, wrong};
 use crate::error::Result;
 
 const NO_NEXT: (u32, u32) = (u32::MAX, 0);

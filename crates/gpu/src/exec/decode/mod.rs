@@ -14,6 +14,7 @@
 mod descriptors;
 mod job;
 mod kernels;
+mod layout;
 mod pages;
 mod results;
 
@@ -28,8 +29,9 @@ use super::streams;
 use crate::error::{Error, Result};
 use crate::runtime::{ChunkKey, DeviceBuffer, Engine, Resident, StreamContext};
 use descriptors::Descriptors;
-use job::{ColumnAssembly, DecodeJob, JobAddresses, JobInputs, Layout, masks, wrong};
+use job::{ColumnAssembly, DecodeJob, JobInputs, masks};
 use kernels::Launches;
+use layout::{JobAddresses, Layout, wrong};
 
 /// Limit of the scratch bytes of columns that are decoded together; a single column may take more.
 const MOST_SCRATCH: usize = 1 << 30;

@@ -7,7 +7,7 @@ use vectile_kernels::{
     DataPage, HIGHEST_FIRST, InflateChunk, Inflated, NARROW, PageCode, SIGNED_VALUES,
 };
 
-use super::job::{COPY_BYTES, JobAddresses, SLACK_BYTES, wrong};
+use super::layout::{COPY_BYTES, JobAddresses, SLACK_BYTES, wrong};
 use crate::error::Result;
 use crate::exec::offsets::OffsetAllocator;
 use crate::exec::streams;

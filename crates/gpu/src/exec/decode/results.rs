@@ -7,7 +7,8 @@ use vectile_encodings::streams::{PageCompression, StreamColumn, StreamValues};
 use vectile_kernels::{ColumnKind, DeviceChunk, Inflated, SAMPLE_ROWS, UnwrittenValues};
 use vectile_pipeline::Type;
 
-use super::job::{ColumnAssembly, DecodeJob, unwritten, wrong};
+use super::job::{ColumnAssembly, DecodeJob, unwritten};
+use super::layout::wrong;
 use crate::error::Result;
 use crate::runtime::DeviceBuffer;
 
