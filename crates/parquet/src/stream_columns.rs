@@ -28,6 +28,10 @@ use crate::plain::Form;
 use crate::schema::{Stored, TableColumn};
 use crate::values::prefixed;
 
+/// The most bytes of a page that a device inflates, which one warp does: some 60 MB a second. A larger page would take
+/// longer than all of its row group by threads of the CPU.
+const MOST_PAGE_BYTES: usize = 256 << 10;
+
 /// The most bytes of pages that are inflated here: devices take no more.
 const MOST_BYTES: usize = i32::MAX as usize;
 
@@ -41,7 +45,7 @@ pub(crate) fn is_supported(column: &TableColumn, chunk: &ColumnChunkMetaData) ->
         && Inflater::new(chunk.compression()).is_some()
 }
 
-/// Returns true if devices inflate the pages of a chunk, unless they have nulls.
+/// Returns true if devices inflate the pages of a chunk, unless they have nulls or are large.
 pub(crate) fn is_inflated_on_device(chunk: &ColumnChunkMetaData) -> bool {
     use Compression::{GZIP, SNAPPY, UNCOMPRESSED};
     matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_))
@@ -223,14 +227,15 @@ impl Splitter<'_> {
         })
     }
 
-    /// True if a device cannot inflate the pages, or levels are needed before it does.
+    /// True if a device cannot inflate the pages, or would be slower, or levels are needed before it does.
     fn is_inflated_here(&self, pages: &[&Page]) -> bool {
         let has_unseen_levels = pages.iter().any(|page| page.kind == PageKind::Data)
             && self.levels.is_some()
             && self.has_nulls;
+        let has_large_pages = pages.iter().any(|page| page.inflated > MOST_PAGE_BYTES);
         match self.chunk.compression() {
             Compression::UNCOMPRESSED => false,
-            _ => has_unseen_levels || !is_inflated_on_device(self.chunk),
+            _ => has_unseen_levels || has_large_pages || !is_inflated_on_device(self.chunk),
         }
     }
 
