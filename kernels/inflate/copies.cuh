@@ -1,6 +1,6 @@
-// What a warp copies while it inflates: bytes from elsewhere, or from its own output. Behind `common/base.cuh`.
+// Copies of a warp that inflates: bytes from elsewhere, or from its own output. Behind `common/base.cuh`.
 
-// Copies bytes. What is copied may be what this writes, 128 bytes or more before.
+// Copies bytes. They may be bytes that this writes, 128 or more before.
 DEVICE void copy(u8* to, const u8* from, u32 bytes) {
     const u32 lane = lane_id(), head = min(-(u32)(u64)to & 3, bytes), words = (bytes - head) / 4;
     if (lane < head) to[lane] = from[lane];
@@ -57,4 +57,16 @@ DEVICE u32 holder(u32 first, u32 at, u32& before) {
     const u32 lane = before + __popc(starts & ((2u << lane_id()) - 1)) - 1;
     before += __popc(starts);
     return lane;
+}
+
+// The byte of each lane: its own, or where `is_inside` that of the lane at `distance` before it, which may have it from
+// another.
+DEVICE u32 from_lanes(u32 byte, bool is_inside, u32 distance) {
+    const u32 lane = lane_id(), inside = __ballot_sync(ALL, is_inside);
+    if (inside) {
+        u32 source = is_inside ? lane - distance : lane;
+        while (__any_sync(ALL, inside >> source & 1)) source = __shfl_sync(ALL, source, source);
+        byte = __shfl_sync(ALL, byte, source);
+    }
+    return byte;
 }

@@ -375,12 +375,7 @@ struct Output {
         const bool is_inside = distance - 1 < lane;
         u32 byte = what >> 16;
         if (distance > lane) byte = to[at - distance];
-        const u32 inside = __ballot_sync(ALL, is_inside);
-        if (inside) {
-            u32 source = is_inside ? lane - distance : lane;
-            while (__any_sync(ALL, inside >> source & 1)) source = __shfl_sync(ALL, source, source);
-            byte = __shfl_sync(ALL, byte, source);
-        }
+        byte = from_lanes(byte, is_inside, distance);
         if (at < next) to[at] = (u8)byte;
         __syncwarp();
     }

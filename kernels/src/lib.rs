@@ -38,7 +38,7 @@ pub use key_columns::{BuildStep, KeyColumn};
 pub use orc::{
     ColumnKind, ColumnsStep, DecodePart, DecodedColumn, INFLATE_WARP_BYTES, InflateChunk, Inflated,
 };
-pub use parquet::{DataPage, HIGHEST_FIRST, NARROW, PageCode, SIGNED_VALUES};
+pub use parquet::{DataPage, PageCode};
 pub use registry::{SCALES, SequenceKind, Transform};
 pub use symbols::{Entries, SYMBOL_BYTES, Symbols};
 pub use text::{

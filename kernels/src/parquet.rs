@@ -1,5 +1,7 @@
 //! Structs and constants that the kernels that decode Parquet share with their host code.
 
+use vectile_encodings::streams::{PageEncoding, StoredValue};
+
 use crate::device::{device_constants, device_enum, device_struct};
 
 device_struct! {
@@ -52,10 +54,36 @@ device_constants! {
     /// Flags of pages.
     PAGE_FLAGS {
         /// Values are signed.
-        pub SIGNED_VALUES: u32 = 1,
+        SIGNED_VALUES: u32 = 1,
         /// Plain values have their highest byte first, and are signed.
-        pub HIGHEST_FIRST: u32 = 2,
+        HIGHEST_FIRST: u32 = 2,
         /// Values are written with 32 bits.
-        pub NARROW: u32 = 4,
+        NARROW: u32 = 4,
+    }
+}
+
+impl PageCode {
+    /// The code of pages of values that are stored like this.
+    pub fn of(encoding: PageEncoding, stored: StoredValue) -> Self {
+        match (encoding, stored) {
+            (PageEncoding::Plain, StoredValue::Bits) => Self::Bits,
+            (PageEncoding::Plain, _) => Self::Plain,
+            (PageEncoding::Indices, _) => Self::Indices,
+            (PageEncoding::Runs, _) => Self::Runs,
+            (PageEncoding::Differences, _) => Self::Differences,
+            (PageEncoding::Planes, _) => Self::Planes,
+        }
+    }
+}
+
+impl DataPage {
+    /// The flags of values that are stored like this, and written with `width` bytes, 4 or 8.
+    pub fn flags_of(stored: StoredValue, width: usize) -> u32 {
+        let stored = match stored {
+            StoredValue::Signed(_) => SIGNED_VALUES,
+            StoredValue::BigEndian(_) => HIGHEST_FIRST,
+            StoredValue::Unsigned(_) | StoredValue::Bits | StoredValue::Strings => 0,
+        };
+        stored | if width == 4 { NARROW } else { 0 }
     }
 }

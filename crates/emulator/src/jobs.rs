@@ -32,7 +32,7 @@ pub struct Job {
     pub room: usize,
     /// Bytes whose address follows those of input and output.
     pub table: Option<Vec<u8>>,
-    /// What follows the addresses in the kernel's description of the job.
+    /// Words behind the addresses in the kernel's description of the job.
     pub words: Vec<u32>,
 }
 

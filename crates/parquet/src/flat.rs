@@ -16,7 +16,7 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use vectile_encodings::{Column, Encoding, IntegerPacker};
 
 use crate::codes::{MAX_ENTRIES, Ranks};
-use crate::error::{Fault, corrupt, ensure, unsupported};
+use crate::error::{Fault, corrupt, unsupported};
 use crate::inflate::Inflater;
 use crate::levels::Levels;
 use crate::pages::{Page, PageEncoding, PageKind, Pages};
@@ -45,14 +45,7 @@ pub(crate) fn decode(
     if column.flat.is_none() || pages.has_odd_dictionaries {
         return Ok(None);
     }
-    let data = pages
-        .pages
-        .iter()
-        .filter(|page| page.kind != PageKind::Dictionary);
-    let found = data.fold(0, |sum: usize, page| sum.saturating_add(page.values));
-    ensure(found == rows, || {
-        format!("{found} rows in pages, {rows} in the row group")
-    })?;
+    pages.check_rows(rows)?;
     let Some(decoder) = Decoder::new(column, chunk, pages, rows) else {
         return Ok(None);
     };
@@ -63,16 +56,23 @@ pub(crate) fn decode(
     }
 }
 
-/// What the values of a column are; `None` if this module does not read them.
-fn kind_of(column: &TableColumn, chunk: &ColumnChunkMetaData, pages: &Pages) -> Option<Kind> {
+/// The kind of the values of a column; `None` if this crate does not read them itself. Values of text are codes if all of
+/// them are in a dictionary worth sorting, which `is_dictionary` says.
+pub(crate) fn kind_of(
+    column: &TableColumn,
+    chunk: &ColumnChunkMetaData,
+    is_dictionary: bool,
+) -> Option<Kind> {
     use DataType::*;
     let flat = column.flat.as_ref()?;
-    let is_small = |entries: u64| entries <= MAX_ENTRIES;
+    if chunk.column_descr().max_def_level() > 1 {
+        return None;
+    }
     Some(match (flat.physical, flat.stored, &column.data_type) {
         (_, _, Dictionary(_, _)) => return None,
         (PhysicalType::BOOLEAN, _, Boolean) => Kind::Bits,
-        (PhysicalType::FLOAT, _, Float32) => Kind::Fixed(Form::U32),
-        (PhysicalType::DOUBLE, _, Float64) => Kind::Fixed(Form::I64),
+        (PhysicalType::FLOAT, _, Float32) => Kind::Float(Form::U32),
+        (PhysicalType::DOUBLE, _, Float64) => Kind::Float(Form::I64),
         (PhysicalType::INT32, Some(Stored::Integer { .. }), data_type) => {
             Kind::Fixed(match data_type {
                 Int8 => Form::I8,
@@ -100,7 +100,7 @@ fn kind_of(column: &TableColumn, chunk: &ColumnChunkMetaData, pages: &Pages) -> 
             })
         }
         (PhysicalType::BYTE_ARRAY, Some(Stored::Text | Stored::Binary), _)
-            if column.may_be_dictionary && pages.dictionary.is_some_and(is_small) =>
+            if column.may_be_dictionary && is_dictionary =>
         {
             Kind::Codes
         }
@@ -120,7 +120,7 @@ struct Decoder<'a> {
     inflater: Inflater,
     /// Memory for the page that is read.
     inflated: Vec<u8>,
-    /// `None` if no row is null.
+    /// The nulls so far; `None` if the column has none by its type.
     levels: Option<Levels>,
     /// The values of the dictionary's entries, or the ranks of text.
     entries: Vec<i64>,
@@ -140,16 +140,10 @@ impl<'a> Decoder<'a> {
         pages: &Pages,
         rows: usize,
     ) -> Option<Self> {
-        let kind = kind_of(column, chunk, pages)?;
-        let levels = match chunk.column_descr().max_def_level() {
-            0 => None,
-            1 => Some(Levels::new(rows)),
-            _ => return None,
-        };
-        let is_float = column.data_type.is_floating();
-        let reads = |encoding| {
-            kind.reads(encoding) && !(is_float && encoding == PageEncoding::DeltaBinaryPacked)
-        };
+        let is_small = |entries: u64| entries <= MAX_ENTRIES;
+        let kind = kind_of(column, chunk, pages.dictionary.is_some_and(is_small))?;
+        let is_nullable = chunk.column_descr().max_def_level() > 0;
+        let levels = is_nullable.then(|| Levels::new(rows));
         let is_read = |page: &Page| match page.kind {
             PageKind::Dictionary => {
                 matches!(
@@ -157,8 +151,10 @@ impl<'a> Decoder<'a> {
                     PageEncoding::Plain | PageEncoding::Dictionary
                 )
             }
-            PageKind::Data => reads(page.encoding) && (page.has_rle_levels || levels.is_none()),
-            PageKind::DataV2 { .. } => reads(page.encoding),
+            PageKind::Data => {
+                kind.reads(page.encoding) && (page.has_rle_levels || levels.is_none())
+            }
+            PageKind::DataV2 { .. } => kind.reads(page.encoding),
         };
         if !pages.pages.iter().all(is_read) {
             return None;
@@ -201,12 +197,9 @@ impl<'a> Decoder<'a> {
     fn read_dictionary(&mut self, page: &Page, body: &[u8]) -> Result<(), Fault> {
         let body = inflate(&mut self.inflater, &mut self.inflated, body, page.inflated)?;
         match self.kind {
-            Kind::Fixed(form) => {
-                ensure(page.values <= body.len(), || {
-                    format!("{} entries in {} bytes", page.values, body.len())
-                })?;
-                self.entries = vec![0; page.values];
-                form.read(body, &mut self.entries)
+            Kind::Fixed(form) | Kind::Float(form) => {
+                self.entries = form.entries(body, page.values)?;
+                Ok(())
             }
             Kind::Codes => {
                 let Some(ranks) = ranks(self.column, body, page.values)? else {

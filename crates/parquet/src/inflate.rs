@@ -17,7 +17,7 @@ pub(crate) enum Inflater {
 }
 
 impl Inflater {
-    /// Of a codec; `None` if it is left to the `parquet` crate: Brotli, and what Hadoop calls LZ4.
+    /// The inflater of a codec; `None` if the `parquet` crate has to inflate it: Brotli, and Hadoop's LZ4.
     pub(crate) fn new(codec: Compression) -> Option<Self> {
         Some(match codec {
             Compression::UNCOMPRESSED => Self::Uncompressed,

@@ -61,7 +61,7 @@ impl PageEncoding {
     }
 }
 
-/// What a page is, and where its levels are.
+/// The kind of a page, and the place of its levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageKind {
     /// The entries of the chunk's dictionary.
@@ -105,6 +105,27 @@ pub(crate) struct Pages {
     pub(crate) has_delta_lengths: bool,
     /// The pages in their order.
     pub(crate) pages: Vec<Page>,
+}
+
+impl Pages {
+    /// The data pages in their order.
+    pub(crate) fn data(&self) -> impl Iterator<Item = &Page> {
+        let pages = self.pages.iter();
+        pages.filter(|page| page.kind != PageKind::Dictionary)
+    }
+
+    /// Checks that the pages of a flat column have all rows of its row group.
+    ///
+    /// # Errors
+    ///
+    /// [`Fault::Corrupt`].
+    pub(crate) fn check_rows(&self, rows: usize) -> Result<(), Fault> {
+        let values = self.data().map(|page| page.values);
+        let found = values.fold(0, usize::saturating_add);
+        ensure(found == rows, || {
+            format!("{found} rows in pages, {rows} in the row group")
+        })
+    }
 }
 
 #[derive(Debug)]

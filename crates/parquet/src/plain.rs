@@ -59,6 +59,21 @@ impl Form {
         Ok(())
     }
 
+    /// The plain entries of a dictionary.
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read).
+    pub(crate) fn entries(self, bytes: &[u8], count: usize) -> Result<Vec<i64>, Fault> {
+        // each takes a byte at least
+        ensure(count <= bytes.len(), || {
+            format!("{count} entries in {} bytes", bytes.len())
+        })?;
+        let mut entries = vec![0; count];
+        self.read(bytes, &mut entries)?;
+        Ok(entries)
+    }
+
     /// Casts integers of the physical type.
     pub(crate) fn cast(self, values: &mut [i64]) {
         let each = |values: &mut [i64], cast: fn(i64) -> i64| {

@@ -6,9 +6,8 @@
 use std::ops::Range;
 
 use arrow::array::ArrayRef;
-use arrow::datatypes::DataType;
 use bytes::Bytes;
-use parquet::basic::{Compression, Type as PhysicalType};
+use parquet::basic::Compression;
 use parquet::file::metadata::ColumnChunkMetaData;
 use vectile_encodings::MAX_ROWS;
 use vectile_encodings::streams::{
@@ -23,10 +22,10 @@ use crate::flat;
 use crate::inflate::Inflater;
 use crate::levels::Levels;
 use crate::metadata::is_dictionary;
-use crate::pages::{self, Page, PageEncoding, PageKind};
+use crate::pages::{self, Page, PageEncoding, PageKind, Pages};
 use crate::plain::Form;
-use crate::schema::{Stored, TableColumn};
-use crate::values::prefixed;
+use crate::schema::TableColumn;
+use crate::values::{Kind, prefixed};
 
 /// The most bytes of a page that a device inflates, which one warp does: some 60 MB a second. A larger page would take
 /// longer than all of its row group by threads of the CPU.
@@ -51,38 +50,22 @@ pub(crate) fn is_inflated_on_device(chunk: &ColumnChunkMetaData) -> bool {
     matches!(chunk.compression(), UNCOMPRESSED | SNAPPY | GZIP(_))
 }
 
-/// How values are stored; `None` if a device does not decode them.
-fn stored(column: &TableColumn, chunk: &ColumnChunkMetaData) -> Option<StoredValue> {
-    let flat = column.flat.as_ref()?;
-    if chunk.column_descr().max_def_level() > 1 {
-        return None;
-    }
-    Some(match (flat.physical, flat.stored, &column.data_type) {
-        (_, _, DataType::Dictionary(_, _)) => return None,
-        (PhysicalType::BOOLEAN, Some(Stored::Boolean), _) => StoredValue::Bits,
-        (PhysicalType::FLOAT, _, DataType::Float32) => StoredValue::Unsigned(4),
-        (PhysicalType::DOUBLE, _, DataType::Float64) => StoredValue::Unsigned(8),
-        (PhysicalType::INT32, Some(Stored::Integer { is_signed: false }), _) => {
-            StoredValue::Unsigned(4)
-        }
-        (PhysicalType::INT64, Some(Stored::Integer { is_signed: false }), _) => {
-            StoredValue::Unsigned(8)
-        }
-        (PhysicalType::INT32, Some(Stored::Integer { .. } | Stored::Decimal), _) => {
-            StoredValue::Signed(4)
-        }
-        (PhysicalType::INT64, Some(Stored::Integer { .. } | Stored::Decimal), _) => {
-            StoredValue::Signed(8)
-        }
-        (PhysicalType::FIXED_LEN_BYTE_ARRAY, Some(Stored::Decimal), _) => {
-            let width = u32::try_from(chunk.column_descr().type_length()).ok()?;
-            StoredValue::BigEndian(Some(width).filter(|width| (1..=16).contains(width))?)
-        }
-        (PhysicalType::BYTE_ARRAY, _, _) if column.may_be_dictionary && is_dictionary(chunk) => {
-            StoredValue::Strings
-        }
-        _ => return None,
-    })
+/// The kind of values, and how devices read them; `None` if they do not.
+fn stored(column: &TableColumn, chunk: &ColumnChunkMetaData) -> Option<(Kind, StoredValue)> {
+    let kind = flat::kind_of(column, chunk, is_dictionary(chunk))?;
+    let stored = match kind {
+        Kind::Bits => StoredValue::Bits,
+        Kind::Codes => StoredValue::Strings,
+        Kind::Strings => return None,
+        // a device leaves integers beyond their type to the CPU, which cuts them
+        Kind::Fixed(form) | Kind::Float(form) => match form {
+            Form::I8 | Form::I16 | Form::I32 => StoredValue::Signed(4),
+            Form::U8 | Form::U16 | Form::U32 => StoredValue::Unsigned(4),
+            Form::I64 => StoredValue::Signed(8),
+            Form::BigEndian(length) => StoredValue::BigEndian(u32::try_from(length).ok()?),
+        },
+    };
+    Some((kind, stored))
 }
 
 /// The column in its pages; `None` if a device cannot decode it. The chunk's bytes are `bytes`; pages that are inflated
@@ -98,23 +81,17 @@ pub(crate) fn of(
     rows: usize,
     buffers: Option<&dyn ReadBuffers>,
 ) -> Result<Option<StreamColumn>, Fault> {
-    let (Some(stored), Some(inflater)) =
-        (stored(column, chunk), Inflater::new(chunk.compression()))
-    else {
+    let inflater = Inflater::new(chunk.compression());
+    let Some(((kind, stored), inflater)) = stored(column, chunk).zip(inflater) else {
         return Ok(None);
     };
     let pages = pages::check(bytes, chunk)?;
-    let data = pages.pages.iter();
-    let data = data.filter(|page| page.kind != PageKind::Dictionary);
-    let found = data.fold(0, |sum: usize, page| sum.saturating_add(page.values));
-    ensure(found == rows, || {
-        format!("{found} rows in pages, {rows} in the row group")
-    })?;
+    pages.check_rows(rows)?;
     if rows > MAX_ROWS || pages.has_odd_dictionaries {
         return Ok(None);
     }
     let is_large = pages.dictionary.is_none_or(|entries| entries > MAX_ENTRIES);
-    if stored == StoredValue::Strings && is_large {
+    if kind == Kind::Codes && is_large {
         return Ok(None);
     }
     let null_count = chunk
@@ -124,13 +101,14 @@ pub(crate) fn of(
         column,
         chunk,
         bytes,
+        kind,
         stored,
         inflater,
         levels: (chunk.column_descr().max_def_level() > 0).then(|| Levels::new(rows)),
         has_nulls: null_count != Some(0),
         values: 0,
     };
-    splitter.split(&pages.pages, rows, buffers)
+    splitter.split(&pages, rows, buffers)
 }
 
 /// A column being split into its pages.
@@ -138,6 +116,7 @@ struct Splitter<'a> {
     column: &'a TableColumn,
     chunk: &'a ColumnChunkMetaData,
     bytes: &'a Bytes,
+    kind: Kind,
     stored: StoredValue,
     inflater: Inflater,
     /// The nulls so far, if values may be null.
@@ -158,14 +137,11 @@ struct Body {
 impl Splitter<'_> {
     fn split(
         &mut self,
-        pages: &[Page],
+        pages: &Pages,
         rows: usize,
         buffers: Option<&dyn ReadBuffers>,
     ) -> Result<Option<StreamColumn>, Fault> {
-        let data: Vec<&Page> = pages
-            .iter()
-            .filter(|page| page.kind != PageKind::Dictionary)
-            .collect();
+        let data: Vec<&Page> = pages.data().collect();
         let encodings: Option<Vec<StreamEncoding>> = data
             .iter()
             .map(|page| self.encoding(page.encoding))
@@ -186,12 +162,12 @@ impl Splitter<'_> {
                 Some(inflated) => {
                     let start = at;
                     at += page.inflated;
-                    self.inflated_body(page, inflated, start..at)?
+                    inflated_body(page, inflated, start..at)?
                 }
-                None => self.body(page)?,
-            };
-            let Some(body) = body else {
-                return Ok(None);
+                None => match self.body(page)? {
+                    Some(body) => body,
+                    None => return Ok(None),
+                },
             };
             split.push(self.page(page, body, encoding, inflated.as_ref())?);
         }
@@ -211,18 +187,15 @@ impl Splitter<'_> {
 
     /// The encoding of values as devices know it.
     fn encoding(&self, encoding: PageEncoding) -> Option<StreamEncoding> {
-        let is_integer = !self.column.data_type.is_floating()
-            && matches!(
-                self.stored,
-                StoredValue::Signed(_) | StoredValue::Unsigned(_)
-            );
-        let is_wide = self.stored.width().is_some();
+        if !self.kind.reads(encoding) {
+            return None;
+        }
         Some(match encoding {
-            PageEncoding::Plain if self.stored != StoredValue::Strings => StreamEncoding::Plain,
+            PageEncoding::Plain => StreamEncoding::Plain,
             PageEncoding::Dictionary => StreamEncoding::Indices,
-            PageEncoding::Rle if self.stored == StoredValue::Bits => StreamEncoding::Runs,
-            PageEncoding::DeltaBinaryPacked if is_integer => StreamEncoding::Differences,
-            PageEncoding::ByteStreamSplit if is_wide => StreamEncoding::Planes,
+            PageEncoding::Rle => StreamEncoding::Runs,
+            PageEncoding::DeltaBinaryPacked => StreamEncoding::Differences,
+            PageEncoding::ByteStreamSplit => StreamEncoding::Planes,
             _ => return None,
         })
     }
@@ -269,7 +242,7 @@ impl Splitter<'_> {
     }
 
     /// A page in the file, whose levels are outside of what is compressed, or are all 1.
-    fn body(&mut self, page: &Page) -> Result<Option<Body>, Fault> {
+    fn body(&self, page: &Page) -> Result<Option<Body>, Fault> {
         let (start, is_compressed) = match page.kind {
             PageKind::DataV2 {
                 levels,
@@ -314,26 +287,6 @@ impl Splitter<'_> {
             bytes,
             compression,
             inflated,
-        }))
-    }
-
-    /// A page that is inflated, at a range of `inflated`. Levels of version 2 are not in it.
-    fn inflated_body(
-        &self,
-        page: &Page,
-        inflated: &Bytes,
-        mut range: Range<usize>,
-    ) -> Result<Option<Body>, Fault> {
-        if let PageKind::DataV2 { levels, .. } = page.kind {
-            range.start += levels;
-        }
-        ensure(inflated.get(range.clone()).is_some(), || {
-            format!("levels beyond a page of {} bytes", page.inflated)
-        })?;
-        Ok(Some(Body {
-            inflated: range.len(),
-            bytes: range,
-            compression: PageCompression::None,
         }))
     }
 
@@ -386,9 +339,9 @@ impl Splitter<'_> {
     }
 
     /// The value of each entry of the dictionary; and the distinct entries in ascending order, if they are strings.
-    fn dictionary(&mut self, pages: &[Page]) -> Result<(Vec<i64>, Option<ArrayRef>), Fault> {
-        let page = pages.iter().find(|page| page.kind == PageKind::Dictionary);
-        let Some(page) = page else {
+    fn dictionary(&mut self, pages: &Pages) -> Result<(Vec<i64>, Option<ArrayRef>), Fault> {
+        let page = pages.pages.first();
+        let Some(page) = page.filter(|page| page.kind == PageKind::Dictionary) else {
             return Ok((Vec::new(), None));
         };
         if page.encoding != PageEncoding::Plain && page.encoding != PageEncoding::Dictionary {
@@ -400,28 +353,34 @@ impl Splitter<'_> {
         }
         bytes.resize(page.inflated, 0);
         inflate_page(&mut self.inflater, page, self.bytes, &mut bytes)?;
-        let form = match self.stored {
-            StoredValue::Strings => {
+        match self.kind {
+            Kind::Fixed(form) | Kind::Float(form) => Ok((form.entries(&bytes, page.values)?, None)),
+            Kind::Codes | Kind::Strings => {
                 let ranks = flat::ranks(self.column, &bytes, page.values)?;
                 let Some(ranks) = ranks else {
                     return unsupported("entries that have no order");
                 };
                 let values = ranks.ranks.into_iter().map(i64::from).collect();
-                return Ok((values, Some(ranks.sorted)));
+                Ok((values, Some(ranks.sorted)))
             }
-            StoredValue::Bits => return corrupt("a dictionary of booleans"),
-            StoredValue::Signed(4) => Form::I32,
-            StoredValue::Unsigned(4) => Form::U32,
-            StoredValue::Signed(_) | StoredValue::Unsigned(_) => Form::I64,
-            StoredValue::BigEndian(width) => Form::BigEndian(width as usize),
-        };
-        ensure(page.values <= bytes.len(), || {
-            format!("{} entries in {} bytes", page.values, bytes.len())
-        })?;
-        let mut values = vec![0; page.values];
-        form.read(&bytes, &mut values)?;
-        Ok((values, None))
+            Kind::Bits => corrupt("a dictionary of booleans"),
+        }
     }
+}
+
+/// A page that is inflated, at a range of `inflated`. Levels of version 2 are not in it.
+fn inflated_body(page: &Page, inflated: &Bytes, mut range: Range<usize>) -> Result<Body, Fault> {
+    if let PageKind::DataV2 { levels, .. } = page.kind {
+        range.start += levels;
+    }
+    ensure(inflated.get(range.clone()).is_some(), || {
+        format!("levels beyond a page of {} bytes", page.inflated)
+    })?;
+    Ok(Body {
+        inflated: range.len(),
+        bytes: range,
+        compression: PageCompression::None,
+    })
 }
 
 /// Inflates a page to `to`. Levels of version 2 are left out: `to` begins with as many zeros.

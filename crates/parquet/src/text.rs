@@ -75,7 +75,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Of a column of so many rows and about so many bytes, which is text if `is_text` is true.
+    /// Room for a column of so many rows and about so many bytes, which is text if `is_text` is true.
     pub(crate) fn new(rows: usize, bytes: usize, is_text: bool) -> Self {
         Self {
             lengths: Vec::with_capacity(rows),

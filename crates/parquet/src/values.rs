@@ -12,13 +12,15 @@ use crate::unpack::unpack;
 /// Indices that are unpacked together.
 const PART: usize = 256;
 
-/// What values are.
+/// The kind of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Booleans, as 0 and 1.
     Bits,
-    /// Numbers of a fixed length.
+    /// Integers and decimals of a fixed length.
     Fixed(Form),
+    /// Floats, by their bits.
+    Float(Form),
     /// Entries of a dictionary only.
     Codes,
     /// Text or binary, which `text` reads.
@@ -31,7 +33,7 @@ impl Kind {
         use PageEncoding::*;
         match self {
             Self::Bits => matches!(encoding, Plain | Rle),
-            Self::Fixed(Form::BigEndian(_)) => {
+            Self::Float(_) | Self::Fixed(Form::BigEndian(_)) => {
                 matches!(encoding, Plain | Dictionary | ByteStreamSplit)
             }
             Self::Fixed(_) => {
@@ -76,14 +78,14 @@ impl<'a> Values<'a> {
                 let (levels, _) = prefixed(body)?;
                 Self::Bits(Hybrid::new(levels, 1)?)
             }
-            (PageEncoding::Dictionary, Kind::Fixed(_) | Kind::Codes) => {
+            (PageEncoding::Dictionary, Kind::Fixed(_) | Kind::Float(_) | Kind::Codes) => {
                 let Some((width, indices)) = body.split_first() else {
                     return corrupt("indices without their width");
                 };
                 Self::Indices(Hybrid::new(indices, usize::from(*width))?, entries)
             }
-            (PageEncoding::Plain, Kind::Fixed(form)) => Self::Plain(form, body),
-            (PageEncoding::ByteStreamSplit, Kind::Fixed(form)) => {
+            (PageEncoding::Plain, Kind::Fixed(form) | Kind::Float(form)) => Self::Plain(form, body),
+            (PageEncoding::ByteStreamSplit, Kind::Fixed(form) | Kind::Float(form)) => {
                 Self::Split(Split::new(form, body))
             }
             (PageEncoding::DeltaBinaryPacked, Kind::Fixed(form)) => {

@@ -72,7 +72,7 @@ pub async fn shared_work<T: Send + 'static>(
         }
     }
     drop(sender);
-    // what the caller has not taken when it is dropped, nobody takes
+    // a caller that is dropped leaves nothing to others
     let _rest = Abandon(queue);
     let mut results = Vec::with_capacity(count);
     while let Some((number, work)) = take() {

@@ -10,12 +10,10 @@ use arrow::datatypes::{DataType, Int64Type};
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use vectile_emulator::{Job, JobKernel, Jobs};
-use vectile_encodings::streams::{
-    Page, PageCompression, PageEncoding, Pages, StoredValue, StreamColumn, StreamValues,
-};
+use vectile_encodings::streams::{Page, PageCompression, Pages, StreamColumn, StreamValues};
 use vectile_kernels::{
-    DECODE_PAGES, HIGHEST_FIRST, INFLATE, INFLATE_SNAPPY, INFLATE_SNAPPY_WARP_BYTES,
-    INFLATE_WARP_BYTES, NARROW, PageCode, SIGNED_VALUES,
+    DECODE_PAGES, DataPage, INFLATE, INFLATE_SNAPPY, INFLATE_SNAPPY_WARP_BYTES, INFLATE_WARP_BYTES,
+    PageCode,
 };
 use vectile_scan::{Container, Fetch, FileContainer};
 
@@ -77,37 +75,21 @@ fn decode(
         result_words: 1,
         more: &[],
     };
-    let all = inflated.iter().map(|(page, bytes)| {
-        let code = match (page.encoding, pages.stored) {
-            (PageEncoding::Plain, StoredValue::Bits) => PageCode::Bits,
-            (PageEncoding::Plain, _) => PageCode::Plain,
-            (PageEncoding::Indices, _) => PageCode::Indices,
-            (PageEncoding::Runs, _) => PageCode::Runs,
-            (PageEncoding::Differences, _) => PageCode::Differences,
-            (PageEncoding::Planes, _) => PageCode::Planes,
-        };
-        let flags = match pages.stored {
-            StoredValue::Signed(_) => SIGNED_VALUES,
-            StoredValue::BigEndian(_) => HIGHEST_FIRST,
-            _ => 0,
-        };
-        let narrow = if width == 4 { NARROW } else { 0 };
-        Job {
-            input: bytes.clone(),
-            from: 0,
-            room: page.count * width,
-            table: Some(pages.dictionary.inner().to_vec()),
-            words: vec![
-                bytes.len() as u32,
-                page.count as u32,
-                page.levels as u32,
-                code as u32,
-                pages.stored.width().unwrap_or(1),
-                pages.dictionary.len() as u32,
-                flags | narrow,
-                0,
-            ],
-        }
+    let all = inflated.iter().map(|(page, bytes)| Job {
+        input: bytes.clone(),
+        from: 0,
+        room: page.count * width,
+        table: Some(pages.dictionary.inner().to_vec()),
+        words: vec![
+            bytes.len() as u32,
+            page.count as u32,
+            page.levels as u32,
+            PageCode::of(page.encoding, pages.stored) as u32,
+            pages.stored.width().unwrap_or(1),
+            pages.dictionary.len() as u32,
+            DataPage::flags_of(pages.stored, width),
+            0,
+        ],
     });
     let done = jobs.run(kernel, &all.collect::<Vec<_>>()).unwrap();
     let done = done

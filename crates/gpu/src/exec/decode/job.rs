@@ -222,17 +222,15 @@ impl<'a> DecodeJob<'a> {
         'a: 'b,
     {
         let (mut scratch, mut back) = (OffsetAllocator::default(), OffsetAllocator::default());
-        let mut deflated = self.streams.last().map_or(0, |stream| stream.chunks.end);
         let parts = self.runs.iter().map(|decoding| decoding.runs.parts.len());
         let parts: usize = parts.sum();
-        for paged in &mut self.paged {
-            deflated += paged.compressed(PageCompression::Deflate).count();
-        }
-        let snappy = self
-            .paged
-            .iter()
-            .map(|paged| paged.compressed(PageCompression::Snappy).count());
-        let snappy: usize = snappy.sum();
+        let in_pages = |by| -> usize {
+            let paged = self.paged.iter();
+            paged.map(|paged| paged.compressed(by).count()).sum()
+        };
+        let in_streams = self.streams.last().map_or(0, |stream| stream.chunks.end);
+        let deflated = in_streams + in_pages(PageCompression::Deflate);
+        let snappy = in_pages(PageCompression::Snappy);
         let pages = self.paged.iter().map(|paged| paged.pages.pages.len()).sum();
         let chunks = deflated + snappy;
         let descriptors_at = inputs.offsets.next(

@@ -1,11 +1,7 @@
 //! Columns in pages of Parquet: where their bytes lie, and the kernels' descriptors of them.
 
-use vectile_encodings::streams::{
-    Page, PageCompression, PageEncoding, Pages, StoredValue, StreamColumn,
-};
-use vectile_kernels::{
-    DataPage, HIGHEST_FIRST, InflateChunk, Inflated, NARROW, PageCode, SIGNED_VALUES,
-};
+use vectile_encodings::streams::{Page, PageCompression, Pages, StreamColumn};
+use vectile_kernels::{DataPage, InflateChunk, Inflated, PageCode};
 
 use super::layout::{COPY_BYTES, JobAddresses, SLACK_BYTES, wrong};
 use crate::error::Result;
@@ -85,20 +81,7 @@ impl<'a> PagedColumn<'a> {
                 Some(offset) => at.scratch + *offset as u64,
                 None => at.inputs + (self.input_offset + page.bytes.start) as u64,
             };
-            let encoding = match (page.encoding, self.pages.stored) {
-                (PageEncoding::Plain, StoredValue::Bits) => PageCode::Bits,
-                (PageEncoding::Plain, _) => PageCode::Plain,
-                (PageEncoding::Indices, _) => PageCode::Indices,
-                (PageEncoding::Runs, _) => PageCode::Runs,
-                (PageEncoding::Differences, _) => PageCode::Differences,
-                (PageEncoding::Planes, _) => PageCode::Planes,
-            };
-            let stored = match self.pages.stored {
-                StoredValue::Signed(_) => SIGNED_VALUES,
-                StoredValue::BigEndian(_) => HIGHEST_FIRST,
-                StoredValue::Unsigned(_) | StoredValue::Bits | StoredValue::Strings => 0,
-            };
-            let width = if self.width == 4 { NARROW } else { 0 };
+            let stored = self.pages.stored;
             let page = DataPage {
                 from,
                 to: at.scratch + (self.values + page.start * self.width) as u64,
@@ -106,10 +89,10 @@ impl<'a> PagedColumn<'a> {
                 bytes: page.inflated as u32,
                 count: page.count as u32,
                 levels: page.levels as u32,
-                encoding: encoding as u32,
-                width: self.pages.stored.width().unwrap_or(1),
+                encoding: PageCode::of(page.encoding, stored) as u32,
+                width: stored.width().unwrap_or(1),
                 entries: self.pages.dictionary.len() as u32,
-                flags: stored | width,
+                flags: DataPage::flags_of(stored, self.width),
                 unused: 0,
             };
             bytes.extend(page.to_bytes());
