@@ -1,6 +1,7 @@
 //! Shared code of the fuzz targets. Reading any bytes gives values or a typed error, in memory and time bounded by
 //! their size. A panic, a hang or a crash is a finding.
 
+mod containers;
 pub mod orc;
 pub mod parquet;
 

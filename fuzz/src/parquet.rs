@@ -8,17 +8,12 @@ use arrow::array::{
 };
 use arrow::datatypes::Int32Type;
 use futures::executor::block_on;
-use object_store::memory::InMemory;
-use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{WriterProperties, WriterVersion};
 use vectile_parquet::File;
-use vectile_scan::{Container, Fetch, FileContainer};
 
-/// Row groups with more rows are not decoded here: few bytes can encode many rows.
-const MAX_ROWS: usize = 1 << 20;
+use crate::containers::{damaged, object, read_all};
 
 /// Files to damage.
 static FILES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
@@ -52,21 +47,13 @@ fn write(properties: WriterProperties) -> Vec<u8> {
     writer.into_inner().expect("memory")
 }
 
-/// The first byte chooses a file. Each five that follow are an offset and a replacement; a last one truncates the file.
+/// The first byte chooses a file. Others are its damage.
 pub fn file(data: &[u8]) {
-    let Some((&pick, rest)) = data.split_first() else { return };
-    let mut bytes = FILES[usize::from(pick) % FILES.len()].clone();
-    let (damages, cut) = rest.as_chunks();
-    for &[a, b, c, d, value] in damages {
-        let offset = u32::from_le_bytes([a, b, c, d]) as usize;
-        let offset = bytes.len() - 1 - offset % bytes.len();
-        bytes[offset] = value;
-    }
-    if let Some(&cut) = cut.first() {
-        bytes.truncate(bytes.len().saturating_sub(usize::from(cut)));
-    }
+    let Some((&pick, damages)) = data.split_first() else { return };
+    let (store, meta) = object(damaged(&FILES[usize::from(pick) % FILES.len()], damages));
     hide_contained_panics();
-    read(bytes);
+    let Ok(file) = block_on(File::open(store, &meta)) else { return };
+    read_all(&file);
 }
 
 /// Panics of the `parquet` crate are contained. A fuzzer ends at any panic that its hook sees.
@@ -81,29 +68,4 @@ fn hide_contained_panics() {
             }
         }));
     });
-}
-
-/// Reads everything in a file, as columns and in pages.
-fn read(bytes: Vec<u8>) {
-    let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
-    let location = Path::from("t.parquet");
-    block_on(store.put(&location, bytes.into())).expect("memory");
-    let meta = block_on(store.head(&location)).expect("it was put there");
-    let Ok(file) = block_on(File::open(store, &meta)) else { return };
-    let columns: Vec<usize> = (0..file.schema().fields().len()).collect();
-    for row_group in 0..file.num_row_groups() {
-        let rows = file.rows(row_group);
-        if rows > MAX_ROWS {
-            continue;
-        }
-        let _ = block_on(file.stream_columns(row_group, &columns, None));
-        for &column in &columns {
-            let fetch = Fetch { row_group, data: vec![column], zones: vec![column] };
-            let Ok(read) = block_on(file.fetch(&fetch)) else { continue };
-            let Some(values) = &read.columns[column] else { panic!("no column {column}") };
-            if let Ok(values) = values.decode(0..rows) {
-                assert_eq!(values.len(), rows);
-            }
-        }
-    }
 }
